@@ -1,0 +1,108 @@
+"""Exceptions, warnings and argument checks shared by every layer.
+
+A message names the argument, what was expected, what was received and, where there is one, the next step.
+Everything a caller can get wrong is a subclass of :class:`ValueError` or :class:`TypeError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import torch
+
+__all__ = [
+    "ConvergenceWarning",
+    "HoimError",
+    "InputError",
+    "InputTypeError",
+    "IntractableError",
+    "MissingDataError",
+    "ModelFileError",
+    "NonexistentEstimateWarning",
+    "UnknownNameError",
+    "check_finite",
+    "check_names",
+    "check_shape",
+    "check_unique",
+]
+
+
+class HoimError(Exception):
+    """Base class of every exception raised on purpose by this library."""
+
+
+class InputError(HoimError, ValueError):
+    """An argument has a value that cannot be used; nothing was computed."""
+
+
+class InputTypeError(HoimError, TypeError):
+    """An argument has a type that cannot be used; nothing was computed."""
+
+
+class UnknownNameError(InputError):
+    """A variable or level name is not in the domain; the closest known names are listed."""
+
+
+class MissingDataError(InputError):
+    """Observations hold missing cells and the operation was not told what to do with them."""
+
+
+class IntractableError(HoimError, ValueError):
+    """An exact computation would exceed its budget, or the quantity does not exist for the model.
+
+    The message states the required cells, the budget and the option that raises it.
+    """
+
+
+class ModelFileError(InputError):
+    """A model file is unreadable, damaged, of another program or of a newer format."""
+
+
+class ConvergenceWarning(UserWarning):
+    """An iterative method stopped before its criterion was met; the result carries the status."""
+
+
+class NonexistentEstimateWarning(UserWarning):
+    """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+
+
+def check_unique(names: Sequence[str], argument: str) -> None:
+    """Raise :class:`InputError` if a name occurs twice."""
+    seen: set[str] = set()
+    repeated = sorted({str(n) for n in names if n in seen or seen.add(n)})
+    if repeated:
+        raise InputError(f"{argument}: names must be unique, but {', '.join(map(repr, repeated))} is repeated")
+
+
+def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable") -> None:
+    """Raise :class:`UnknownNameError` for the first name that is not known, listing the closest ones."""
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
+            shown = close or [str(k) for k in known[:6]]
+            hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
+            if not close and len(known) > len(shown):
+                hint += ", ..."
+            raise UnknownNameError(f"{argument}: unknown {noun} {name!r}; {hint}")
+
+
+def check_shape(tensor: torch.Tensor, event_shape: Sequence[int], argument: str) -> None:
+    """Raise :class:`InputError` unless the rightmost dimensions of ``tensor`` equal ``event_shape``."""
+    expected = tuple(event_shape)
+    received = tuple(tensor.shape)
+    if len(received) < len(expected) or received[len(received) - len(expected) :] != expected:
+        wanted = "(..., " + ", ".join(map(str, expected)) + ")"
+        raise InputError(f"{argument}: expected shape {wanted}, received {received}")
+
+
+def check_finite(tensor: torch.Tensor, argument: str) -> None:
+    """Raise :class:`InputError` if ``tensor`` holds NaN or an infinity."""
+    if tensor.is_floating_point():
+        bad = ~torch.isfinite(tensor)
+        if bool(bad.any()):
+            where = tuple(int(i) for i in bad.nonzero()[0])
+            raise InputError(
+                f"{argument}: expected finite numbers, received {tensor[where].item()} at index {where} "
+                f"({int(bad.sum())} such entries)"
+            )

@@ -1,0 +1,226 @@
+"""Variables and domains: names, kinds, levels and units, in a fixed order.
+
+The order of the variables in a :class:`Domain` is the *schema order*; it orders names inside a hyperedge, axes of
+an interaction table and columns of encoded observations everywhere in the library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from .errors import InputError, InputTypeError, check_names, check_unique
+
+__all__ = ["Domain", "Kind", "Variable"]
+
+Kind = Literal["nominal", "ordinal", "count", "real"]
+_KINDS = ("nominal", "ordinal", "count", "real")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable of a domain.
+
+    Args:
+        name: non-empty name, unique within a domain.
+        labels: the levels of a finite variable in code order (code ``i`` is ``labels[i]``), unique strings;
+            empty for the kinds ``count`` and ``real``.
+        kind: ``nominal`` (default), ``ordinal`` (label order is meaningful), ``count`` (0, 1, 2, ...) or ``real``.
+        unit: physical unit, for display only.
+
+    Raises:
+        InputError: empty name, unknown kind, no labels for a finite variable, labels for an infinite one, or
+            repeated labels.
+
+    Example:
+        >>> Variable("smoke", ("y", "n")).cardinality
+        2
+    """
+
+    name: str
+    labels: tuple[str, ...] = ()
+    kind: Kind = "nominal"
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"Variable name: expected a non-empty string, received {self.name!r}")
+        if self.kind not in _KINDS:
+            raise InputError(f"Variable {self.name!r} kind: expected one of {_KINDS}, received {self.kind!r}")
+        if isinstance(self.labels, str):
+            raise InputTypeError(f"Variable {self.name!r} labels: expected a sequence of strings, received a string")
+        labels = tuple(self.labels)
+        wrong = [label for label in labels if not isinstance(label, str)]
+        if wrong:
+            raise InputTypeError(f"Variable {self.name!r} labels: expected strings, received {wrong[0]!r}")
+        object.__setattr__(self, "labels", labels)
+        check_unique(labels, f"Variable {self.name!r} labels")
+        if self.is_finite and not labels:
+            raise InputError(f"Variable {self.name!r}: a {self.kind} variable needs at least one label")
+        if not self.is_finite and labels:
+            raise InputError(f"Variable {self.name!r}: a {self.kind} variable takes no labels")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the variable has a finite set of levels."""
+        return self.kind in ("nominal", "ordinal")
+
+    @property
+    def cardinality(self) -> int:
+        """Number of levels.
+
+        Raises:
+            InputError: the variable is not finite.
+        """
+        if not self.is_finite:
+            raise InputError(f"variable {self.name!r} is of kind {self.kind!r} and has no cardinality")
+        return len(self.labels)
+
+    def code(self, label: str) -> int:
+        """Code of a label.
+
+        Raises:
+            UnknownNameError: the label is not a level; the closest labels are listed.
+        """
+        check_names([label], self.labels, f"variable {self.name!r}", noun="label")
+        return self.labels.index(label)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description, inverse of :meth:`from_json`."""
+        return {"name": self.name, "labels": list(self.labels), "kind": self.kind, "unit": self.unit}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Variable:
+        """Rebuild a variable from :meth:`to_json`."""
+        return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """An ordered tuple of variables with unique names; it may be empty.
+
+    Args:
+        variables: the variables in schema order.
+
+    Raises:
+        InputError: two variables share a name.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> domain.names, domain.cardinalities, domain.num_states
+        (('a', 'b'), (2, 3), 6)
+    """
+
+    variables: tuple[Variable, ...]
+
+    def __init__(self, variables: Iterable[Variable] = ()) -> None:
+        object.__setattr__(self, "variables", tuple(variables))
+        for variable in self.variables:
+            if not isinstance(variable, Variable):
+                raise InputTypeError(f"Domain variables: expected Variable objects, received {variable!r}")
+        check_unique(self.names, "Domain variables")
+
+    @classmethod
+    def from_cardinalities(cls, cardinalities: Mapping[str, int] | Sequence[int]) -> Domain:
+        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ..."""
+        items = (
+            cardinalities.items()
+            if isinstance(cardinalities, Mapping)
+            else ((f"x{i}", n) for i, n in enumerate(cardinalities))
+        )
+        return cls(Variable(name, tuple(str(i) for i in range(int(n)))) for name, n in items)
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, Sequence[str]]) -> Domain:
+        """Domain of nominal variables from ``{name: labels}``."""
+        return cls(Variable(name, tuple(levels)) for name, levels in labels.items())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Variable names in schema order."""
+        return tuple(v.name for v in self.variables)
+
+    @cached_property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of levels of each variable, in schema order; every variable must be finite."""
+        return tuple(v.cardinality for v in self.variables)
+
+    @cached_property
+    def num_states(self) -> int:
+        """Number of joint states, an exact Python integer (1 for the empty domain)."""
+        return math.prod(self.cardinalities)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def __getitem__(self, name: str) -> Variable:
+        return self.variables[self.index(name)]
+
+    def index(self, name: str) -> int:
+        """Schema position of a variable.
+
+        Raises:
+            UnknownNameError: no such variable; the closest names are listed.
+        """
+        if name not in self._positions:
+            check_names([name], self.names, "domain")
+        return self._positions[name]
+
+    def indices(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Schema positions of several variables, in the order given.
+
+        Raises:
+            UnknownNameError: a name is unknown.
+            InputError: a name is repeated.
+        """
+        wanted = tuple(names)
+        positions = tuple(self.index(name) for name in wanted)
+        check_unique(wanted, "variable names")
+        return positions
+
+    def project(self, names: Iterable[str]) -> Domain:
+        """Domain of the given variables, in schema order whatever the order given."""
+        return Domain(self.variables[i] for i in sorted(self.indices(names)))
+
+    def encode_state(self, state: Mapping[str, str | int]) -> dict[str, int]:
+        """Codes of a partial state given as ``{name: label or code}``.
+
+        Raises:
+            UnknownNameError: unknown variable or label.
+            InputError: a code outside 0 ... cardinality - 1.
+        """
+        codes: dict[str, int] = {}
+        for name, value in state.items():
+            variable = self[name]
+            if isinstance(value, str):
+                codes[name] = variable.code(value)
+            elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value < variable.cardinality:
+                codes[name] = value
+            else:
+                raise InputError(
+                    f"variable {name!r}: expected a label or a code from 0 to {variable.cardinality - 1}, "
+                    f"received {value!r}"
+                )
+        return codes
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """JSON-ready description, inverse of :meth:`from_json`."""
+        return [v.to_json() for v in self.variables]
+
+    @classmethod
+    def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Domain:
+        """Rebuild a domain from :meth:`to_json`."""
+        return cls(Variable.from_json(v) for v in value)

@@ -1,0 +1,134 @@
+"""A small formula language for hyperedge collections: ``smoke*mental + phys:systol + (a + b + c)^2``.
+
+Operators, binding tightest first: ``^k`` (all products of up to k of the terms), ``:`` (product of sets), ``*``
+(both factors and their product), ``+`` (union). ``.`` stands for the sum of all variables and ``1`` for no
+interaction. A name with unusual characters is written between backquotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from ..errors import InputError, check_names
+
+__all__ = ["parse_formula"]
+
+_TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[+*:^().]))")
+_Terms = frozenset[frozenset[str]]
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """Split a formula into (kind, text) pairs."""
+    found: list[tuple[str, str]] = []
+    position = 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if match is None:
+            rest = stripped[position:].lstrip()
+            raise InputError(f"formula {text!r}: unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
+        kind = match.lastgroup or ""
+        found.append(("name" if kind == "quoted" else kind, match.group(kind)))
+        position = match.end()
+    return found
+
+
+class _Parser:
+    """Recursive descent over the tokens; every rule returns a set of variable sets."""
+
+    def __init__(self, text: str, names: Sequence[str]) -> None:
+        self.text = text
+        self.names = names
+        self.tokens = _tokens(text)
+        self.next = 0
+
+    def parse(self) -> _Terms:
+        if not self.tokens:
+            raise InputError(f"formula {self.text!r}: expected at least one term; write 1 for a model without interactions")
+        terms = self.sum()
+        if self.next < len(self.tokens):
+            raise self.unexpected("an operator or the end")
+        return terms
+
+    def unexpected(self, wanted: str) -> InputError:
+        received = repr(self.tokens[self.next][1]) if self.next < len(self.tokens) else "the end"
+        return InputError(f"formula {self.text!r}: expected {wanted}, received {received}")
+
+    def accept(self, symbol: str) -> bool:
+        if self.next < len(self.tokens) and self.tokens[self.next] == ("symbol", symbol):
+            self.next += 1
+            return True
+        return False
+
+    def chain(self, symbol: str, rule: Callable[[], _Terms], combine: Callable[[_Terms, _Terms], _Terms]) -> _Terms:
+        terms = rule()
+        while self.accept(symbol):
+            terms = combine(terms, rule())
+        return terms
+
+    def sum(self) -> _Terms:
+        return self.chain("+", self.crossing, lambda a, b: a | b)
+
+    def crossing(self) -> _Terms:
+        return self.chain("*", self.product, lambda a, b: a | b | _products(a, b))
+
+    def product(self) -> _Terms:
+        return self.chain(":", self.power, _products)
+
+    def power(self) -> _Terms:
+        terms = self.atom()
+        while self.accept("^"):
+            if self.next >= len(self.tokens) or self.tokens[self.next][0] != "number" or self.tokens[self.next][1] == "0":
+                raise self.unexpected("a positive whole number after ^")
+            exponent = int(self.tokens[self.next][1])
+            self.next += 1
+            base = terms
+            for _ in range(min(exponent, len(self.names)) - 1):
+                terms = terms | _products(terms, base)
+        return terms
+
+    def atom(self) -> _Terms:
+        if self.accept("("):
+            terms = self.sum()
+            if not self.accept(")"):
+                raise self.unexpected(")")
+            return terms
+        if self.accept("."):
+            return frozenset(frozenset([name]) for name in self.names)
+        if self.next < len(self.tokens):
+            kind, token = self.tokens[self.next]
+            if kind == "name":
+                check_names([token], self.names, f"formula {self.text!r}")
+                self.next += 1
+                return frozenset([frozenset([token])])
+            if (kind, token) == ("number", "1"):
+                self.next += 1
+                return frozenset()
+        raise self.unexpected("a variable name")
+
+
+def _products(first: _Terms, second: _Terms) -> _Terms:
+    """All unions of a set of the first with a set of the second."""
+    return frozenset(a | b for a in first for b in second)
+
+
+def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:
+    """Set of variable sets that a formula stands for.
+
+    Args:
+        text: the formula; see the module's description.
+        names: the variables that may occur.
+
+    Returns:
+        The sets written out, without closure: ``a:b`` alone gives only the pair.
+
+    Raises:
+        InputError: the text does not follow the grammar.
+        UnknownNameError: a name is not among ``names``; the closest names are listed.
+
+    Example:
+        >>> sorted(sorted(term) for term in parse_formula("a*b + c", ["a", "b", "c"]))
+        [['a'], ['a', 'b'], ['b'], ['c']]
+    """
+    return _Parser(text, names).parse()

@@ -1,0 +1,439 @@
+"""The interaction hypergraph: which sets of variables have an interaction table of their own.
+
+Everything else in the library is laid out by it: interaction tables are stored one after the other in the order of
+:attr:`InteractionHypergraph.edges`, each table with its axes in schema order and its last axis fastest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from ..errors import InputError, InputTypeError, IntractableError, check_unique
+from ..schema import Domain
+from .formula import parse_formula
+
+__all__ = ["Edge", "InteractionHypergraph", "JunctionTreeNode"]
+
+Edge = tuple[str, ...]
+_CLOSURE_LIMIT = 2**22
+
+
+class JunctionTreeNode(NamedTuple):
+    """A clique of a junction tree, listed after its parent.
+
+    Attributes:
+        clique: the variables of the clique, in schema order.
+        separator: the variables shared with the parent clique, in schema order.
+        parent: position of the parent in the list, or None for a root.
+    """
+
+    clique: Edge
+    separator: Edge
+    parent: int | None
+
+
+class InteractionHypergraph:
+    r"""An immutable collection of non-empty variable sets (hyperedges) over a finite domain.
+
+    The collection :math:`\mathcal I` says which interaction tables :math:`\theta^S` the energy
+    :math:`-\sum_{S \in \mathcal I} \theta^S_{x_S}` has. It is *hierarchical* when every non-empty subset of an edge
+    is an edge. The empty set, whose "table" is the normalising constant, is never listed. Building it costs
+    :math:`O(\sum_S 2^{|S|})`; graph properties are computed on first use.
+
+    Args:
+        domain: the finite variables, whose order is the schema order.
+        edges: iterable of variable sets; repeated sets are merged, the order given does not matter.
+        closure: add every missing non-empty subset.
+        hierarchical: refuse a collection that is not closed under subsets (default). With ``False`` such a
+            collection is kept as it is (weak heredity); only the balanced coding defines its family.
+
+    Attributes:
+        domain: the domain.
+        edges: the edges as tuples of names in schema order, ordered by size, then by schema positions.
+
+    Raises:
+        UnknownNameError: a name is not in the domain.
+        InputError: an empty edge, a name repeated inside an edge, a variable that is not finite, or a collection
+            that is not closed under subsets while ``closure`` is False and ``hierarchical`` is True.
+        IntractableError: the closure of very large edges would have millions of sets.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3.3 and equation (8).
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+        >>> hypergraph = InteractionHypergraph(domain, [("b", "a"), ("c",)], closure=True)
+        >>> hypergraph.edges
+        (('a',), ('b',), ('c',), ('a', 'b'))
+        >>> hypergraph.num_terms, hypergraph.num_parameters
+        (13, 6)
+    """
+
+    domain: Domain
+    edges: tuple[Edge, ...]
+
+    def __init__(
+        self, domain: Domain, edges: Iterable[Iterable[str]] = (), *, closure: bool = False, hierarchical: bool = True
+    ) -> None:
+        if not isinstance(domain, Domain):
+            raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+        _ = domain.cardinalities  # refuses variables that are not finite
+        found: set[tuple[int, ...]] = set()
+        for edge in edges:
+            if isinstance(edge, str):
+                raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+            names = tuple(edge)
+            check_unique(names, f"edge {names!r}")
+            if not names:
+                raise InputError("edges: the empty set is not an edge; its term is the normalising constant")
+            found.add(tuple(sorted(domain.indices(names))))
+        if closure:
+            size = sum(2 ** len(e) for e in found)
+            if size > _CLOSURE_LIMIT:
+                raise IntractableError(
+                    f"edges: the closure may have up to {size:.3g} sets, the limit is {_CLOSURE_LIMIT}; "
+                    "use smaller edges, or hierarchical=False to keep the collection as it is"
+                )
+            found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
+        ordered = sorted(found, key=lambda e: (len(e), e))
+        self._set(domain, tuple(ordered))
+        if hierarchical and not self.is_hierarchical:
+            missing = self.closure()._index_set - self._index_set
+            shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=lambda e: (len(e), e))[:4])
+            more = ", ..." if len(missing) > 4 else ""
+            raise InputError(
+                f"edges: not closed under subsets; missing {shown}{more} ({len(missing)} in all). "
+                "Pass closure=True to add them, or hierarchical=False to keep the collection as it is"
+            )
+
+    def _set(self, domain: Domain, edge_indices: tuple[tuple[int, ...], ...]) -> None:
+        """Fill the slots from edges that are already sorted."""
+        values = self.__dict__
+        values["domain"] = domain
+        values["edge_indices"] = edge_indices
+        values["edges"] = tuple(tuple(domain.names[i] for i in e) for e in edge_indices)
+        values["_hash"] = hash((domain.names, domain.cardinalities, edge_indices))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("an InteractionHypergraph is immutable")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"domain": self.domain, "edge_indices": self.edge_indices}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(state["domain"], state["edge_indices"])
+
+    def __hash__(self) -> int:
+        return self.__dict__["_hash"]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, InteractionHypergraph):
+            return NotImplemented
+        return self.edge_indices == other.edge_indices and self.domain == other.domain
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def __contains__(self, edge: object) -> bool:
+        if isinstance(edge, str) or not isinstance(edge, Iterable):
+            return False
+        names = set(edge)
+        return names <= set(self.domain.names) and tuple(sorted(self.domain.indices(names))) in self._index_set
+
+    def __repr__(self) -> str:
+        text = " + ".join(":".join(e) for e in self.maximal_edges[:8]) or "1"
+        more = f" + ... ({len(self.maximal_edges)} maximal)" if len(self.maximal_edges) > 8 else ""
+        return f"InteractionHypergraph({len(self.domain)} variables, {len(self)} edges: {text}{more})"
+
+    # Constructors
+
+    @classmethod
+    def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
+        """All sets of one to ``order`` variables (the "k-body" model).
+
+        Raises:
+            InputError: ``order`` is not a whole number from 1 to the number of variables.
+        """
+        if not isinstance(order, int) or isinstance(order, bool) or not 1 <= order <= len(domain):
+            raise InputError(f"order: expected a whole number from 1 to {len(domain)} (variables), received {order!r}")
+        return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
+
+    @classmethod
+    def saturated(cls, domain: Domain) -> InteractionHypergraph:
+        """All non-empty sets of variables."""
+        return cls(domain, [domain.names] if len(domain) else [], closure=True)
+
+    @classmethod
+    def from_formula(
+        cls, domain: Domain, formula: str, *, closure: bool = False, hierarchical: bool = True
+    ) -> InteractionHypergraph:
+        """Edges from a formula such as ``"smoke*mental + phys*systol"``.
+
+        ``+`` is union, ``a*b`` is a, b and their pair, ``a:b`` the pair alone, ``(a + b + c)^2`` all sets of up to
+        two, ``.`` all variables, ``1`` nothing. Unusual names go between backquotes.
+
+        Raises:
+            InputError: the text cannot be read, or the collection is not closed under subsets (see the class).
+            UnknownNameError: a name is not in the domain.
+
+        Example:
+            >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+            >>> InteractionHypergraph.from_formula(domain, "a*b + c").edges
+            (('a',), ('b',), ('c',), ('a', 'b'))
+        """
+        return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
+
+    # Layout
+
+    edge_indices: tuple[tuple[int, ...], ...]
+    """The edges as tuples of schema positions."""
+
+    @cached_property
+    def _index_set(self) -> frozenset[tuple[int, ...]]:
+        return frozenset(self.edge_indices)
+
+    @cached_property
+    def edge_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of every interaction table, axes in schema order."""
+        cards = self.domain.cardinalities
+        return tuple(tuple(cards[i] for i in e) for e in self.edge_indices)
+
+    @cached_property
+    def term_slices(self) -> Mapping[Edge, slice]:
+        """Position of every edge's table in a flat vector of tables (theta balanced, eta, pi)."""
+        return _slices(self.edges, [math.prod(shape) for shape in self.edge_shapes])
+
+    @cached_property
+    def parameter_slices(self) -> Mapping[Edge, slice]:
+        """Position of every edge's free parameters in a flat vector of free or corner coordinates."""
+        return _slices(self.edges, [math.prod(n - 1 for n in shape) for shape in self.edge_shapes])
+
+    @cached_property
+    def num_terms(self) -> int:
+        r"""Number of table entries, :math:`\sum_S \prod_{k \in S} I_k`."""
+        return sum(math.prod(shape) for shape in self.edge_shapes)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        r"""Number of free parameters, :math:`\sum_S \prod_{k \in S} (I_k - 1)`."""
+        return sum(math.prod(n - 1 for n in shape) for shape in self.edge_shapes)
+
+    # Order and heredity
+
+    @cached_property
+    def order(self) -> int:
+        """Size of the largest edge; 0 without edges."""
+        return max((len(e) for e in self.edge_indices), default=0)
+
+    @cached_property
+    def is_hierarchical(self) -> bool:
+        """Whether every non-empty subset of an edge is an edge."""
+        return all(s in self._index_set for e in self.edge_indices for s in _facets(e))
+
+    @cached_property
+    def maximal_edges(self) -> tuple[Edge, ...]:
+        """Edges that lie in no other edge (the generating class), in edge order."""
+        if self.is_hierarchical:
+            covered = {s for e in self.edge_indices for s in _facets(e)}
+            return tuple(self._names(e) for e in self.edge_indices if e not in covered)
+        sets = [frozenset(e) for e in self.edge_indices]
+        return tuple(self._names(e) for e, s in zip(self.edge_indices, sets, strict=True) if not any(s < t for t in sets))
+
+    def closure(self) -> InteractionHypergraph:
+        """The smallest hierarchical collection that contains this one."""
+        return InteractionHypergraph(self.domain, self.edges, closure=True)
+
+    def heredity_score(self, names: Iterable[str]) -> float:
+        r"""Share of the facets of a set that are edges, :math:`\omega(S) / |S|` (paper 1, equation 8).
+
+        The empty set counts as present, so a single variable scores 1.
+        """
+        edge = tuple(sorted(self.domain.indices(names)))
+        if not edge:
+            raise InputError("names: expected at least one variable")
+        return sum(s in self._index_set or not s for s in itertools.combinations(edge, len(edge) - 1)) / len(edge)
+
+    def chain(self) -> tuple[InteractionHypergraph, ...]:
+        """Maximally refined chain from no edge to this collection, adding one edge at a time in edge order.
+
+        Every member is hierarchical when this collection is (paper 1, section 3.3).
+        """
+        hierarchical = self.is_hierarchical
+        return tuple(
+            InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical)
+            for k in range(len(self.edges) + 1)
+        )
+
+    def add_edges(
+        self, edges: Iterable[Iterable[str]], *, closure: bool = False, hierarchical: bool = True
+    ) -> InteractionHypergraph:
+        """This collection with more edges; arguments as in the constructor."""
+        added = [*self.edges, *edges]
+        return InteractionHypergraph(self.domain, added, closure=closure, hierarchical=hierarchical)
+
+    def remove_edges(self, edges: Iterable[Iterable[str]], *, hierarchical: bool = True) -> InteractionHypergraph:
+        """This collection without the given edges and, when ``hierarchical``, without their supersets.
+
+        Raises:
+            InputError: a given edge is not an edge.
+        """
+        gone = [frozenset(self.domain.indices(e)) for e in edges]
+        for edge in gone:
+            if tuple(sorted(edge)) not in self._index_set:
+                raise InputError(f"edges: {':'.join(self._names(sorted(edge)))} is not an edge of the collection")
+        kept = [
+            e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)
+        ]
+        return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
+
+    # Graph
+
+    @cached_property
+    def _graph(self) -> nx.Graph:
+        """Interaction graph over schema positions; two variables are adjacent when an edge holds both."""
+        graph = nx.Graph()
+        graph.add_nodes_from(range(len(self.domain)))
+        for edge in self.edge_indices:
+            graph.add_edges_from(itertools.combinations(edge, 2))
+        return graph
+
+    def _names(self, indices: Iterable[int]) -> Edge:
+        return tuple(self.domain.names[i] for i in indices)
+
+    def _names_sorted(self, sets: Iterable[Iterable[int]]) -> tuple[Edge, ...]:
+        """Name tuples of index sets, each in schema order, ordered by size and position."""
+        return tuple(self._names(s) for s in sorted((tuple(sorted(s)) for s in sets), key=lambda s: (len(s), s)))
+
+    def neighbours(self, name: str) -> Edge:
+        """Variables that share an edge with ``name``, in schema order."""
+        return self._names(sorted(self._graph.neighbors(self.domain.index(name))))
+
+    @cached_property
+    def cliques(self) -> tuple[Edge, ...]:
+        """Maximal cliques of the interaction graph over the variables that occur in an edge."""
+        covered = {i for e in self.edge_indices for i in e}
+        return self._names_sorted(nx.find_cliques(self._graph.subgraph(covered))) if covered else ()
+
+    @cached_property
+    def is_graphical(self) -> bool:
+        """Whether the collection is hierarchical and its maximal edges are the cliques of its graph."""
+        return self.is_hierarchical and set(self.maximal_edges) == set(self.cliques)
+
+    @cached_property
+    def is_decomposable(self) -> bool:
+        """Whether the collection is graphical with a chordal graph, so that the estimate has a closed form."""
+        return self.is_graphical and all(
+            nx.is_chordal(self._graph.subgraph(c)) for c in nx.connected_components(self._graph) if len(c) > 3
+        )
+
+    def junction_tree(self) -> tuple[JunctionTreeNode, ...]:
+        """Cliques of a decomposable collection in an order with the running-intersection property.
+
+        Raises:
+            InputError: the collection is not decomposable.
+        """
+        if not self.is_decomposable:
+            raise InputError("junction_tree: the collection is not decomposable; see is_graphical and is_decomposable")
+        cliques = [frozenset(self.domain.indices(c)) for c in self.cliques]
+        tree = nx.Graph()
+        tree.add_nodes_from(range(len(cliques)))
+        for i, j in itertools.combinations(range(len(cliques)), 2):
+            if shared := cliques[i] & cliques[j]:
+                tree.add_edge(i, j, weight=len(shared))
+        tree = nx.maximum_spanning_tree(tree)
+        nodes: list[JunctionTreeNode] = []
+        place: dict[int, int] = {}
+        for component in sorted(map(sorted, nx.connected_components(tree))):
+            for parent, child in [(None, component[0]), *nx.bfs_edges(tree, component[0])]:
+                shared = cliques[child] & cliques[parent] if parent is not None else frozenset[int]()
+                place[child] = len(nodes)
+                nodes.append(
+                    JunctionTreeNode(
+                        self._names(sorted(cliques[child])),
+                        self._names(sorted(shared)),
+                        None if parent is None else place[parent],
+                    )
+                )
+        return tuple(nodes)
+
+    def components(self) -> tuple[Edge, ...]:
+        """Connected components of the interaction graph; a variable without neighbours is one of its own."""
+        parts = sorted(map(sorted, nx.connected_components(self._graph)))
+        return tuple(self._names(part) for part in parts)
+
+    def blocks(self) -> tuple[Edge, ...]:
+        """Maximal edges, then single variables that occur in no edge: units that a sampler updates as a whole."""
+        covered = {i for e in self.edge_indices for i in e}
+        return self.maximal_edges + tuple((n,) for i, n in enumerate(self.domain.names) if i not in covered)
+
+    def colouring(self) -> tuple[Edge, ...]:
+        """Classes of variables no two of which share an edge (greedy, largest degree first).
+
+        The variables of a class are independent given all others, so they may be updated at once.
+        """
+        colours = nx.greedy_color(self._graph, strategy="largest_first")
+        classes: dict[int, list[int]] = {}
+        for index in range(len(self.domain)):
+            classes.setdefault(colours[index], []).append(index)
+        return tuple(self._names(classes[c]) for c in sorted(classes))
+
+    def conditional_independences(self) -> tuple[tuple[str, str, Edge], ...]:
+        """Pairs of variables that no edge joins, each with a smallest set that separates them.
+
+        Returns:
+            Triples (a, b, given): under every law of the family a and b are independent given that set. The set is
+            empty when they lie in different components.
+        """
+        found: list[tuple[str, str, Edge]] = []
+        for a, b in itertools.combinations(range(len(self.domain)), 2):
+            if not self._graph.has_edge(a, b):
+                joined = nx.has_path(self._graph, a, b)
+                given = nx.minimum_node_cut(self._graph, a, b) if joined else set[int]()
+                found.append((self.domain.names[a], self.domain.names[b], self._names(sorted(given))))
+        return tuple(found)
+
+    # Derived structures
+
+    def project(self, names: Iterable[str]) -> InteractionHypergraph:
+        """The edges inside a set of variables, over the projected domain."""
+        domain = self.domain.project(names)
+        kept = [e for e in self.edges if all(n in domain for n in e)]
+        return InteractionHypergraph(domain, kept, hierarchical=self.is_hierarchical)
+
+    def restrict(self, evidence: Iterable[str]) -> InteractionHypergraph:
+        """The structure that is left when some variables are fixed: every edge less those variables."""
+        fixed = set(self._names(self.domain.indices(evidence)))
+        domain = Domain(v for v in self.domain if v.name not in fixed)
+        left = {tuple(n for n in e if n not in fixed) for e in self.edges}
+        return InteractionHypergraph(domain, left - {()}, hierarchical=self.is_hierarchical)
+
+    # Serialisation
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description with the domain, inverse of :meth:`from_json`."""
+        return {"domain": self.domain.to_json(), "edges": [list(e) for e in self.edges]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:
+        """Rebuild a collection from :meth:`to_json`."""
+        return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
+
+
+def _facets(edge: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    """Non-empty subsets with one element fewer."""
+    return itertools.combinations(edge, len(edge) - 1) if len(edge) > 1 else ()
+
+
+def _slices(edges: Sequence[Edge], sizes: Sequence[int]) -> dict[Edge, slice]:
+    """Consecutive slices of the given sizes."""
+    ends = list(itertools.accumulate(sizes))
+    return {edge: slice(end - size, end) for edge, size, end in zip(edges, sizes, ends, strict=True)}
