@@ -7,6 +7,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
 from ..errors import InputError
 from .hypergraph import InteractionHypergraph
 
@@ -92,9 +96,10 @@ def elimination_order(
 ) -> EliminationOrder:
     """A good order in which to sum out all variables except ``keep``, with its exact cost.
 
-    Finding the best order is NP-hard. Three greedy rules are tried (least fill-in, then smallest table; smallest
-    table, then least fill-in; fill-in weighted by table size) and the order with the smallest largest table, then
-    the fewest cells, is returned. Deterministic; costs O(d^2) set operations.
+    Finding the best order is NP-hard. Candidates are three greedy rules (least fill-in, then smallest table; smallest
+    table, then least fill-in; fill-in weighted by table size), the schema order and the reverse Cuthill-McKee order,
+    which are good on grids and chains. The candidate that forms the fewest cells is returned, ties going to the
+    smaller largest table. Deterministic; costs O(d^2) set operations.
 
     Args:
         hypergraph: the interactions.
@@ -134,5 +139,12 @@ def elimination_order(
         lambda fill, cells: (cells, fill),
         lambda fill, cells: ((fill + 1) * cells,),
     )
-    candidates = [_replay(hypergraph, adjacency, _greedy(adjacency, logs, kept, rule)) for rule in rules]
-    return min(candidates, key=lambda c: (c.largest_cells, c.total_cells, c.order))
+    candidates = [_greedy(adjacency, logs, kept, rule) for rule in rules]
+    sweep = [v for v in range(size) if v not in kept]
+    candidates.append(sweep)
+    if size > 2:
+        rows, columns = zip(*((v, u) for v in range(size) for u in (v, *adjacency[v])), strict=True)
+        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
+        candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v not in kept])
+    measured = [_replay(hypergraph, adjacency, candidate) for candidate in candidates]
+    return min(measured, key=lambda c: (c.total_cells, c.largest_cells))

@@ -1,0 +1,80 @@
+"""Elimination orders against an independent replay and known widths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import EliminationOrder, InteractionHypergraph, elimination_order
+
+
+def factor_replay(graph: InteractionHypergraph, order: tuple[str, ...]) -> list[set[str]]:
+    """Scopes of the tables formed when factors, not a graph, are eliminated in this order."""
+    factors = [set(e) for e in graph.edges]
+    formed = []
+    for name in order:
+        touching = [f for f in factors if name in f]
+        joined = set().union({name}, *touching)
+        factors = [f for f in factors if name not in f] + [joined - {name}]
+        formed.append(joined)
+    return formed
+
+
+def check_cost(graph: InteractionHypergraph, result: EliminationOrder) -> None:
+    """Compare cliques and costs with the replay on factors."""
+    formed = factor_replay(graph, result.order)
+    assert [set(c) for c in result.cliques] == formed
+    cells = [math.prod(graph.domain[n].cardinality for n in c) for c in formed]
+    assert result.largest_cells == max(cells, default=1)
+    assert result.total_cells == sum(cells)
+    assert result.width == max((len(c) for c in formed), default=1) - 1
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_order_covers_and_costs_what_it_says(data: st.DataObject) -> None:
+    size = data.draw(st.integers(0, 7))
+    domain = Domain.from_cardinalities([data.draw(st.integers(1, 4)) for _ in range(size)])
+    subsets = [s for k in (1, 2, 3) for s in itertools.combinations(domain.names, k)]
+    edges = data.draw(st.lists(st.sampled_from(subsets), max_size=9)) if subsets else []
+    keep = data.draw(st.lists(st.sampled_from(domain.names), unique=True, max_size=2)) if size else []
+    graph = InteractionHypergraph(domain, edges, closure=True)
+    result = elimination_order(graph, keep)
+    assert sorted(result.order) == sorted(set(domain.names) - set(keep))
+    check_cost(graph, result)
+    sweep = elimination_order(graph, keep, order=[n for n in domain.names if n not in keep])
+    assert result.total_cells <= sweep.total_cells
+
+
+@pytest.mark.parametrize(("width", "height"), [(4, 4), (5, 5), (8, 8)])
+def test_grid_reaches_its_treewidth(width: int, height: int) -> None:
+    name = {(i, j): f"x{i}_{j}" for i in range(height) for j in range(width)}
+    domain = Domain.from_cardinalities(dict.fromkeys(name.values(), 2))
+    edges = [(name[i, j], name[i, j + 1]) for i in range(height) for j in range(width - 1)]
+    edges += [(name[i, j], name[i + 1, j]) for i in range(height - 1) for j in range(width)]
+    result = elimination_order(InteractionHypergraph(domain, edges, closure=True))
+    assert min(width, height) <= result.width <= min(width, height) + 2
+    assert result.total_cells <= width * height * 2 ** (width + 1)  # the row-by-row sweep
+
+
+def test_tree_costs_pairs_and_a_bad_order_costs_more() -> None:
+    domain = Domain.from_cardinalities({"hub": 3, **{f"leaf{i}": 5 for i in range(6)}})
+    star = InteractionHypergraph(domain, [("hub", f"leaf{i}") for i in range(6)], closure=True)
+    assert elimination_order(star).largest_cells == 15
+    bad = elimination_order(star, order=domain.names)
+    assert bad.largest_cells == 3 * 5**6
+    check_cost(star, bad)
+
+
+def test_bad_arguments() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 1)
+    with pytest.raises(UnknownNameError, match="'x9'"):
+        elimination_order(graph, ["x9"])
+    with pytest.raises(InputError, match="exactly once"):
+        elimination_order(graph, order=["x0", "x1"])
