@@ -1,0 +1,399 @@
+"""Statistical assertions with a stated false-alarm rate and a sample size derived from a detectable error.
+
+An assertion raises :class:`AssertionError` with the numbers that decided it, and otherwise returns them. Under the
+null hypothesis it raises with probability at most about :data:`FALSE_ALARM_RATE` per criterion. Seeds are the
+caller's; nothing here draws random numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from ..errors import InputError
+
+__all__ = [
+    "FALSE_ALARM_RATE",
+    "MINIMUM_EXPECTATION",
+    "POWER",
+    "LawCheck",
+    "RankCheck",
+    "assert_close",
+    "assert_exact_law",
+    "assert_stationary",
+    "assert_uniform_ranks",
+    "chi_square_p_value",
+    "required_draws",
+    "total_variation_bound",
+]
+
+FALSE_ALARM_RATE = 1e-6
+"""Probability that one random assertion fails although the code is right."""
+
+POWER = 0.999
+"""Probability that the stated error is detected, used to derive sample sizes."""
+
+MINIMUM_EXPECTATION = 100.0
+"""Cells expected to hold fewer draws are pooled; below this the chi-square tail at 1e-6 is badly calibrated."""
+
+
+@dataclass(frozen=True)
+class LawCheck:
+    """What :func:`assert_exact_law` measured.
+
+    Attributes:
+        num_draws: number of independent draws.
+        num_cells: cells left after pooling.
+        p_value: of the chi-square statistic on the pooled cells (1.0 when one cell is left).
+        total_variation: distance of the empirical law from the exact one, over all cells.
+        total_variation_bound: the bound that distance was held to.
+    """
+
+    num_draws: int
+    num_cells: int
+    p_value: float
+    total_variation: float
+    total_variation_bound: float
+
+
+@dataclass(frozen=True)
+class RankCheck:
+    """What :func:`assert_uniform_ranks` measured.
+
+    Attributes:
+        num_replications: number of independent ranks of each quantity.
+        num_bins: equal bins the ranks were counted in.
+        p_values: one chi-square p value per quantity.
+        threshold: the smallest p value that passes (rate divided by the number of quantities).
+    """
+
+    num_replications: int
+    num_bins: int
+    p_values: tuple[float, ...]
+    threshold: float
+
+
+def _array(values: Any) -> np.ndarray:
+    detach = getattr(values, "detach", None)
+    return np.asarray(detach().cpu().numpy() if detach is not None else values)
+
+
+def assert_close(actual: Any, expected: Any, *, relative: float = 1e-10, absolute: float = 0.0, what: str = "") -> None:
+    """Raise unless every entry differs by at most ``absolute + relative * max(1, |expected|)``.
+
+    The floor of one makes the tolerance usable for probabilities and log-probabilities near zero. Infinities must
+    agree exactly and NaN never passes.
+
+    Args:
+        actual: tensor or array to be tested.
+        expected: the oracle, of the same shape.
+        relative: relative tolerance, 1e-10 for float64 identities.
+        absolute: extra absolute tolerance.
+        what: name shown in the message.
+
+    Raises:
+        AssertionError: shapes differ or an entry is out of tolerance; the worst entry is shown.
+
+    Example:
+        >>> assert_close([1.0, 2.0], [1.0, 2.0 + 1e-12])
+    """
+    left, right = np.asarray(_array(actual), dtype=np.float64), np.asarray(_array(expected), dtype=np.float64)
+    if left.shape != right.shape:
+        raise AssertionError(f"{what or 'values'}: shape {left.shape}, expected {right.shape}")
+    with np.errstate(invalid="ignore"):
+        error = np.abs(left - right)
+        allowed = absolute + relative * np.maximum(1.0, np.abs(right))
+        good = (left == right) | (np.isfinite(left) & np.isfinite(right) & (error <= allowed))
+    if not good.all():
+        where = tuple(int(i) for i in np.argwhere(~good)[0]) if left.ndim else ()
+        raise AssertionError(
+            f"{what or 'values'}: {int((~good).sum())} of {left.size} entries out of tolerance (relative {relative:g}); "
+            f"at {where} received {left[where]!r}, expected {right[where]!r}"
+        )
+
+
+def total_variation_bound(num_cells: int, num_draws: int, alpha: float = FALSE_ALARM_RATE) -> float:
+    r"""Total-variation distance that i.i.d. draws exceed with probability at most ``alpha``.
+
+    .. math:: \tfrac12 \sqrt{(K-1)/R} + \sqrt{\ln(1/\alpha) / (2R)}
+
+    The first term bounds the mean (Cauchy-Schwarz over the cells), the second is McDiarmid's inequality; both hold
+    for any law on K cells.
+
+    Args:
+        num_cells: K, the number of cells.
+        num_draws: R, the number of independent draws.
+        alpha: false-alarm rate.
+
+    Example:
+        >>> round(total_variation_bound(16, 10_000), 4)
+        0.0456
+    """
+    return 0.5 * math.sqrt(max(num_cells - 1, 0) / num_draws) + math.sqrt(math.log(1 / alpha) / (2 * num_draws))
+
+
+def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: float = FALSE_ALARM_RATE) -> int:
+    r"""Number of draws with which the chi-square test finds a given total-variation error.
+
+    The error is taken to be spread evenly over K equally probable cells (half of them up, half down by the same
+    factor), so the statistic is non-central chi-square with K - 1 degrees of freedom and non-centrality
+    :math:`4 R\,\mathrm{tv}^2`. A concentrated error is easier to find.
+
+    Args:
+        num_cells: K, at least 2.
+        tv: total variation to be detected, in (0, 1/2).
+        power: probability of detection.
+        alpha: false-alarm rate.
+
+    Returns:
+        R, rounded up; at least enough that each equal cell expects :data:`MINIMUM_EXPECTATION` draws.
+
+    Raises:
+        InputError: fewer than 2 cells, or tv or power out of range.
+
+    Example:
+        >>> [round(required_draws(k, 0.05), -2) for k in (16, 64)]
+        [9600, 14000]
+    """
+    if num_cells < 2:
+        raise InputError(f"num_cells: expected at least 2, received {num_cells}")
+    if not 0 < tv < 0.5 or not alpha < power < 1:
+        raise InputError(f"tv, power: expected 0 < tv < 0.5 and alpha < power < 1, received {tv}, {power}")
+    freedom = num_cells - 1
+    critical = stats.chi2.isf(alpha, freedom)
+    high = 10.0
+    while stats.ncx2.sf(critical, freedom, high) < power:
+        high *= 2
+    shift = optimize.brentq(
+        lambda v: stats.ncx2.sf(critical, freedom, v) - power, high / 2 if high > 10 else 1e-3, high
+    )
+    return max(math.ceil(shift / (4 * tv * tv)), math.ceil(MINIMUM_EXPECTATION * num_cells))
+
+
+def chi_square_p_value(counts: Any, probs: Any, *, minimum: float = MINIMUM_EXPECTATION) -> tuple[float, int]:
+    """P value of Pearson's chi-square against a known law, after pooling the cells that expect too little.
+
+    All cells whose expectation is below ``minimum`` become one; if that one still expects less, it joins the
+    smallest of the others.
+
+    Args:
+        counts: number of independent draws in each cell.
+        probs: probability of each cell.
+        minimum: smallest expectation of a cell that is kept on its own.
+
+    Shape:
+        ``counts`` and ``probs`` (K,).
+
+    Returns:
+        ``(p_value, num_cells after pooling)``; the p value is 1.0 when one cell is left.
+
+    Example:
+        >>> chi_square_p_value([500, 500], [0.5, 0.5])
+        (1.0, 2)
+    """
+    observed = np.asarray(_array(counts), dtype=np.float64).reshape(-1)
+    law = np.asarray(_array(probs), dtype=np.float64).reshape(-1)
+    expected = observed.sum() * law / law.sum()
+    small = expected < minimum
+    groups_o, groups_e = list(observed[~small]), list(expected[~small])
+    if small.any() and expected[small].sum() > 0:
+        rest_o, rest_e = float(observed[small].sum()), float(expected[small].sum())
+        if rest_e < minimum and groups_e:
+            least = int(np.argmin(groups_e))
+            groups_o[least] += rest_o
+            groups_e[least] += rest_e
+        else:
+            groups_o.append(rest_o)
+            groups_e.append(rest_e)
+    if len(groups_e) < 2:
+        return 1.0, len(groups_e)
+    o, e = np.array(groups_o), np.array(groups_e)
+    return float(stats.chi2.sf(((o - e) ** 2 / e).sum(), len(e) - 1)), len(e)
+
+
+def assert_exact_law(
+    counts: Any,
+    probs: Any,
+    *,
+    alpha: float = FALSE_ALARM_RATE,
+    minimum: float = MINIMUM_EXPECTATION,
+    what: str = "draws",
+) -> LawCheck:
+    """Raise unless independent draws look like the exact law.
+
+    Three criteria: no draw in a cell of probability zero; the chi-square p value on pooled cells is at least
+    ``alpha``; the total variation is below :func:`total_variation_bound`. The draws must be independent: start
+    chains from the exact law and keep one state of each.
+
+    Args:
+        counts: number of draws in each cell (:func:`pyro_hoim.testing.count_states` makes them from states).
+        probs: exact probability of each cell, summing to one.
+        alpha: false-alarm rate of each random criterion.
+        minimum: see :func:`chi_square_p_value`.
+        what: name shown in the message.
+
+    Shape:
+        ``counts`` and ``probs`` of one common shape, any number of axes.
+
+    Returns:
+        The measured figures, for printing.
+
+    Raises:
+        AssertionError: a criterion fails; the message states which, with its numbers.
+        InputError: shapes differ, no draws, or ``probs`` is not a law.
+
+    Example:
+        >>> assert_exact_law([2480, 2520, 5000, 0], [0.25, 0.25, 0.5, 0.0]).num_cells
+        3
+    """
+    observed, law = _array(counts), np.asarray(_array(probs), dtype=np.float64)
+    if observed.shape != law.shape:
+        raise InputError(f"counts: expected the shape {law.shape} of probs, received {observed.shape}")
+    observed, law = observed.reshape(-1).astype(np.float64), law.reshape(-1)
+    if not np.isfinite(law).all() or (law < 0).any() or abs(law.sum() - 1) > 1e-6:
+        raise InputError(f"probs: expected non-negative numbers that sum to 1, received sum {law.sum()}")
+    if not np.isfinite(observed).all() or (observed < 0).any() or observed.sum() < 1:
+        raise InputError("counts: expected non-negative numbers with at least one draw")
+    num_draws = int(observed.sum())
+    impossible = (law == 0) & (observed > 0)
+    if impossible.any():
+        cell = int(np.flatnonzero(impossible)[0])
+        raise AssertionError(
+            f"{what}: {int(observed[impossible].sum())} of {num_draws} draws fell into cells of probability zero "
+            f"(first: flat cell {cell})"
+        )
+    p_value, num_cells = chi_square_p_value(observed, law, minimum=minimum)
+    distance = 0.5 * float(np.abs(observed / num_draws - law).sum())
+    bound = total_variation_bound(int((law > 0).sum()), num_draws, alpha)
+    if p_value < alpha:
+        raise AssertionError(
+            f"{what}: chi-square p value {p_value:.3g} below {alpha:g} on {num_cells} pooled cells, {num_draws} draws; "
+            f"total variation {distance:.4f}"
+        )
+    if distance >= bound:
+        raise AssertionError(f"{what}: total variation {distance:.4f} at or above {bound:.4f}, {num_draws} draws")
+    return LawCheck(num_draws, num_cells, p_value, distance, bound)
+
+
+def assert_uniform_ranks(
+    ranks: Any,
+    num_draws: int,
+    *,
+    num_bins: int = 20,
+    alpha: float = FALSE_ALARM_RATE,
+    names: Sequence[str] | None = None,
+) -> RankCheck:
+    """Raise unless the ranks of simulation-based calibration are uniform.
+
+    In each replication parameters are drawn from the prior, data from the model, and ``num_draws`` thinned
+    posterior draws are made; the rank is the number of draws below the true value, uniform on
+    0, ..., num_draws when everything is right. Each quantity gets one chi-square test in equal bins at rate
+    ``alpha`` divided by the number of quantities, so that one call is one assertion of rate ``alpha``.
+
+    Args:
+        ranks: integer ranks, one row per replication.
+        num_draws: posterior draws per replication; ``num_draws + 1`` must be a multiple of ``num_bins``.
+        num_bins: equal bins; each must expect at least 20 replications.
+        alpha: false-alarm rate of the call.
+        names: names of the quantities, for the message.
+
+    Shape:
+        ``ranks`` (replications,) or (replications, quantities).
+
+    Returns:
+        The p values and the threshold they were held to.
+
+    Raises:
+        AssertionError: a quantity's ranks are not uniform; each such quantity is listed with its p value.
+        InputError: ranks out of range or not integers, bins that do not divide the ranks, too few replications.
+
+    References:
+        Talts et al., Validating Bayesian inference algorithms with simulation-based calibration, 2018, section 4.
+
+    Example:
+        >>> assert_uniform_ranks(list(range(100)) * 10, 99).p_values
+        (1.0,)
+    """
+    values = _array(ranks)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise InputError(
+            f"ranks: expected shape (replications,) or (replications, quantities), received {values.shape}"
+        )
+    whole = values.astype(np.int64)
+    if (whole != values).any() or (whole < 0).any() or (whole > num_draws).any():
+        raise InputError(f"ranks: expected integers from 0 to {num_draws}")
+    if num_bins < 2 or (num_draws + 1) % num_bins:
+        raise InputError(f"num_bins: expected a divisor (at least 2) of {num_draws + 1} ranks, received {num_bins}")
+    replications, quantities = whole.shape
+    if replications < 20 * num_bins:
+        raise InputError(
+            f"ranks: expected at least {20 * num_bins} replications for {num_bins} bins, got {replications}"
+        )
+    labels = [f"quantity {i}" for i in range(quantities)] if names is None else [str(name) for name in names]
+    if len(labels) != quantities:
+        raise InputError(f"names: expected {quantities}, received {len(labels)}")
+    threshold = alpha / quantities
+    width = (num_draws + 1) // num_bins
+    expected = replications / num_bins
+    p_values = []
+    for column in whole.T:
+        counts = np.bincount(column // width, minlength=num_bins)
+        p_values.append(float(stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), num_bins - 1)))
+    bad = [f"{label} (p = {p:.3g})" for label, p in zip(labels, p_values, strict=True) if p < threshold]
+    if bad:
+        raise AssertionError(
+            f"ranks of {', '.join(bad)} are not uniform: {replications} replications in {num_bins} bins, "
+            f"smallest p value that passes {threshold:.3g}"
+        )
+    return RankCheck(replications, num_bins, tuple(p_values), threshold)
+
+
+def assert_stationary(transition: Any, probs: Any, *, tolerance: float = 1e-12, gap: float = 1e-9) -> float:
+    r"""Raise unless a transition matrix leaves a law unchanged and has no second eigenvalue of modulus one.
+
+    :math:`\pi P = \pi` alone also holds for the identity and for a deterministic flip; both have more than one
+    eigenvalue on the unit circle and are refused.
+
+    Args:
+        transition: row-stochastic matrix of one sweep, states in the order of ``probs``.
+        probs: the law that must be stationary.
+        tolerance: largest allowed difference in a row sum or in an entry of :math:`\pi P`.
+        gap: an eigenvalue of modulus above ``1 - gap`` counts as one.
+
+    Shape:
+        ``transition`` (K, K), ``probs`` (K,) or any shape with K entries.
+
+    Returns:
+        The modulus of the second eigenvalue (0.0 for a single state), exact up to rounding.
+
+    Raises:
+        AssertionError: a row does not sum to one, an entry is negative, the law moves, or the chain does not mix.
+        InputError: shapes do not fit.
+
+    Example:
+        >>> round(assert_stationary([[0.7, 0.3], [0.3, 0.7]], [0.5, 0.5]), 9)
+        0.4
+    """
+    matrix = np.asarray(_array(transition), dtype=np.float64)
+    law = np.asarray(_array(probs), dtype=np.float64).reshape(-1)
+    if matrix.shape != (law.size, law.size):
+        raise InputError(f"transition: expected shape {(law.size, law.size)}, received {matrix.shape}")
+    if not np.isfinite(matrix).all() or (matrix < -tolerance).any():
+        raise AssertionError("transition: entries must be finite and non-negative")
+    rows = float(np.abs(matrix.sum(axis=1) - 1).max())
+    if rows > tolerance:
+        raise AssertionError(f"transition: a row sums to one only within {rows:.3g} (allowed {tolerance:g})")
+    moved = float(np.abs(law @ matrix - law).max())
+    if moved > tolerance:
+        raise AssertionError(f"transition: the law moves by {moved:.3g} (allowed {tolerance:g})")
+    moduli = np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1]
+    ones = int((moduli > 1 - gap).sum())
+    if ones != 1:
+        raise AssertionError(f"transition: {ones} eigenvalues of modulus above 1 - {gap:g}; the chain does not mix")
+    return float(moduli[1]) if moduli.size > 1 else 0.0

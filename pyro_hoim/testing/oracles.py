@@ -1,0 +1,290 @@
+"""Brute force over every joint state, in plain NumPy: the oracle that exact backends and distributions are held to.
+
+Nothing here shares code with :mod:`pyro_hoim.partition` or :mod:`pyro_hoim.models`; only the attributes ``domain``,
+``edges``, ``edge_indices`` and ``edge_shapes`` of a hypergraph are read. Every function walks all joint states, so
+keep the state space small (thousands of states, not millions).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = [
+    "count_states",
+    "enumerate_codes",
+    "exact_covariance",
+    "exact_log_partition",
+    "exact_statistics",
+    "exact_table",
+    "join_tables",
+    "random_tables",
+    "split_tables",
+]
+
+Tables = Mapping[tuple[str, ...], Any]
+
+
+def _array(values: Any) -> np.ndarray:
+    """Float64 NumPy copy of a tensor or array."""
+    detach = getattr(values, "detach", None)
+    return np.asarray(detach().cpu().numpy() if detach is not None else values, dtype=np.float64)
+
+
+def enumerate_codes(cardinalities: Sequence[int]) -> np.ndarray:
+    """All joint states in row-major order (the last variable varies fastest).
+
+    Args:
+        cardinalities: number of levels of each variable; may be empty (one state without coordinates).
+
+    Shape:
+        Returns an int64 array (num_states, d).
+
+    Example:
+        >>> enumerate_codes([2, 2]).tolist()
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    sizes = tuple(int(n) for n in cardinalities)
+    return np.indices(sizes, dtype=np.int64).reshape(len(sizes), math.prod(sizes)).T.copy()
+
+
+def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
+    """Number of draws in each joint state.
+
+    Args:
+        states: codes of the draws, integer-valued.
+        cardinalities: number of levels of each variable.
+
+    Shape:
+        ``states`` (..., d); returns int64 counts (num_states,), in the order of :func:`enumerate_codes`.
+
+    Raises:
+        InputError: the last dimension is not d, or a code lies outside its variable's levels.
+
+    Example:
+        >>> count_states([[0, 1], [0, 1], [1, 0]], [2, 2]).tolist()
+        [0, 2, 1, 0]
+    """
+    sizes = tuple(int(n) for n in cardinalities)
+    codes = _array(states)
+    if codes.ndim == 0 or codes.shape[-1] != len(sizes):
+        raise InputError(f"states: expected shape (..., {len(sizes)}), received {codes.shape}")
+    rows = codes.reshape(math.prod(codes.shape[:-1]), len(sizes))
+    flat = rows.astype(np.int64)
+    if (flat != rows).any() or (flat < 0).any() or (flat >= np.array(sizes)).any():
+        raise InputError(f"states: expected integer codes below the cardinalities {sizes}, received others")
+    if not sizes:
+        return np.array([flat.shape[0]], dtype=np.int64)
+    index = np.ravel_multi_index(tuple(flat.T), sizes)
+    return np.bincount(index, minlength=math.prod(sizes)).astype(np.int64)
+
+
+def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[str, ...], np.ndarray]:
+    """Interaction tables by hyperedge, from the flat layout or from a mapping.
+
+    Args:
+        hypergraph: the interactions, whose order is the layout's.
+        tables: flat vector of the raveled tables, edge after edge, or ``{edge: table}`` with every edge present.
+
+    Shape:
+        ``tables`` (\\*batch, num_terms), or each (\\*batch, \\*edge shape); returns tables (\\*batch, \\*edge shape).
+
+    Raises:
+        InputError: wrong length, shape, or set of edges.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 3]), [["x0"], ["x1"]])
+        >>> split_tables(graph, [1.0, -1.0, 0.0, 2.0, -2.0])[("x1",)].tolist()
+        [0.0, 2.0, -2.0]
+    """
+    edges = [tuple(edge) for edge in hypergraph.edges]
+    shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
+    if isinstance(tables, Mapping):
+        if set(map(tuple, tables)) != set(edges):
+            raise InputError(f"tables: expected one table for each of {edges}, received {list(tables)}")
+        result = {edge: _array(tables[edge]) for edge in edges}
+        for edge, shape in zip(edges, shapes, strict=True):
+            received = result[edge].shape
+            if received[len(received) - len(shape) :] != shape:
+                raise InputError(f"tables[{edge}]: expected shape (..., {shape}), received {received}")
+        return result
+    flat = _array(tables)
+    sizes = [math.prod(shape) for shape in shapes]
+    if flat.ndim == 0 or flat.shape[-1] != sum(sizes):
+        raise InputError(f"tables: expected shape (..., {sum(sizes)}), received {flat.shape}")
+    starts = np.cumsum([0, *sizes])
+    return {
+        edge: flat[..., start : start + size].reshape(flat.shape[:-1] + shape)
+        for edge, shape, size, start in zip(edges, shapes, sizes, starts[:-1], strict=True)
+    }
+
+
+def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
+    """Flat layout of tables given by hyperedge, inverse of :func:`split_tables`.
+
+    Shape:
+        Returns (\\*batch, num_terms); a hypergraph without edges gives shape (0,).
+    """
+    parts = split_tables(hypergraph, tables)
+    flat = [
+        part.reshape(part.shape[: part.ndim - len(shape)] + (-1,))
+        for part, shape in zip(parts.values(), hypergraph.edge_shapes, strict=True)
+    ]
+    return np.concatenate(flat, axis=-1) if flat else np.zeros(0)
+
+
+def random_tables(
+    hypergraph: InteractionHypergraph,
+    rng: np.random.Generator,
+    *,
+    scale: float = 1.0,
+    batch_shape: Sequence[int] = (),
+    balanced: bool = True,
+) -> np.ndarray:
+    """Normal interaction tables, each centred along every axis when ``balanced`` (paper 1, eq. 21).
+
+    Args:
+        hypergraph: the interactions.
+        rng: source of randomness; nothing else is touched.
+        scale: standard deviation before centring, in nats.
+        batch_shape: leading shape of independent tables.
+        balanced: centre every fibre; False leaves arbitrary tables.
+
+    Shape:
+        Returns (\\*batch_shape, num_terms), float64.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 3]), [["x0"], ["x1"]])
+        >>> tables = random_tables(graph, np.random.default_rng(0))
+        >>> bool(abs(tables[:2].sum()) < 1e-12), bool(abs(tables[2:].sum()) < 1e-12)
+        (True, True)
+    """
+    tables: dict[tuple[str, ...], np.ndarray] = {}
+    for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
+        table = scale * rng.standard_normal((*batch_shape, *shape))
+        if balanced:
+            for axis in range(len(batch_shape), table.ndim):
+                table = table - table.mean(axis=axis, keepdims=True)
+        tables[tuple(edge)] = table
+    return join_tables(hypergraph, tables) if tables else np.zeros((*batch_shape, 0))
+
+
+def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: bool = True) -> np.ndarray:
+    r"""Log-probability of every joint state, by broadcasting each table over the full array.
+
+    .. math:: \log q(x) = \sum_S \theta^S[x_S] - \log \sum_{x'} \exp \sum_S \theta^S[x'_S]
+
+    Args:
+        hypergraph: the interactions.
+        tables: interaction tables in nats, flat or by hyperedge (see :func:`split_tables`); any tables, balanced
+            or not.
+        normalised: subtract log Z; False leaves minus the energy.
+
+    Shape:
+        ``tables`` (\*batch, num_terms); returns (\*batch, \*cardinalities), nats.
+
+    Returns:
+        Exact up to rounding; the cost is the number of joint states times the number of interactions.
+
+    References:
+        Paper 1, section 3 (log-linear models).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
+        >>> np.exp(exact_table(graph, [np.log(3.0) / 2, -np.log(3.0) / 2])).round(6).tolist()
+        [0.75, 0.25]
+    """
+    cardinalities = tuple(hypergraph.domain.cardinalities)
+    d = len(cardinalities)
+    parts = split_tables(hypergraph, tables)
+    if parts:
+        batch = np.broadcast_shapes(
+            *(part.shape[: part.ndim - len(shape)] for part, shape in zip(parts.values(), hypergraph.edge_shapes))
+        )
+    else:
+        batch = () if isinstance(tables, Mapping) else _array(tables).shape[:-1]
+    total = np.zeros(batch + cardinalities)
+    for part, positions in zip(parts.values(), hypergraph.edge_indices, strict=True):
+        lead = part.shape[: part.ndim - len(positions)]
+        shape = [1] * d
+        for position in positions:
+            shape[position] = cardinalities[position]
+        total = total + part.reshape(lead + tuple(shape))
+    if not normalised:
+        return total
+    return total - _log_sum_exp(total, d).reshape(batch + (1,) * d)
+
+
+def exact_log_partition(hypergraph: InteractionHypergraph, tables: Any) -> np.ndarray:
+    """Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\\*batch).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 4]), [])
+        >>> round(float(np.exp(exact_log_partition(graph, {}))), 9)
+        8.0
+    """
+    return _log_sum_exp(exact_table(hypergraph, tables, normalised=False), len(hypergraph.domain.cardinalities))
+
+
+def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
+    """Mean coordinates eta: the marginal probability table of every hyperedge, in the flat layout.
+
+    Args:
+        hypergraph: the interactions.
+        log_probs: normalised log-probabilities of all joint states, as :func:`exact_table` returns them.
+
+    Shape:
+        ``log_probs`` (\\*batch, \\*cardinalities); returns (\\*batch, num_terms).
+    """
+    values = np.exp(_array(log_probs))
+    d = len(hypergraph.domain.cardinalities)
+    batch = values.shape[: values.ndim - d]
+    parts = []
+    for positions in hypergraph.edge_indices:
+        others = tuple(len(batch) + i for i in range(d) if i not in positions)
+        parts.append(values.sum(axis=others).reshape((*batch, -1)))
+    return np.concatenate(parts, axis=-1) if parts else np.zeros((*batch, 0))
+
+
+def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
+    """Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables.
+
+    Shape:
+        ``log_probs`` (\\*cardinalities), no batch; returns (num_terms, num_terms).
+    """
+    cardinalities = tuple(hypergraph.domain.cardinalities)
+    probs = np.exp(_array(log_probs)).reshape(-1)
+    codes = enumerate_codes(cardinalities)
+    columns = []
+    for positions, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
+        index = np.ravel_multi_index(tuple(codes[:, list(positions)].T), tuple(shape))
+        columns.append(np.eye(math.prod(shape))[index])
+    features = np.concatenate(columns, axis=1) if columns else np.zeros((len(probs), 0))
+    mean = probs @ features
+    return (features - mean).T @ (probs[:, None] * (features - mean))
+
+
+def _log_sum_exp(values: np.ndarray, num_axes: int) -> np.ndarray:
+    """Log-sum-exp over the last ``num_axes`` axes."""
+    if num_axes == 0:
+        return values
+    axes = tuple(range(values.ndim - num_axes, values.ndim))
+    top = values.max(axis=axes, keepdims=True)
+    total = np.log(np.exp(values - top).sum(axis=axes, keepdims=True)) + top
+    return total.reshape(values.shape[: values.ndim - num_axes])
