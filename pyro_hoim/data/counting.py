@@ -1,0 +1,81 @@
+"""Counting rows: merging equal ones, marginal tables by weighted bin counts, and random splits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+__all__ = ["marginal_tables", "merge_rows", "split_rows"]
+
+_LARGEST_KEY = 2**62
+
+
+def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows in lexicographic order with their counts added; rows of count zero are dropped.
+
+    Shape:
+        codes (N, d) with -1 for missing; counts (N,); returned (U, d) and (U,).
+    """
+    kept = counts > 0
+    codes, counts = codes[kept], counts[kept]
+    if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
+        keys = np.zeros(len(codes), dtype=np.int64)
+        for i, n in enumerate(cardinalities):
+            keys = keys * (n + 1) + (codes[:, i] + 1)
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    else:
+        _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    return codes[first], np.bincount(inverse.reshape(-1), weights=counts, minlength=len(first))
+
+
+def marginal_tables(
+    codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], edges: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Marginal counts of complete rows, edge after edge, each table row-major in the edge's own axis order.
+
+    Shape:
+        codes (U, d); counts (U,); edges hold schema positions; returned (sum of table sizes,) float64.
+    """
+    columns = np.ascontiguousarray(codes.T)
+    sizes = [math.prod(cardinalities[i] for i in edge) for edge in edges]
+    flat = np.zeros(sum(sizes))
+    start = 0
+    for edge, size in zip(edges, sizes, strict=True):
+        cell = np.zeros(len(codes), dtype=np.int64)
+        for i in edge:
+            cell = cell * cardinalities[i] + columns[i]
+        flat[start : start + size] = np.bincount(cell, weights=counts, minlength=size)
+        start += size
+    return flat
+
+
+def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Random disjoint parts as (row positions, counts) pairs.
+
+    Whole counts are expanded to single observations before shuffling; a row of fractional weight stays whole. Where
+    every count is one, rows of a part come in shuffled order, else in the order of the table.
+
+    Shape:
+        counts (N,); per fraction positions (M,) and counts (M,).
+    """
+    single = bool((counts == 1).all())
+    whole = bool((counts == np.floor(counts)).all())
+    units = np.arange(len(counts))
+    if whole and not single:
+        units = np.repeat(units, counts.astype(np.int64))
+    units = np.random.default_rng(seed).permutation(units)
+    cumulated = [math.fsum(fractions[: k + 1]) for k in range(len(fractions) - 1)]
+    ends = [0, *(math.floor(min(f, 1.0) * len(units) + 0.5) for f in cumulated), len(units)]
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    for start, stop in pairwise(ends):
+        chosen = units[start:stop]
+        if single or not whole:
+            parts.append((chosen, counts[chosen]))
+        else:
+            part = np.bincount(chosen, minlength=len(counts)).astype(float)
+            rows = np.flatnonzero(part)
+            parts.append((rows, part[rows]))
+    return parts

@@ -1,0 +1,128 @@
+"""Reading a CSV file into columns of text, with every fault found before anything is computed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, check_unique
+
+__all__ = ["CsvColumns", "read_csv"]
+
+
+@dataclass(frozen=True)
+class CsvColumns:
+    """Columns of a CSV file.
+
+    Args:
+        path: the file.
+        header: column names.
+        columns: one tuple of text cells per column.
+        lines: line number of each row's last line, counted from 1.
+    """
+
+    path: str
+    header: tuple[str, ...]
+    columns: tuple[Sequence[str], ...]
+    lines: tuple[int, ...]
+
+    def where(self, row: int) -> str:
+        """Words for the position of a row in the file."""
+        return f"{self.path} line {self.lines[row]}"
+
+    def column(self, name: str) -> Sequence[str]:
+        """Cells of one column."""
+        return self.columns[self.header.index(name)]
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
+    """Text of a UTF-8 file, with or without a byte-order mark."""
+    file = Path(path)
+    if file.is_dir():
+        raise InputError(f"{path}: expected a CSV file, received a folder")
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if not raw.strip():
+        raise InputError(f"{path}: expected a header and rows, received an empty file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path} line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InputError(f"{path} line {line}: expected text, received a zero byte; this is not a CSV file")
+    return text
+
+
+def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumns:
+    r"""Columns of a UTF-8 CSV file with one header line.
+
+    Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
+
+    Args:
+        path: the file.
+        delimiter: the character between cells.
+
+    Raises:
+        InputError: no such file, a folder, not UTF-8, empty, a header without rows, an unnamed or repeated column, a
+            row whose number of cells differs from the header's (with its line number), or broken quotes.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "t.csv")
+        ...     _ = path.write_text("a,b\n1,x\n2,y\n")
+        ...     read_csv(path).columns
+        (('1', '2'), ('x', 'y'))
+    """
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
+    header: tuple[str, ...] = ()
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if not header:
+                header = tuple(cell.strip() for cell in cells)
+                _check_header(path, header, delimiter)
+                continue
+            if len(cells) != len(header):
+                raise InputError(
+                    f"{path} line {reader.line_num}: expected {len(header)} cells as in the header, "
+                    f"received {len(cells)}"
+                )
+            rows.append(cells)
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"{path} line {reader.line_num}: not readable as CSV ({error})") from None
+    if not rows:
+        raise InputError(f"{path}: expected rows below the header, received the header only")
+    columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
+    return CsvColumns(str(path), header, columns, tuple(lines))
+
+
+def _check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimiter: str) -> None:
+    """Raise :class:`InputError` for an unnamed or repeated column, or a header cut by another delimiter."""
+    for position, name in enumerate(header, start=1):
+        if not name:
+            raise InputError(f"{path}: expected a name for every column, received none for column {position}")
+    check_unique(header, f"{path} header")
+    if len(header) == 1:
+        for other in (";", "\t", ",", "|"):
+            if other != delimiter and other in header[0]:
+                raise InputError(
+                    f"{path}: expected cells separated by {delimiter!r}, but the header has one cell and holds "
+                    f"{other!r}; pass delimiter={other!r} or convert the file"
+                )

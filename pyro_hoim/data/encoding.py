@@ -1,0 +1,198 @@
+"""Columns of values to variables and integer codes, and columns of numbers to counts.
+
+Everything here works on one column at a time and knows neither files nor :class:`~pyro_hoim.data.Observations`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError, InputTypeError, check_names, check_unique
+from ..schema import Kind, Variable
+
+__all__ = ["encode_column", "label_of", "level_order", "parse_counts", "select_columns"]
+
+_LARGEST_PLAIN_INTEGER = 1e15
+
+
+def label_of(value: Any) -> str:
+    """Label of one value: text as it is, a whole number without decimals, everything else by ``str``.
+
+    Raises:
+        InputError: an infinite number.
+
+    Example:
+        >>> label_of("old"), label_of(3.0), label_of(2.5), label_of(True)
+        ('old', '3', '2.5', 'True')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value))
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if math.isinf(number):
+            raise InputError(f"expected a finite value, received {number}")
+        if number.is_integer() and abs(number) < _LARGEST_PLAIN_INTEGER:
+            return str(int(number))
+        return repr(number)
+    return str(value)
+
+
+def level_order(label: str) -> tuple[int, float, str]:
+    """Sort key of a level: labels that read as finite numbers first, in numeric order, then text by code points.
+
+    Example:
+        >>> sorted(["10", "9", "b", "?", "a"], key=level_order)
+        ['9', '10', '?', 'a', 'b']
+    """
+    try:
+        number = float(label)
+    except ValueError:
+        return (1, 0.0, label)
+    return (0, number, label) if math.isfinite(number) else (1, 0.0, label)
+
+
+def _factorise(values: Any) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
+    """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, pd.CategoricalDtype):
+        categorical = pd.Categorical(values)
+        return np.asarray(categorical.codes, dtype=np.int64), list(categorical.categories), dtype
+    array = values if isinstance(values, (pd.Series, np.ndarray)) else np.asarray(values, dtype=object)
+    positions, distinct = pd.factorize(array)
+    return np.asarray(positions, dtype=np.int64), list(distinct), None
+
+
+def encode_column(
+    name: str,
+    values: Any,
+    *,
+    variable: Variable | None = None,
+    missing_values: Collection[str] = ("",),
+    where: Callable[[int], str],
+) -> tuple[Variable, np.ndarray]:
+    """Variable and codes of one column.
+
+    Args:
+        name: column name, which becomes the variable's name.
+        values: one-dimensional; a pandas series (categorical or not), an array or a sequence.
+        variable: the known variable; without it the levels are the categories of a categorical column in their
+            order (kind ``ordinal`` when that is an ordered one), else the labels present, in :func:`level_order`.
+        missing_values: labels that mean "missing", besides None and NaN.
+        where: words for the position of row ``i``, used in messages.
+
+    Shape:
+        values (N,); returned codes (N,) int64, -1 where missing.
+
+    Raises:
+        UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.
+        InputError: an infinite value, or a column of missing cells only when no variable is given.
+    """
+    positions, distinct, dtype = _factorise(values)
+    try:
+        labels = [label_of(value) for value in distinct]
+    except InputError as error:
+        raise InputError(f"column {name!r}: {error}") from None
+    present = [label for label in labels if label not in missing_values]
+    if variable is None:
+        kind: Kind = "nominal"
+        if dtype is None:
+            levels = sorted(set(present), key=level_order)
+        else:
+            levels = list(dict.fromkeys(present))
+            kind = "ordinal" if dtype.ordered else "nominal"
+        if not levels:
+            raise InputError(
+                f"column {name!r}: expected at least one level, received missing cells only; "
+                "leave the column out or give its domain"
+            )
+        variable = Variable(name, tuple(levels), kind)
+    code_of = {label: code for code, label in enumerate(variable.labels)}
+    # One entry more than there are distinct values: position -1 (None, NaN) reads the last one, which is -1.
+    codes_of_distinct = np.full(len(labels) + 1, -1, dtype=np.int64)
+    for position, label in enumerate(labels):
+        if label in missing_values:
+            continue
+        if label in code_of:
+            codes_of_distinct[position] = code_of[label]
+            continue
+        rows = np.flatnonzero(positions == position)
+        if len(rows):  # an unused category of a categorical column is not an observation
+            check_names([label], variable.labels, f"{where(int(rows[0]))}, column {name!r}", noun="label")
+    return variable, codes_of_distinct[positions]
+
+
+def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:
+    """Counts or weights of one column, float64.
+
+    Args:
+        values: numbers or their text, one per row.
+        name: name of the column or argument, for messages.
+        where: words for the position of row ``i``, used in messages.
+        fractional: whether weights are asked for; counts are whole numbers.
+
+    Shape:
+        values (N,); returned (N,).
+
+    Raises:
+        InputError: an entry that is no number, NaN, infinite, negative, or fractional without being asked for.
+    """
+    given = pd.Series(values)
+    numbers = pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+    with np.errstate(invalid="ignore"):
+        bad = ~np.isfinite(numbers) | (numbers < 0)
+        if not fractional:
+            bad |= numbers != np.floor(numbers)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        expected = "a finite non-negative number" if fractional else "a non-negative whole number"
+        is_fraction = not fractional and math.isfinite(numbers[row]) and numbers[row] >= 0
+        hint = "; pass the column as weights= if fractions are meant" if is_fraction else ""
+        received = given.iloc[row]
+        shown = repr(received) if isinstance(received, str) else str(received)
+        raise InputError(f"{where(row)}, {name}: expected {expected}, received {shown}{hint}")
+    return numbers + 0.0  # -0.0 becomes 0.0
+
+
+def select_columns(
+    header: Sequence[str], columns: Sequence[str] | int | None, *, exclude: Collection[str], source: str
+) -> list[str]:
+    """Names of the variables to read: those asked for in the order asked, else all but the excluded ones.
+
+    Args:
+        header: all column names.
+        columns: names, or the number of leading columns, or None for all.
+        exclude: names of the count and weight columns.
+        source: what is read, for messages.
+
+    Raises:
+        UnknownNameError: a name that is not in the header; the closest ones are listed.
+        InputError: a name asked for twice, the count column asked for, or a number outside 1 ... number of columns.
+        InputTypeError: ``columns`` is a single string or no integer.
+    """
+    available = [name for name in header if name not in exclude]
+    if columns is None:
+        return available
+    if isinstance(columns, str):
+        raise InputTypeError(f"columns: expected a sequence of names or a number, received the string {columns!r}")
+    if isinstance(columns, (int, np.integer)) and not isinstance(columns, bool):
+        if not 1 <= columns <= len(available):
+            raise InputError(f"columns: expected a number from 1 to {len(available)} for {source}, received {columns}")
+        return available[: int(columns)]
+    if isinstance(columns, (bool, float)):
+        raise InputTypeError(f"columns: expected a sequence of names or a number, received {columns!r}")
+    wanted = list(columns)
+    if not wanted:
+        raise InputError("columns: expected at least one name, received none")
+    check_unique(wanted, "columns")
+    check_names(wanted, header, f"columns of {source}", noun="column")
+    counting = [name for name in wanted if name in exclude]
+    if counting:
+        raise InputError(f"columns: {counting[0]!r} holds the counts of {source} and cannot also be a variable")
+    return wanted

@@ -1,0 +1,557 @@
+"""Observations of finite variables: integer codes, counts or weights, and the statistics that models need."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..errors import InputError, InputTypeError, IntractableError, MissingDataError, check_unique
+from ..schema import Domain, Variable
+from .counting import marginal_tables, merge_rows, split_rows
+from .csv_file import read_csv
+from .encoding import parse_counts
+from .readers import encode_columns, row_counts, row_position
+
+__all__ = ["Observations"]
+
+_INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    r"""Rows (or cells) of a finite domain with their counts or weights; missing cells are kept as -1.
+
+    .. math:: \hat p(x) = \sum_{i: x_i = x} w_i \Big/ \sum_i w_i
+
+    is the empirical law of complete rows :math:`x_i` with counts :math:`w_i`. The constructor takes codes; the
+    ``from_*`` class methods read pandas, NumPy, tensors, dense tables and CSV files. Do not write into the tensors.
+
+    Args:
+        domain: the variables, all of them finite.
+        codes: level positions in schema order, -1 where missing.
+        counts: finite and non-negative, whole or fractional; one for every row when left out.
+
+    Shape:
+        codes (N, d) long; counts (N,) float64; N may be 0.
+
+    Raises:
+        InputError: wrong shape, a code outside -1 ... cardinality - 1, or a count that is NaN, infinite or negative.
+        InputTypeError: codes that are not integers.
+
+    Example:
+        >>> import torch
+        >>> data = Observations(Domain.from_cardinalities({"a": 2, "b": 2}), torch.tensor([[0, 1], [1, 1], [0, 1]]))
+        >>> data.num_rows, data.total_count, data.unique().counts.tolist()
+        (3, 3.0, [2.0, 1.0])
+    """
+
+    domain: Domain
+    codes: torch.Tensor
+    counts: torch.Tensor = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise InputTypeError(f"Observations domain: expected a Domain, received {type(self.domain).__name__}")
+        for variable in self.domain:
+            if not variable.is_finite:
+                raise InputError(
+                    f"Observations domain: variable {variable.name!r} is of kind {variable.kind!r}, not finite"
+                )
+        codes = torch.as_tensor(self.codes)
+        if codes.dtype not in _INTEGER_TYPES:
+            raise InputTypeError(f"Observations codes: expected integers, received {codes.dtype}")
+        if codes.dim() != 2 or codes.shape[1] != len(self.domain):
+            raise InputError(
+                f"Observations codes: expected shape (rows, {len(self.domain)}), received {tuple(codes.shape)}"
+            )
+        codes = codes.detach().to(device="cpu", dtype=torch.long)
+        if len(self.domain) and len(codes):
+            outside = (codes < -1) | (codes >= torch.tensor(self.domain.cardinalities))
+            if bool(outside.any()):
+                row, column = (int(i) for i in outside.nonzero()[0])
+                variable = self.domain.variables[column]
+                raise InputError(
+                    f"Observations codes: {row_position(row)}, variable {variable.name!r}: expected a code from 0 to "
+                    f"{variable.cardinality - 1}, or -1 for missing, received {int(codes[row, column])}"
+                )
+        if self.counts is None:
+            counts = torch.ones(len(codes), dtype=torch.float64)
+        else:
+            counts = torch.as_tensor(self.counts).detach().to(device="cpu", dtype=torch.float64)
+            if tuple(counts.shape) != (len(codes),):
+                raise InputError(f"Observations counts: expected shape ({len(codes)},), received {tuple(counts.shape)}")
+            parse_counts(counts.numpy(), name="Observations counts", where=row_position, fractional=True)
+        object.__setattr__(self, "codes", codes)
+        object.__setattr__(self, "counts", counts)
+
+    # ------------------------------------------------------------------------------------------------ readers
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        domain: Domain | None = None,
+        count: str | None = None,
+        weights: str | None = None,
+        columns: Sequence[str] | int | None = None,
+        missing_values: Collection[str] = ("",),
+    ) -> Observations:
+        """Observations from a data frame, one row per observation or per cell.
+
+        Levels of a categorical column are its categories in their order (an ordered one gives an ordinal variable).
+        Other columns get the labels present, those that read as numbers first and in numeric order, then text by
+        code points. A whole number is labelled without decimals. None, NaN and ``missing_values`` are missing.
+
+        Args:
+            frame: the data.
+            domain: known variables. Their columns are read and others are ignored.
+            count: name of a column of whole counts.
+            weights: name of a column of weights, fractions allowed; not together with ``count``.
+            columns: names of the columns to read, or how many from the left; default all but counts and weights.
+            missing_values: labels that mean "missing".
+
+        Raises:
+            UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
+            InputError: repeated column names, no rows, bad counts, or a column of missing cells only.
+            InputTypeError: ``frame`` is no data frame.
+
+        Example:
+            >>> import pandas as pd
+            >>> frame = pd.DataFrame({"age": [30, 9, 30], "smoker": ["no", "yes", None]})
+            >>> data = Observations.from_pandas(frame)
+            >>> data.domain["age"].labels, data.codes.tolist()
+            (('9', '30'), [[1, 0], [0, 1], [1, -1]])
+        """
+        if not isinstance(frame, pd.DataFrame):
+            raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
+        header = [str(name) for name in frame.columns]
+        check_unique(header, "from_pandas columns")
+        encoded = encode_columns(
+            header,
+            lambda name: frame.iloc[:, header.index(name)],
+            source="the frame",
+            where=row_position,
+            num_rows=len(frame),
+            domain=domain,
+            count=count,
+            weights=weights,
+            columns=columns,
+            missing_values=missing_values,
+        )
+        return cls(*encoded)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        domain: Domain | None = None,
+        count: str | None = "count",
+        weights: str | None = None,
+        columns: Sequence[str] | int | None = None,
+        missing_values: Collection[str] = ("",),
+        delimiter: str = ",",
+    ) -> Observations:
+        r"""Observations from a UTF-8 CSV file with a header, one row per observation or per cell.
+
+        A column named ``count`` holds the counts of cells; without one, every row is one observation. Blanks around
+        cells are removed. An empty cell is missing and ``?`` is an ordinary level, unless ``missing_values`` says
+        otherwise. Levels are ordered as in :meth:`from_pandas`.
+
+        Args:
+            path: the file.
+            domain: known variables. Their columns are read and others are ignored.
+            count: name of the column of whole counts; the default may be absent from the file; None for no such column.
+            weights: name of a column of weights, fractions allowed, in place of counts.
+            columns: names of the columns to read, or how many from the left; default all but counts and weights.
+            missing_values: labels that mean "missing".
+            delimiter: the character between cells.
+
+        Raises:
+            InputError: the file is missing, a folder, empty, without rows, not UTF-8, ragged (line number given) or
+                has repeated column names; a count is not a whole number or is negative, NaN or infinite.
+            UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "cells.csv")
+            ...     _ = path.write_text("a,b,count\nno,x,3\nyes,,1\n")
+            ...     data = Observations.from_csv(path)
+            >>> data.codes.tolist(), data.counts.tolist()
+            ([[0, 0], [1, -1]], [3.0, 1.0])
+        """
+        table = read_csv(path, delimiter=delimiter)
+        if count == "count" and ("count" not in table.header or weights == "count"):
+            count = None
+        encoded = encode_columns(
+            table.header,
+            lambda name: np.asarray(table.column(name), dtype=object),
+            source=table.path,
+            where=table.where,
+            num_rows=len(table.lines),
+            domain=domain,
+            count=count,
+            weights=weights,
+            columns=columns,
+            missing_values=missing_values,
+        )
+        return cls(*encoded)
+
+    @classmethod
+    def from_numpy(
+        cls,
+        values: Any,
+        *,
+        names: Sequence[str] | None = None,
+        domain: Domain | None = None,
+        counts: Any = None,
+        weights: Any = None,
+        missing_values: Collection[str] = ("",),
+    ) -> Observations:
+        """Observations from an array of *labels* (numbers or text); integer *codes* go through :meth:`from_tensor`.
+
+        Args:
+            values: one column per variable.
+            names: variable names; default the domain's, else x0, x1, ...
+            domain: known variables, in the order of the columns unless ``names`` says otherwise.
+            counts: whole counts of the rows.
+            weights: weights of the rows, fractions allowed; not together with ``counts``.
+            missing_values: labels that mean "missing", besides None and NaN.
+
+        Shape:
+            values (N, d); counts and weights (N,).
+
+        Raises:
+            InputError: wrong shape, wrong number of names, repeated names, no rows, or bad counts.
+            UnknownNameError: a name or label that is not in ``domain``; the closest are listed.
+
+        Example:
+            >>> import numpy as np
+            >>> Observations.from_numpy(np.array([[10, 0], [9, 0]]), names=["a", "b"]).codes.tolist()
+            [[1, 0], [0, 0]]
+        """
+        array = np.asarray(values)
+        if array.ndim != 2:
+            raise InputError(f"from_numpy values: expected shape (rows, variables), received {array.shape}")
+        if names is None:
+            names = domain.names if domain is not None else [f"x{i}" for i in range(array.shape[1])]
+        header = [str(name) for name in names]
+        if len(header) != array.shape[1]:
+            raise InputError(f"from_numpy names: expected {array.shape[1]} names, received {len(header)}")
+        check_unique(header, "from_numpy names")
+        domain, codes, _ = encode_columns(
+            header,
+            lambda name: array[:, header.index(name)],
+            source="the array",
+            where=row_position,
+            num_rows=len(array),
+            domain=domain,
+            count=None,
+            weights=None,
+            columns=None,
+            missing_values=missing_values,
+        )
+        return cls(domain, codes, row_counts(counts, weights, len(array)))
+
+    @classmethod
+    def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
+        """Observations from integer codes in schema order, -1 where missing; the tensor is copied.
+
+        Args:
+            codes: tensor or array of integers.
+            domain: the variables.
+            counts: whole counts of the rows.
+            weights: weights of the rows, fractions allowed; not together with ``counts``.
+
+        Shape:
+            codes (N, d); counts and weights (N,).
+
+        Raises:
+            InputError: wrong shape, a code out of range, or bad counts.
+            InputTypeError: codes that are not integers.
+
+        Example:
+            >>> import torch
+            >>> Observations.from_tensor(torch.tensor([[0], [1]]), Domain.from_cardinalities([2])).num_rows
+            2
+        """
+        tensor = torch.as_tensor(codes).clone()
+        return cls(domain, tensor, row_counts(counts, weights, len(tensor) if tensor.dim() else 0))
+
+    @classmethod
+    def from_table(cls, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
+        """Observations from a dense table; one row per cell in row-major order, cells of count zero included.
+
+        Args:
+            domain: the variables; axis ``i`` of the table belongs to variable ``i``.
+            counts: table of whole counts.
+            weights: table of weights, fractions allowed, in place of ``counts``.
+
+        Shape:
+            counts or weights (*cardinalities).
+
+        Raises:
+            InputError: wrong shape, bad counts, or not exactly one of ``counts`` and ``weights``.
+
+        Example:
+            >>> Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [0, 2]]).entropy()
+            1.0114042647073518
+        """
+        if (counts is None) == (weights is None):
+            raise InputError("from_table: expected exactly one of counts and weights")
+        table = np.asarray(counts if weights is None else weights)
+        if table.shape != domain.cardinalities:
+            raise InputError(f"from_table counts: expected shape {domain.cardinalities}, received {table.shape}")
+        flat = table.reshape(-1)
+        codes = (
+            np.stack(np.unravel_index(np.arange(flat.size), table.shape), axis=1) if len(domain) else np.zeros((1, 0))
+        )
+        parsed = row_counts(*((flat, None) if weights is None else (None, flat)), flat.size)
+        return cls(domain, torch.from_numpy(codes.astype(np.int64)), parsed)
+
+    # ------------------------------------------------------------------------------------------------- sizes
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows held; a cell of several observations is one row (see :attr:`total_count`)."""
+        return len(self.codes)
+
+    @cached_property
+    def total_count(self) -> float:
+        """Sum of the counts or weights."""
+        return math.fsum(self.counts.tolist())
+
+    @cached_property
+    def num_missing_cells(self) -> int:
+        """Number of missing cells in the rows held."""
+        return int((self.codes < 0).sum())
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any cell is missing."""
+        return self.num_missing_cells > 0
+
+    @cached_property
+    def has_whole_counts(self) -> bool:
+        """Whether every count is a whole number."""
+        return bool((self.counts == self.counts.floor()).all())
+
+    def __repr__(self) -> str:
+        missing = f", {self.num_missing_cells} missing cells" if self.has_missing else ""
+        return f"Observations({len(self.domain)} variables, {self.num_rows} rows, total {self.total_count:g}{missing})"
+
+    # --------------------------------------------------------------------------------------------- statistics
+
+    def unique(self) -> Observations:
+        """Equal rows merged, their counts added, in lexicographic order of the codes; count-zero rows dropped.
+
+        Returns:
+            Observations with distinct rows (a missing cell differs from every level); the object is cached.
+        """
+        return self._merged
+
+    @cached_property
+    def _merged(self) -> Observations:
+        codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
+        return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts))
+
+    def _require_complete(self, positions: Sequence[int], operation: str) -> None:
+        """Raise :class:`MissingDataError` if a column at one of the positions has missing cells."""
+        per_column = (self.codes < 0).sum(0)
+        columns = [i for i in positions if int(per_column[i])]
+        if columns:
+            cells = sum(int(per_column[i]) for i in columns)
+            names = ", ".join(repr(self.domain.names[i]) for i in columns[:6])
+            raise MissingDataError(
+                f"{operation}: {cells} missing cells in {names}{', ...' if len(columns) > 6 else ''}; "
+                "use drop_missing() or missing_as_level(label) first"
+            )
+
+    def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
+        """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.
+
+        Costs one pass over the distinct rows per edge: O(distinct rows x sum of edge sizes).
+
+        Args:
+            edges: sets of variable names; the axes of each table follow the edge's own order. The empty edge gives
+                the total count.
+            max_cells: largest allowed length of the result.
+
+        Shape:
+            returned (sum over edges of prod of cardinalities,), float64, each table row-major.
+
+        Raises:
+            UnknownNameError: an unknown variable; InputError: one repeated inside an edge.
+            MissingDataError: a variable of some edge has missing cells; their number is given.
+            IntractableError: the result would be longer than ``max_cells``.
+
+        Example:
+            >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[3, 1], [0, 2]])
+            >>> data.marginal_counts([("a",), ("b", "a")]).tolist()
+            [4.0, 2.0, 3.0, 0.0, 1.0, 2.0]
+        """
+        indices = [self.domain.indices((edge,) if isinstance(edge, str) else edge) for edge in edges]
+        self._require_complete(sorted({i for edge in indices for i in edge}), "marginal_counts")
+        cardinalities = self.domain.cardinalities
+        needed = sum(math.prod(cardinalities[i] for i in edge) for edge in indices)
+        if needed > max_cells:
+            raise IntractableError(
+                f"marginal_counts: {needed} cells are needed, more than max_cells={max_cells}; "
+                "ask for smaller edges or raise max_cells"
+            )
+        merged = self.unique()
+        flat = marginal_tables(merged.codes.numpy(), merged.counts.numpy(), cardinalities, indices)
+        return torch.from_numpy(flat)
+
+    def table(self, *, max_cells: int = 2**28) -> torch.Tensor:
+        """Dense table of counts over the whole domain.
+
+        Shape:
+            returned (*cardinalities), float64.
+
+        Raises:
+            MissingDataError: there are missing cells; IntractableError: more than ``max_cells`` cells.
+        """
+        counts = self.marginal_counts([self.domain.names], max_cells=max_cells)
+        return counts.reshape(self.domain.cardinalities)
+
+    def entropy(self, names: Sequence[str] | None = None) -> float:
+        r"""Entropy of the empirical law in nats, exact.
+
+        .. math:: H = -\sum_x \hat p(x) \log \hat p(x)
+
+        Args:
+            names: variables of the marginal law; default all. The joint table is never formed.
+
+        Raises:
+            MissingDataError: missing cells among these variables; InputError: the total count is zero.
+
+        References:
+            Paper 1 (refined information, MaHGenTa), equation 1.
+        """
+        data = self if names is None else self.project(names)
+        data._require_complete(range(len(data.domain)), "entropy")
+        total = data.total_count
+        if total <= 0:
+            raise InputError("entropy: expected a positive total count, received 0")
+        probs = data.unique().counts / total
+        return -math.fsum((probs * probs.log()).tolist()) + 0.0
+
+    # -------------------------------------------------------------------------------------------- derivations
+
+    def project(self, names: Iterable[str]) -> Observations:
+        """The given variables only, in schema order; rows are kept as they are and not merged.
+
+        Raises:
+            UnknownNameError: an unknown variable; InputError: a repeated one.
+        """
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        positions = sorted(self.domain.indices(wanted))
+        return Observations(self.domain.project(wanted), self.codes[:, positions], self.counts)
+
+    def drop_missing(self) -> Observations:
+        """Rows without a missing cell."""
+        complete = (self.codes >= 0).all(1)
+        return self if bool(complete.all()) else self.rows(complete)
+
+    def rows(self, index: torch.Tensor) -> Observations:
+        """Rows at the given positions (long) or where a mask is true, with their counts.
+
+        Shape:
+            index (M,) long or (N,) bool.
+        """
+        return Observations(self.domain, self.codes[index], self.counts[index])
+
+    def missing_as_level(self, label: str) -> Observations:
+        """Missing cells turned into an ordinary level of that name.
+
+        The level is added behind the others to every variable that has missing cells, and an ordinal variable then
+        becomes nominal. A variable that has the level already keeps its levels and its missing cells join them.
+
+        Raises:
+            InputError: ``label`` is empty.
+        """
+        if not isinstance(label, str) or not label:
+            raise InputError(f"missing_as_level label: expected a non-empty string, received {label!r}")
+        codes = self.codes.clone()
+        variables: list[Variable] = []
+        for i, variable in enumerate(self.domain):
+            missing = codes[:, i] < 0
+            if bool(missing.any()):
+                if label not in variable.labels:
+                    variable = replace(variable, labels=(*variable.labels, label), kind="nominal")
+                codes[missing, i] = variable.code(label)
+            variables.append(variable)
+        return Observations(Domain(variables), codes, self.counts)
+
+    def split(self, fractions: Sequence[float], seed: int) -> tuple[Observations, ...]:
+        """Random disjoint parts of the observations.
+
+        With whole counts every single observation is shuffled, so that a table of cells splits exactly as its
+        expanded rows would; a part of a table of cells is again cells with counts. With fractional weights a row
+        is a unit and keeps its weight. Part ``k`` ends at the rounded cumulated fraction of the observations.
+
+        Args:
+            fractions: non-negative, summing to 1.
+            seed: non-negative integer.
+
+        Returns:
+            One part per fraction, on the same domain; a part may be empty.
+
+        Raises:
+            InputError: fractions that are negative, NaN, or do not sum to 1 (tolerance 1e-9), or a negative seed.
+            InputTypeError: a seed that is not an integer.
+
+        Randomness:
+            A NumPy PCG64 generator made from ``seed``; global random state is not touched.
+
+        Example:
+            >>> data = Observations.from_table(Domain.from_cardinalities([2, 2]), [[30, 10], [0, 20]])
+            >>> [part.total_count for part in data.split([0.5, 0.25, 0.25], seed=0)]
+            [30.0, 15.0, 15.0]
+        """
+        shares = [float(f) for f in fractions]
+        if not shares or any(not (0 <= f <= 1) for f in shares) or abs(math.fsum(shares) - 1) > 1e-9:
+            raise InputError(f"split fractions: expected numbers from 0 to 1 that sum to 1, received {shares}")
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            raise InputTypeError(f"split seed: expected an integer, received {seed!r}")
+        if seed < 0:
+            raise InputError(f"split seed: expected a non-negative integer, received {seed}")
+        parts = split_rows(self.counts.numpy(), shares, int(seed))
+        return tuple(
+            Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts))
+            for rows, counts in parts
+        )
+
+    def to_pandas(self, *, count: str | None = "count") -> pd.DataFrame:
+        """Data frame of labels as categorical columns (ordered for ordinal variables), NaN where missing.
+
+        Args:
+            count: name of the column of counts, put last; None leaves the counts out.
+
+        Raises:
+            InputError: ``count`` is the name of a variable.
+        """
+        if count is not None and count in self.domain:
+            raise InputError(f"to_pandas count: {count!r} is a variable; choose another name or None")
+        columns: Mapping[str, Any] = {
+            variable.name: pd.Categorical.from_codes(
+                self.codes[:, i].numpy(), categories=list(variable.labels), ordered=variable.kind == "ordinal"
+            )
+            for i, variable in enumerate(self.domain)
+        }
+        frame = pd.DataFrame(columns, index=range(self.num_rows))
+        if count is not None:
+            counts = self.counts.numpy()
+            frame[count] = counts.astype(np.int64) if self.has_whole_counts else counts
+        return frame
