@@ -1,0 +1,70 @@
+# One verb per task. `make demo` and `make test` each work as the only command on a fresh machine with Python 3.11:
+# they make a virtual environment in .venv and install the versions of constraints.txt into it.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow lint format types layers docs tutorials benchmarks clean
+
+help:  ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
+
+$(VENV)/python.stamp: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/core.stamp: $(VENV)/python.stamp
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/python.stamp
+	$(INSTALL) --editable '.[test]'
+	@touch $@ $(VENV)/core.stamp
+
+$(VENV)/docs.stamp: $(VENV)/python.stamp
+	$(INSTALL) --editable '.[docs]'
+	@touch $@ $(VENV)/core.stamp
+
+demo: $(VENV)/core.stamp  ## Fit the Czech autoworkers table and write the report
+	$(BIN)/pyro-hoim fit
+
+test: $(VENV)/test.stamp  ## Tests and doctests, without those marked slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+slow: $(VENV)/test.stamp  ## Every test, random hypothesis examples included
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+lint: $(VENV)/test.stamp  ## Style, docstrings and annotations
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/test.stamp  ## Rewrite the sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/test.stamp  ## Static types
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: $(VENV)/test.stamp  ## Direction of imports
+	$(BIN)/lint-imports
+
+docs: $(VENV)/docs.stamp  ## Documentation, warnings are errors; the tutorials are executed
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
+
+tutorials: $(VENV)/core.stamp  ## Run each tutorial as a script
+	@set -e; for file in tutorials/*.py; do echo "$$file"; MPLBACKEND=Agg $(BIN)/python $$file; done
+
+benchmarks: $(VENV)/test.stamp  ## Run the benchmark scripts; they append to docs/benchmarks.md
+	@set -e; for file in tests/benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python $$file; done
+
+clean:  ## Remove the environment and everything built
+	rm -rf $(VENV) docs/_build docs/jupyter_execute dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
