@@ -356,7 +356,7 @@ class Parametrization:
         """
         graph = self.hypergraph
         if set(tables) != set(graph.edges):
-            odd = sorted(set(tables) ^ set(graph.edges))[0]
+            odd = min(set(tables) ^ set(graph.edges))
             state = "missing" if odd in set(graph.edges) else "not a hyperedge of the collection"
             raise InputError(f"tables: expected one table per hyperedge; {odd!r} is {state}")
         if not graph.edges:
