@@ -27,7 +27,8 @@ _EXPORTS = {
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = list(_HOME)
+__all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:
