@@ -1,0 +1,19 @@
+"""Published contingency tables, typed in, and loaders for public data files with pinned checksums."""
+
+from .files import FileInfo, data_file, dataset_files
+from .tables import TableInfo, load_table, table_info, tables
+from .uci import adult_domain, load_adult, load_breast_cancer, load_mushroom
+
+__all__ = [
+    "FileInfo",
+    "TableInfo",
+    "adult_domain",
+    "data_file",
+    "dataset_files",
+    "load_adult",
+    "load_breast_cancer",
+    "load_mushroom",
+    "load_table",
+    "table_info",
+    "tables",
+]

@@ -1,0 +1,259 @@
+"""Public data files: where they are, their checksums, a cache folder, and their one canonical form.
+
+A file of the UCI archive has no header and its own quirks (blanks behind commas, a full stop behind the labels of
+adult.test). Such a file, and a clean comma-separated copy with a header, have the same *canonical form*, and the
+checksum is that of the canonical form; the checksum of the archive's own bytes is pinned as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, check_names
+
+__all__ = ["FileInfo", "cache_folder", "canonical_form", "data_file", "dataset_files"]
+
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+_CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
+_VARIABLE = "PYRO_HOIM_DATA"
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A public data file.
+
+    Args:
+        name: key; the canonical file is ``<name>.csv``.
+        url: address of the file as published.
+        licence: its terms.
+        source: citation.
+        header: column names.
+        num_rows: number of observations.
+        sha256: checksum of the canonical form.
+        original_sha256: checksum of the published bytes, which have no header.
+    """
+
+    name: str
+    url: str
+    licence: str
+    source: str
+    header: tuple[str, ...]
+    num_rows: int
+    sha256: str
+    original_sha256: str
+
+    @property
+    def original_name(self) -> str:
+        """File name of the published file."""
+        return self.url.rsplit("/", 1)[1]
+
+
+_MUSHROOM_HEADER = (
+    "class cap-shape cap-surface cap-color bruises odor gill-attachment gill-spacing gill-size gill-color stalk-shape "
+    "stalk-root stalk-surface-above-ring stalk-surface-below-ring stalk-color-above-ring stalk-color-below-ring "
+    "veil-type veil-color ring-number ring-type spore-print-color population habitat"
+)
+_ADULT_HEADER = (
+    "age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain "
+    "capital-loss hours-per-week native-country income"
+)
+_BREAST_CANCER_HEADER = "class age menopause tumor-size inv-nodes node-caps deg-malig breast breast-quad irradiat"
+_ADULT_SOURCE = "B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository (1996)"
+
+_FILES: Mapping[str, FileInfo] = {
+    info.name: info
+    for info in (
+        FileInfo(
+            "mushroom",
+            _UCI + "mushroom/agaricus-lepiota.data",
+            _CC_BY,
+            "Mushroom, UCI Machine Learning Repository (1981)",
+            tuple(_MUSHROOM_HEADER.split()),
+            8124,
+            "7204d38399e2c7c84d85e7a2019081724bb943613e82be5d3523156cfbcf9f64",
+            "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e",
+        ),
+        FileInfo(
+            "adult",
+            _UCI + "adult/adult.data",
+            _CC_BY,
+            _ADULT_SOURCE,
+            tuple(_ADULT_HEADER.split()),
+            32561,
+            "f2c62076f19504d99a38b22badf445a7f42530ade6b827acf78dd143fbce38bb",
+            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        ),
+        FileInfo(
+            "adult_test",
+            _UCI + "adult/adult.test",
+            _CC_BY,
+            _ADULT_SOURCE,
+            tuple(_ADULT_HEADER.split()),
+            16281,
+            "f6b1801c5d231515ea5ff04d4444997bacd57e04876e94710cb9b9bd5549c033",
+            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        ),
+        FileInfo(
+            "breast_cancer",
+            _UCI + "breast-cancer/breast-cancer.data",
+            _CC_BY,
+            "M. Zwitter and M. Soklic, Breast Cancer, UCI Machine Learning Repository (1988)",
+            tuple(_BREAST_CANCER_HEADER.split()),
+            286,
+            "adfa631c039c1cdbd8252b22a5beb4c37956352834e8bdee222ca1dee67db17b",
+            "ca7d3fa97b62ff967b6894ffbb3acaaf4a51062e0149e5950b3ad6f685970b65",
+        ),
+    )
+}
+
+
+def dataset_files() -> tuple[FileInfo, ...]:
+    """The public data files that :func:`data_file` knows.
+
+    Example:
+        >>> [info.name for info in dataset_files()]
+        ['mushroom', 'adult', 'adult_test', 'breast_cancer']
+    """
+    return tuple(_FILES.values())
+
+
+def cache_folder() -> Path:
+    """Folder of downloaded files: the platform's cache folder, or ``XDG_CACHE_HOME``, with ``pyro_hoim`` inside."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        return Path(chosen) / "pyro_hoim"
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"]) / "pyro_hoim" / "Cache"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "pyro_hoim"
+
+
+def canonical_form(raw: bytes, info: FileInfo) -> bytes:
+    r"""Canonical CSV of a published file or of a clean copy: one header, no blanks, no comments, no final full stops.
+
+    The map is idempotent: the canonical form of a canonical file is itself.
+
+    Raises:
+        InputError: not text, or a line with the wrong number of cells.
+
+    Example:
+        >>> info = FileInfo("t", "https://example.org/t.data", "", "", ("a", "b"), 2, "", "")
+        >>> canonical_form(b"|comment\n1, x\n2, y.\n\n", info)
+        b'a,b\n1,x\n2,y\n'
+    """
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"data set {info.name!r}: expected a text file, received bytes that are not UTF-8") from None
+    rows = [",".join(info.header)]
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("|"):
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(info.header):
+            raise InputError(
+                f"data set {info.name!r}: expected {len(info.header)} cells in line {number}, received {len(cells)}"
+            )
+        cells[-1] = cells[-1].removesuffix(".")
+        row = ",".join(cells)
+        if len(rows) > 1 or row != rows[0]:
+            rows.append(row)
+    return ("\n".join(rows) + "\n").encode()
+
+
+def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
+    """Canonical form of a file, whose checksum must be the pinned one."""
+    try:
+        canonical = canonical_form(raw, info)
+    except InputError as error:
+        raise InputError(f"{origin}: {error}; this is not the published file") from None
+    received = hashlib.sha256(canonical).hexdigest()
+    if received != info.sha256:
+        raise InputError(
+            f"{origin}: expected data set {info.name!r} with sha256 {info.sha256} in canonical form, received "
+            f"{received}; the file differs from the published one, replace it"
+        )
+    return canonical
+
+
+def _store(canonical: bytes, target: Path) -> None:
+    """Write a file so that it is there completely or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(canonical)
+        os.replace(temporary, target)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _download(info: FileInfo, timeout: float) -> bytes:
+    """Bytes of the published file."""
+    try:
+        with urllib.request.urlopen(info.url, timeout=timeout) as response:
+            return response.read()
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise InputError(
+            f"data set {info.name!r}: {info.url} could not be downloaded ({reason}); download it elsewhere and set "
+            f"{_VARIABLE} to the folder that holds {info.original_name} or {info.name}.csv"
+        ) from None
+
+
+def data_file(name: str, *, timeout: float = 30.0) -> Path:
+    """Path of a public data file in canonical form (CSV with a header), downloaded once if need be.
+
+    With the environment variable ``PYRO_HOIM_DATA`` the file is taken from that folder, as ``<name>.csv`` or under its
+    published name, and nothing is downloaded. Otherwise it is kept in the cache folder (:func:`cache_folder`). Its
+    checksum is verified on every call.
+
+    Args:
+        name: one of the names in :func:`dataset_files`.
+        timeout: seconds without an answer after which a download is given up.
+
+    Raises:
+        UnknownNameError: no such data set; the closest names are listed.
+        InputError: the folder of ``PYRO_HOIM_DATA`` does not hold the file, the file differs from the published one,
+            it could not be downloaded, or the cache folder cannot be written.
+    """
+    check_names([name], tuple(_FILES), "data set", noun="data set")
+    info = _FILES[name]
+    cached = cache_folder() / f"{name}.csv"
+    local = os.environ.get(_VARIABLE)
+    if local:
+        for file_name in (f"{name}.csv", info.original_name):
+            path = Path(local) / file_name
+            if path.is_file():
+                raw = path.read_bytes()
+                canonical = _verified(raw, info, str(path))
+                if canonical == raw:
+                    return path
+                return _kept(canonical, cached)
+        raise InputError(
+            f"{_VARIABLE}: expected {name}.csv or {info.original_name} in the folder {local!r}, found neither; "
+            f"put the file there or unset {_VARIABLE} to download it"
+        )
+    if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
+        return cached
+    return _kept(_verified(_download(info, timeout), info, info.url), cached)
+
+
+def _kept(canonical: bytes, target: Path) -> Path:
+    """Path of a canonical file written to the cache."""
+    try:
+        _store(canonical, target)
+    except OSError as error:
+        raise InputError(
+            f"{target.parent}: the cache folder cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder "
+            "that can"
+        ) from None
+    return target
