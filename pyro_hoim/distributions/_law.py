@@ -1,0 +1,140 @@
+"""The parameters of a log-linear law together with everything that is computed from them once.
+
+Private to the package: distributions that differ only by a broadcast batch shape share one :class:`Law`, so that a
+plate over a million rows computes one normalising constant.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from ..errors import InputError, InputTypeError, check_finite
+from ..models import Coding, LogLinearEnergy, Parametrization, parametrization
+from ..partition import Auto, LogPartition, PartitionBackend
+from ..structure import InteractionHypergraph
+
+__all__ = ["Law"]
+
+_Value = TypeVar("_Value")
+
+
+class Law:
+    """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta.
+
+    What is kept depends on theta: a change of theta in place empties the cache, and values that carry a graph are
+    dropped as soon as a backward pass runs through them (their buffers are gone), so that the same law can be
+    differentiated again. Values without a graph are kept apart from those with one.
+
+    Args:
+        hypergraph: the interactions.
+        theta: parameters (*batch, size of the coding), floating.
+        coding: "free", "corner" or "balanced".
+        partition: exact backend, ``Auto()`` when None.
+        is_lenient: keep theta that is not finite instead of raising; :attr:`is_finite` is then False.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        theta: torch.Tensor,
+        coding: Coding,
+        partition: PartitionBackend | None,
+        *,
+        is_lenient: bool = False,
+    ) -> None:
+        if not isinstance(hypergraph, InteractionHypergraph):
+            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
+            received = theta.dtype if isinstance(theta, torch.Tensor) else type(theta).__name__
+            raise InputTypeError(f"theta: expected a tensor of floating-point numbers, received {received}")
+        if partition is not None and not hasattr(partition, "log_partition"):
+            raise InputTypeError(
+                f"partition: expected an exact backend such as Auto() or VariableElimination(), received {partition!r}"
+            )
+        self.hypergraph = hypergraph
+        self.theta = theta
+        self.coding = coding
+        self.partition = Auto() if partition is None else partition
+        self.parametrization: Parametrization = parametrization(hypergraph)
+        size = self.parametrization.num(coding)
+        if theta.dim() == 0 or theta.shape[-1] != size:
+            raise InputError(
+                f"theta: expected shape (..., {size}), the size of the {coding!r} coding of {len(hypergraph)} edges, "
+                f"received {tuple(theta.shape)}"
+            )
+        self.batch_shape = theta.shape[:-1]
+        self._is_lenient = is_lenient
+        self._forget()
+        if coding == "balanced" and self.is_finite and not torch.jit.is_tracing():
+            _ = self.tables  # refuses tables that are not balanced before any work
+
+    def _forget(self) -> None:
+        """Empty the cache and look at theta, as at the start and after a change in place."""
+        self._version = _version(self.theta)
+        self.is_finite = torch.jit.is_tracing() or bool(torch.isfinite(self.theta.detach()).all())
+        if not (self.is_finite or self._is_lenient):
+            check_finite(self.theta.detach(), "theta")
+        self._plain: dict[str, Any] = {}
+        self._graph: dict[str, Any] = {}
+
+    def _cached(self, name: str, compute: Callable[[], _Value]) -> _Value:
+        if _version(self.theta) != self._version:
+            self._forget()
+        has_graph = self.theta.requires_grad and torch.is_grad_enabled()
+        values = self._graph if has_graph else self._plain
+        if name not in values:
+            values[name] = compute()
+        return values[name]
+
+    @property
+    def tables(self) -> torch.Tensor:
+        """Balanced tables (*batch, num_terms)."""
+        return self._cached("tables", self._compute_tables)
+
+    def _compute_tables(self) -> torch.Tensor:
+        theta = self.theta
+        tables = self.parametrization.to_tables(theta, self.coding)
+        if tables.requires_grad and not torch.jit.is_tracing():
+            tables = tables.view_as(tables) if tables is theta else tables
+            tables.register_hook(partial(_drop_graph, weakref.ref(self)))
+        return tables
+
+    @property
+    def model(self) -> LogLinearEnergy:
+        """The unnormalised model with the balanced tables."""
+        return self._cached("model", lambda: LogLinearEnergy(self.hypergraph, self.tables, validate=False))
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """log Z of the balanced tables, value (*batch)."""
+        return self._cached("log_partition", lambda: self.partition.log_partition(self.model))
+
+    @property
+    def eta(self) -> torch.Tensor:
+        """Marginal probabilities of every edge (*batch, num_terms)."""
+        return self._cached("eta", lambda: self.partition.expectations(self.model))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_version"], state["_plain"], state["_graph"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Count of changes in place (inference tensors keep none)."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _drop_graph(law: weakref.ref[Law], gradient: torch.Tensor) -> None:
+    """Tensor hook: the graph of the cached values was just used up."""
+    if (alive := law()) is not None:
+        alive._graph.clear()

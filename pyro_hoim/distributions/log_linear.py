@@ -1,0 +1,528 @@
+"""Hierarchical log-linear models as Pyro distributions over vectors of level codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions.util import broadcast_shape
+
+from ..errors import InputError, InputTypeError, check_finite
+from ..models import Coding, LogLinearEnergy, parametrization
+from ..partition import LogPartition, PartitionBackend
+from ..schema import Domain
+from ..structure import InteractionHypergraph
+from ._law import Law
+from ._tables import (
+    check_cells,
+    check_expandable,
+    extended_expectations,
+    flatten_tables,
+    marginal_tables,
+    split_expansion,
+)
+from .support import StateSpace
+
+__all__ = ["HierarchicalLogLinear"]
+
+
+class HierarchicalLogLinear(TorchDistribution):
+    r"""The law of d finite variables whose log-probability is a sum of interaction tables.
+
+    .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
+
+    A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro
+    site: put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro
+    enumerate it. Probabilities, gradients and samples are exact: they come from an exact partition backend, and
+    cost what :meth:`partition.plan <pyro_hoim.partition.PartitionBackend.plan>` says for the hypergraph.
+    For N observed rows use :class:`~pyro_hoim.distributions.LogLinearStatistics`, whose cost does not depend on N.
+
+    Args:
+        hypergraph: the interactions :math:`\mathcal I`.
+        theta: natural parameters (nats) in the given coding.
+        coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
+            priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0).
+        partition: exact backend; ``Auto()`` when None.
+        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Theta must be finite
+            whatever its value. Only where validation is switched off globally, as inside Pyro's MCMC, a theta that
+            is not finite is kept and its log-probability is NaN, which HMC treats as a divergence.
+
+    Shape:
+        theta (*batch, num_parameters), or (*batch, num_terms) for "balanced"; samples (*sample, *batch, d) of dtype
+        ``torch.long``; :meth:`log_prob` takes integer or floating codes and returns (*sample, *batch).
+
+    Raises:
+        InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
+            that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: on use, when an exact computation exceeds the backend's budget.
+
+    Randomness:
+        :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3 and equations (21, 22).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 1)
+        >>> law = HierarchicalLogLinear(hypergraph, torch.zeros(3))
+        >>> law.event_shape, law.log_prob(torch.tensor([1, 2])).exp()
+        (torch.Size([2]), tensor(0.1667))
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"theta": constraints.real_vector}
+    has_rsample = False
+
+    max_enumerated_states: int = 2**16
+    """Most states for which :meth:`enumerate_support` is offered; a subclass may raise it."""
+
+    max_table_cells: int = 2**24
+    """Most cells (batch included) of :attr:`log_prob_table` and :attr:`probs`; a subclass may raise it."""
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        theta: torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
+        self._law = Law(hypergraph, theta, coding, partition, is_lenient=is_validation_off)
+        super().__init__(self._law.batch_shape, torch.Size((len(hypergraph.domain),)), validate_args=False)
+        del self._validate_args
+        if validate_args is not None:
+            self._validate_args = validate_args
+
+    # Alternative constructors
+
+    @classmethod
+    def from_tables(
+        cls,
+        hypergraph: InteractionHypergraph,
+        tables: Mapping[Sequence[str] | str, Any] | torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> HierarchicalLogLinear:
+        """The law whose log-probability is the sum of arbitrary tables, up to its normalising constant.
+
+        The tables need not be balanced; their constant is dropped (hierarchical collections).
+
+        Args:
+            hypergraph: the interactions.
+            tables: ``{edge: table}``, every table with axes in schema order (edges left out have zero tables; an edge
+                of one variable may be given by its name), or flat tables.
+            coding: coding of the theta of the result.
+            partition: as in the class.
+            validate_args: as in the class.
+
+        Shape:
+            each table (*batch, *cardinalities of its edge); flat (*batch, num_terms).
+
+        Raises:
+            InputError: an edge that is not in the hypergraph, a wrong shape, or an entry that is not finite.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+            >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
+            >>> law.probs
+            tensor([[0.3655, 0.1345],
+                    [0.1345, 0.3655]])
+        """
+        flat = tables if isinstance(tables, torch.Tensor) else flatten_tables(hypergraph, tables)
+        if flat.dim() == 0 or flat.shape[-1] != hypergraph.num_terms:
+            raise InputError(f"tables: expected shape (..., {hypergraph.num_terms}), received {tuple(flat.shape)}")
+        check_finite(flat.detach(), "tables")
+        theta = parametrization(hypergraph).from_tables(flat, coding)
+        return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+
+    @classmethod
+    def from_logits(
+        cls,
+        domain: Domain,
+        logits: torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> HierarchicalLogLinear:
+        """The saturated law with the given cell log-probabilities, which need not be normalised.
+
+        Args:
+            domain: the variables.
+            logits: log-probability of every cell up to a constant, finite (a cell of probability zero has no finite
+                theta).
+            coding: coding of the theta of the result.
+            partition: as in the class.
+            validate_args: as in the class.
+
+        Shape:
+            logits (*batch, *cardinalities).
+
+        Raises:
+            InputError: a wrong shape or an entry that is not finite.
+        """
+        d = len(domain)
+        if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
+            raise InputError(f"logits: expected shape (..., *{domain.cardinalities}), received {tuple(logits.shape)}")
+        hypergraph = InteractionHypergraph.saturated(domain)
+        tables: dict[Sequence[str] | str, Any] = {domain.names: logits} if d else {}
+        return cls.from_tables(hypergraph, tables, coding=coding, partition=partition, validate_args=validate_args)
+
+    # Parameters and structure
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self._law.hypergraph
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._law.hypergraph.domain
+
+    @property
+    def coding(self) -> Coding:
+        """The coding of :attr:`theta`."""
+        return self._law.coding
+
+    @property
+    def partition(self) -> PartitionBackend:
+        """The exact backend."""
+        return self._law.partition
+
+    @property
+    def theta(self) -> torch.Tensor:
+        """Natural parameters in :attr:`coding`, (*batch, size)."""
+        theta = self._law.theta
+        return theta if self._is_own_batch else theta.expand((*self.batch_shape, theta.shape[-1]))
+
+    @property
+    def _is_own_batch(self) -> bool:
+        return self._batch_shape == self._law.batch_shape
+
+    def _expanded(self, tensor: torch.Tensor, event_dim: int = 0) -> torch.Tensor:
+        """A tensor with the batch shape of the law, given the batch shape of this distribution."""
+        if self._is_own_batch:
+            return tensor
+        return tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - event_dim :])
+
+    def theta_as(self, coding: Coding) -> torch.Tensor:
+        """Theta in another coding, (*batch, size of that coding).
+
+        Raises:
+            InputError: unknown coding, or the corner coding of a collection that is not hierarchical.
+        """
+        theta = self._law.parametrization.convert(self._law.theta, self.coding, coding)
+        return self._expanded(theta, 1)
+
+    @property
+    def energy_model(self) -> LogLinearEnergy:
+        """The unnormalised model: energies and conditionals without the normalising constant."""
+        return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> StateSpace:
+        """Vectors of level codes."""
+        return StateSpace(self.domain.cardinalities)
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls, *, hypergraph: InteractionHypergraph, theta: Sequence[int], **other: Any
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shape of theta.
+
+        Args:
+            hypergraph: the interactions, whose variables fix the event shape.
+            theta: shape of theta.
+            other: further arguments of the constructor, ignored.
+
+        Returns:
+            The pair (batch_shape, event_shape).
+        """
+        return torch.Size(tuple(theta)[:-1]), torch.Size((len(hypergraph.domain),))
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> HierarchicalLogLinear:
+        """The same law with a larger batch shape; log Z and its cache are shared, not recomputed.
+
+        Raises:
+            InputError: the present batch shape does not broadcast to the new one.
+        """
+        new = self._get_checked_instance(HierarchicalLogLinear, _instance)
+        shape = check_expandable(self.batch_shape, batch_shape)
+        new._law = self._law
+        super(HierarchicalLogLinear, new).__init__(shape, self.event_shape, validate_args=False)
+        del new._validate_args
+        if "_validate_args" in self.__dict__:
+            new._validate_args = self._validate_args
+        return new
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"{type(self).__name__}({self.hypergraph!r}, coding={self.coding!r}{batch})"
+
+    # Probabilities
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        if not isinstance(value, torch.Tensor):
+            raise InputTypeError(f"value: expected a tensor of level codes, received {type(value).__name__}")
+        if value.dim() == 0 or value.shape[-1:] != self.event_shape:
+            expected = (*self.batch_shape, *self.event_shape)
+            raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
+        self._sample_batch(value)
+        is_level = self.support.is_level(value)
+        if not bool(is_level.all()):
+            where = (~is_level).nonzero()[0].tolist()
+            variable = self.domain.variables[where[-1]]
+            raise InputError(
+                f"value: variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, "
+                f"received {value[tuple(where)].item()} at index {tuple(where)}, outside the support"
+            )
+
+    def _sample_batch(self, value: torch.Tensor) -> torch.Size:
+        """Broadcast shape of a value's leading dimensions with the batch."""
+        try:
+            return torch.Size(broadcast_shape(value.shape[:-1], self.batch_shape))
+        except ValueError:
+            expected = (*self.batch_shape, *self.event_shape)
+            message = f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}"
+            raise InputError(message) from None
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Exact log-probability in nats, differentiable in theta.
+
+        Args:
+            value: level codes, integer or floating.
+
+        Shape:
+            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating.
+            IntractableError: log Z exceeds the backend's budget.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        if not self._law.is_finite:
+            shape = self._sample_batch(value)
+            return (self._law.theta.sum(-1) * math.nan).expand(shape)
+        result = -self._law.model.energy(value) - self._law.log_partition.value
+        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+
+    def energy(self, value: torch.Tensor) -> torch.Tensor:
+        """Minus the log-probability without its normalising constant (balanced tables), (*sample, *batch)."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._law.model.energy(value).expand(self._sample_batch(value))
+
+    def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, which needs no normalising constant.
+
+        It is not a log-probability; it is cheap for models whose log Z is out of reach.
+
+        Shape:
+            value (*sample, *batch, d) -> (*sample, *batch).
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._law.model.log_pseudo_prob(value).expand(self._sample_batch(value))
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """log Z of the balanced tables with its kind and cost, computed once per law; value (*batch)."""
+        result = self._law.log_partition
+        return result if self._is_own_batch else replace(result, value=self._expanded(result.value))
+
+    @property
+    def log_prob_table(self) -> torch.Tensor:
+        """Log-probability of every cell, (*batch, *cardinalities).
+
+        Raises:
+            IntractableError: more than :attr:`max_table_cells` cells.
+        """
+        return self._expanded(self._log_prob_table(), len(self.domain))
+
+    def _log_prob_table(self) -> torch.Tensor:
+        law, d = self._law, len(self.domain)
+        check_cells(self.domain.num_states * max(law.batch_shape.numel(), 1), self.max_table_cells, "log_prob_table")
+        total = (-law.log_partition.value).reshape((*law.batch_shape, *(1,) * d))
+        cards = self.domain.cardinalities
+        for where, members in zip(self.hypergraph.term_slices.values(), self.hypergraph.edge_indices, strict=True):
+            shape = [cards[i] if i in members else 1 for i in range(d)]
+            total = total + law.tables[..., where].reshape((*law.batch_shape, *shape))
+        return total.expand((*law.batch_shape, *cards))
+
+    @property
+    def probs(self) -> torch.Tensor:
+        """Probability of every cell, (*batch, *cardinalities); see :attr:`log_prob_table`."""
+        return self.log_prob_table.exp()
+
+    # Samples and enumeration
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law: always true with an exact backend (no Markov chain)."""
+        return self.partition.is_exact
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Independent perfect draws, level codes of dtype ``torch.long``.
+
+        Shape:
+            (*sample_shape, *batch, d).
+
+        Randomness:
+            PyTorch's global generator.
+        """
+        self._require_finite()
+        lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
+        sample_shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            drawn = self.partition.sample(self._law.model, torch.Size((*sample_shape, *lead, *inner)))
+        if not any(n != 1 for n in inner):
+            return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
+        first, width = len(sample_shape) + len(lead), len(inner)
+        axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
+        return drawn.permute(axes).reshape(sample_shape + self.batch_shape + self.event_shape)
+
+    def _require_finite(self) -> None:
+        if not self._law.is_finite:
+            check_finite(self._law.theta.detach(), "theta")
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most :attr:`max_enumerated_states` states."""
+        return self.domain.num_states <= self.max_enumerated_states
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state once, the last variable fastest.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            IntractableError: more than :attr:`max_enumerated_states` states.
+        """
+        check_cells(self.domain.num_states, self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
+        cards = self.domain.cardinalities
+        index = torch.arange(self.domain.num_states, device=self._law.theta.device)
+        strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
+        columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
+        states = torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
+        states = states.reshape((len(index), *(1,) * len(self.batch_shape), len(cards)))
+        return states.expand((len(index), *self.batch_shape, len(cards))) if expand else states
+
+    # Moments
+
+    @property
+    def eta(self) -> torch.Tensor:
+        """Marginal probabilities of every edge's cells, flat (*batch, num_terms): the gradient of log Z in the tables."""
+        return self._expanded(self._law.eta, 1)
+
+    def _code_moment(self, power: int) -> torch.Tensor:
+        """Expectation of a power of every code, (*law batch, d)."""
+        law, names = self._law, self.domain.names
+        eta, slices = law.eta, law.hypergraph.term_slices
+        if missing := [name for name in names if (name,) not in slices]:
+            _, eta, slices = extended_expectations(law, [(name,) for name in missing])
+        moments = [
+            (eta[..., slices[(v.name,)]] * torch.arange(v.cardinality, device=eta.device).to(eta) ** power).sum(-1)
+            for v in self.domain
+        ]
+        return torch.stack(moments, -1) if moments else eta.new_zeros((*law.batch_shape, 0))
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
+        return self._expanded(self._code_moment(1), 1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance of every level code (*batch, d)."""
+        return self._expanded((self._code_moment(2) - self._code_moment(1) ** 2).clamp(min=0), 1)
+
+    @property
+    def mode(self) -> torch.Tensor:
+        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination."""
+        self._require_finite()
+        with torch.no_grad():
+            states, _ = self.partition.mode(self._law.model)
+        return self._expanded(states, 1)
+
+    def entropy(self) -> torch.Tensor:
+        """Shannon entropy in nats, exact, (*batch)."""
+        law = self._law
+        return self._expanded(law.log_partition.value - (law.eta * law.tables).sum(-1))
+
+    # Conditional and marginal laws
+
+    def condition(self, evidence: Mapping[str, str | int]) -> HierarchicalLogLinear:
+        r"""The law of the remaining variables given the values of some.
+
+        Every interaction is sliced at the evidence and merged with those on the same remaining variables; the result
+        is a log-linear law on :math:`\{S \setminus E\}`, in the coding of this one. Cost O(num_terms).
+
+        Args:
+            evidence: ``{name: label or code}``.
+
+        Raises:
+            UnknownNameError: an unknown name or label; the closest ones are listed.
+            InputError: a code out of range.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+            >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
+            >>> law.condition({"a": "1"}).probs
+            tensor([0.2689, 0.7311])
+        """
+        self._require_finite()
+        model, _ = self._law.model.condition(self.domain.encode_state(evidence))
+        return self._derived(model.hypergraph, model.tables)
+
+    def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
+        """A law of the same class settings and batch shape from balanced tables."""
+        theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
+        validate_args = self.__dict__.get("_validate_args")
+        law = type(self)(hypergraph, theta, coding=self.coding, partition=self.partition, validate_args=validate_args)
+        return law if self._is_own_batch else law.expand(self.batch_shape)
+
+    def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
+        """The law of some of the variables, the others summed out exactly.
+
+        The variables that go fall into connected components; each leaves one table on its boundary. The structure of
+        the result is the edges inside ``names`` and, for every component, all subsets of its boundary. Every other
+        component is untouched, so the cost is that of eliminating the components, known before it runs.
+
+        Args:
+            names: the variables that stay, in any order (the result is in schema order).
+            max_terms: most table entries of the result's boundaries.
+
+        Raises:
+            UnknownNameError: an unknown name.
+            IntractableError: eliminating a component, or the result, exceeds the budget.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+            >>> hypergraph = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
+            >>> law = HierarchicalLogLinear(hypergraph, torch.ones(5))
+            >>> law.marginal(["c", "a"]).hypergraph.edges
+            (('a',), ('c',), ('a', 'c'))
+        """
+        self._require_finite()
+        if isinstance(names, str):
+            raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
+        return self._derived(*marginal_tables(self._law, names, max_terms))
