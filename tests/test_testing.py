@@ -196,7 +196,7 @@ def test_law_arguments_are_checked(counts, probs):
 
 
 def _normal_ranks(rng: np.random.Generator, scale: float) -> np.ndarray:
-    """Ranks in a conjugate normal model (noise sd 10) whose posterior was computed with the prior sd times ``scale``."""
+    """Ranks in a conjugate normal model (noise sd 10) the posterior using ``scale`` times the prior sd."""
     truth = rng.standard_normal(1000)
     data = truth + 10 * rng.standard_normal(1000)
     variance = 1 / (1 / 100 + 1 / scale**2)

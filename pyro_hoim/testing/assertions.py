@@ -112,8 +112,8 @@ def assert_close(actual: Any, expected: Any, *, relative: float = 1e-10, absolut
     if not good.all():
         where = tuple(int(i) for i in np.argwhere(~good)[0]) if left.ndim else ()
         raise AssertionError(
-            f"{what or 'values'}: {int((~good).sum())} of {left.size} entries out of tolerance (relative {relative:g}); "
-            f"at {where} received {left[where]!r}, expected {right[where]!r}"
+            f"{what or 'values'}: {int((~good).sum())} of {left.size} entries out of tolerance "
+            f"(relative {relative:g}); at {where} received {left[where]!r}, expected {right[where]!r}"
         )
 
 
@@ -158,7 +158,7 @@ def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: fl
 
     Example:
         >>> [round(required_draws(k, 0.05), -2) for k in (16, 64)]
-        [9600, 14000]
+        [9600, 14200]
     """
     if num_cells < 2:
         raise InputError(f"num_cells: expected at least 2, received {num_cells}")

@@ -88,14 +88,14 @@ def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
 
 
 def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[str, ...], np.ndarray]:
-    """Interaction tables by hyperedge, from the flat layout or from a mapping.
+    r"""Interaction tables by hyperedge, from the flat layout or from a mapping.
 
     Args:
         hypergraph: the interactions, whose order is the layout's.
         tables: flat vector of the raveled tables, edge after edge, or ``{edge: table}`` with every edge present.
 
     Shape:
-        ``tables`` (\\*batch, num_terms), or each (\\*batch, \\*edge shape); returns tables (\\*batch, \\*edge shape).
+        ``tables`` (\*batch, num_terms), or each (\*batch, \*edge shape); returns tables (\*batch, \*edge shape).
 
     Raises:
         InputError: wrong length, shape, or set of edges.
@@ -130,14 +130,14 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
 
 
 def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
-    """Flat layout of tables given by hyperedge, inverse of :func:`split_tables`.
+    r"""Flat layout of tables given by hyperedge, inverse of :func:`split_tables`.
 
     Shape:
-        Returns (\\*batch, num_terms); a hypergraph without edges gives shape (0,).
+        Returns (\*batch, num_terms); a hypergraph without edges gives shape (0,).
     """
     parts = split_tables(hypergraph, tables)
     flat = [
-        part.reshape(part.shape[: part.ndim - len(shape)] + (-1,))
+        part.reshape((*part.shape[: part.ndim - len(shape)], -1))
         for part, shape in zip(parts.values(), hypergraph.edge_shapes, strict=True)
     ]
     return np.concatenate(flat, axis=-1) if flat else np.zeros(0)
@@ -151,7 +151,7 @@ def random_tables(
     batch_shape: Sequence[int] = (),
     balanced: bool = True,
 ) -> np.ndarray:
-    """Normal interaction tables, each centred along every axis when ``balanced`` (paper 1, eq. 21).
+    r"""Normal interaction tables, each centred along every axis when ``balanced`` (paper 1, eq. 21).
 
     Args:
         hypergraph: the interactions.
@@ -161,7 +161,7 @@ def random_tables(
         balanced: centre every fibre; False leaves arbitrary tables.
 
     Shape:
-        Returns (\\*batch_shape, num_terms), float64.
+        Returns (\*batch_shape, num_terms), float64.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -213,7 +213,10 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
     parts = split_tables(hypergraph, tables)
     if parts:
         batch = np.broadcast_shapes(
-            *(part.shape[: part.ndim - len(shape)] for part, shape in zip(parts.values(), hypergraph.edge_shapes))
+            *(
+                part.shape[: part.ndim - len(shape)]
+                for part, shape in zip(parts.values(), hypergraph.edge_shapes, strict=True)
+            )
         )
     else:
         batch = () if isinstance(tables, Mapping) else _array(tables).shape[:-1]
@@ -230,7 +233,7 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
 
 
 def exact_log_partition(hypergraph: InteractionHypergraph, tables: Any) -> np.ndarray:
-    """Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\\*batch).
+    r"""Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\*batch).
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -243,14 +246,14 @@ def exact_log_partition(hypergraph: InteractionHypergraph, tables: Any) -> np.nd
 
 
 def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    """Mean coordinates eta: the marginal probability table of every hyperedge, in the flat layout.
+    r"""Mean coordinates eta: the marginal probability table of every hyperedge, in the flat layout.
 
     Args:
         hypergraph: the interactions.
         log_probs: normalised log-probabilities of all joint states, as :func:`exact_table` returns them.
 
     Shape:
-        ``log_probs`` (\\*batch, \\*cardinalities); returns (\\*batch, num_terms).
+        ``log_probs`` (\*batch, \*cardinalities); returns (\*batch, num_terms).
     """
     values = np.exp(_array(log_probs))
     d = len(hypergraph.domain.cardinalities)
@@ -263,10 +266,10 @@ def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.nd
 
 
 def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    """Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables.
+    r"""Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables.
 
     Shape:
-        ``log_probs`` (\\*cardinalities), no batch; returns (num_terms, num_terms).
+        ``log_probs`` (\*cardinalities), no batch; returns (num_terms, num_terms).
     """
     cardinalities = tuple(hypergraph.domain.cardinalities)
     probs = np.exp(_array(log_probs)).reshape(-1)

@@ -1,0 +1,352 @@
+"""Conformance suites: what every finite distribution and every exact partition backend must obey.
+
+A new class registers one factory and inherits every check. In a test file::
+
+    @pytest.mark.parametrize("check", DISTRIBUTION_CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check):
+        check(DistributionCase(factory, theta, log_probs))
+
+or, in one call, ``check_distribution(factory, theta, log_probs=...)``, which reports every check that failed. Each
+check is an ordinary function that raises :class:`AssertionError`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro import poutine
+
+from ..errors import InputError
+from .assertions import assert_close, assert_exact_law, required_draws
+from .oracles import count_states, enumerate_codes
+
+__all__ = ["DISTRIBUTION_CHECKS", "DistributionCase", "check_distribution"]
+
+Factory = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class DistributionCase:
+    r"""A law over vectors of level codes, given by a factory and a batch of parameters.
+
+    Args:
+        factory: called as ``factory(theta, validate_args=bool)``; returns a distribution whose batch shape is
+            ``theta.shape[:-1]`` and whose event shape is (d,). It must be deterministic.
+        theta: two or more sets of parameters, float64.
+        log_probs: exact log-probability tables for them, nats (see :func:`pyro_hoim.testing.exact_table`).
+        shape_arguments: keyword arguments of the class's ``infer_shapes`` other than ``theta``; None skips that check.
+        relative: tolerance of float64 identities.
+
+    Shape:
+        ``theta`` (B, n) with B at least 2; ``log_probs`` (B, \*cardinalities).
+
+    Raises:
+        InputError: shapes that do not fit.
+    """
+
+    factory: Factory
+    theta: torch.Tensor
+    log_probs: np.ndarray
+    shape_arguments: dict[str, Any] | None = None
+    relative: float = 1e-10
+
+    def __post_init__(self) -> None:
+        if self.theta.dim() != 2 or self.theta.shape[0] < 2 or self.theta.dtype != torch.float64:
+            raise InputError(f"theta: expected a float64 batch (B >= 2, n), received {tuple(self.theta.shape)}")
+        if np.shape(self.log_probs)[:1] != (self.theta.shape[0],):
+            raise InputError(f"log_probs: expected shape ({self.theta.shape[0]}, *cardinalities)")
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of levels of each variable."""
+        return tuple(self.log_probs.shape[1:])
+
+    @property
+    def states(self) -> torch.Tensor:
+        """Every joint state (num_states, d), long."""
+        return torch.as_tensor(enumerate_codes(self.cardinalities))
+
+    @property
+    def expected(self) -> np.ndarray:
+        """Exact log-probabilities (num_states, B)."""
+        return np.asarray(self.log_probs).reshape(len(self.theta), -1).T
+
+    def make(self, theta: torch.Tensor | None = None, validate_args: bool = True) -> Any:
+        """The distribution of the whole batch, or of other parameters."""
+        return self.factory(self.theta if theta is None else theta, validate_args=validate_args)
+
+
+def _grid(case: DistributionCase) -> torch.Tensor:
+    """States against the batch: (num_states, B, d)."""
+    return case.states[:, None].expand(-1, len(case.theta), -1)
+
+
+def check_shapes(case: DistributionCase) -> None:
+    """Batch, event, sample and log-probability shapes; samples are long and in the support."""
+    law = case.make()
+    batch, d = (len(case.theta),), len(case.cardinalities)
+    _equal(tuple(law.batch_shape), batch, "batch_shape")
+    _equal(tuple(law.event_shape), (d,), "event_shape")
+    for lead in ((), (3,), (2, 3)):
+        draws = law.sample(torch.Size(lead))
+        _equal(tuple(draws.shape), (*lead, *batch, d), f"sample shape for {lead}")
+        _equal(draws.dtype, torch.long, "sample dtype")
+        _equal(tuple(law.log_prob(draws).shape), (*lead, *batch), f"log_prob shape for {lead}")
+        _equal(bool(law.support.check(draws).all()), True, "samples in the support")
+        count_states(draws, case.cardinalities)
+
+
+def check_exact_log_prob(case: DistributionCase) -> None:
+    """Log-probabilities of every state equal the oracle's; integer and floating codes give the same."""
+    law = case.make()
+    assert_close(law.log_prob(_grid(case)), case.expected, relative=case.relative, what="log_prob")
+    assert_close(law.log_prob(_grid(case).double()), case.expected, relative=case.relative, what="log_prob of floats")
+
+
+def check_normalisation(case: DistributionCase) -> None:
+    """Probabilities over the support sum to one."""
+    total = case.make().log_prob(_grid(case)).exp().sum(0)
+    assert_close(total, np.ones(len(case.theta)), relative=1e-12, what="total probability")
+
+
+def check_enumerate_support(case: DistributionCase) -> None:
+    """The support holds each state once, with Pyro's shapes, also after ``expand``."""
+    law, num_states, d = case.make(), len(case.states), len(case.cardinalities)
+    if not law.has_enumerate_support:
+        return
+    for wide in (law, law.expand((3, len(case.theta)))):
+        batch = tuple(wide.batch_shape)
+        flat = wide.enumerate_support(expand=False)
+        _equal(tuple(flat.shape), (num_states, *(1 for _ in batch), d), "enumerate_support(expand=False) shape")
+        full = wide.enumerate_support(expand=True)
+        _equal(tuple(full.shape), (num_states, *batch, d), "enumerate_support(expand=True) shape")
+        counts = count_states(flat.reshape(num_states, d), case.cardinalities)
+        _equal(counts.tolist(), [1] * num_states, "each state once")
+        total = wide.log_prob(flat).exp().sum(0)
+        assert_close(total, np.ones(batch), relative=1e-12, what="total probability of the support")
+
+
+def check_batch_equals_singles(case: DistributionCase) -> None:
+    """A batch gives what its members give one by one."""
+    together = case.make().log_prob(_grid(case))
+    for i, theta in enumerate(case.theta):
+        single = case.make(theta)
+        _equal(tuple(single.batch_shape), (), "batch_shape of a single law")
+        assert_close(single.log_prob(case.states), together[:, i], relative=case.relative, what=f"member {i}")
+
+
+def check_expand(case: DistributionCase) -> None:
+    """``expand`` broadcasts, keeps the class and changes no probability."""
+    law = case.make()
+    wide = law.expand((3, len(case.theta)))
+    _equal(type(wide), type(law), "class after expand")
+    _equal(tuple(wide.batch_shape), (3, len(case.theta)), "expanded batch_shape")
+    _equal(tuple(wide.sample((4,)).shape), (4, 3, len(case.theta), len(case.cardinalities)), "expanded sample shape")
+    states = _grid(case)[:, None].expand(-1, 3, -1, -1)
+    expected = np.broadcast_to(case.expected[:, None], (len(case.states), 3, len(case.theta)))
+    assert_close(wide.log_prob(states), expected, relative=case.relative, what="log_prob after expand")
+    single = case.make(case.theta[0]).expand((4,))
+    draws = single.sample((500,))
+    _equal(tuple(draws.shape), (500, 4, len(case.cardinalities)), "sample shape of an expanded single law")
+    entropy = float(-(np.exp(case.expected[:, 0]) * case.expected[:, 0]).sum())
+    if entropy > 0.1:
+        _equal(bool((draws[:, 0] != draws[:, 1]).any()), True, "expanded members are drawn independently")
+
+
+def check_pickle_and_copy(case: DistributionCase) -> None:
+    """Pickling and deep copies keep every probability."""
+    law = case.make()
+    for clone in (pickle.loads(pickle.dumps(law)), copy.deepcopy(law)):  # noqa: S301 (our own bytes)
+        assert_close(clone.log_prob(_grid(case)), case.expected, relative=case.relative, what="log_prob of a copy")
+
+
+def check_float32(case: DistributionCase) -> None:
+    """Parameters in float32 give float32 results that agree with float64 to single precision."""
+    result = case.make(case.theta.float()).log_prob(_grid(case))
+    _equal(result.dtype, torch.float32, "log_prob dtype")
+    scale = 1.0 + float(case.theta.abs().sum(-1).max())
+    assert_close(result.double(), case.expected, relative=2e-6 * scale, absolute=2e-6 * scale, what="float32 log_prob")
+
+
+def check_validation(case: DistributionCase) -> None:
+    """Values outside the support, wrong event shapes and parameters that are not finite raise ``ValueError``."""
+    law = case.make(validate_args=True)
+    state = case.states[0]
+    bad = [
+        torch.full_like(state, -1),
+        torch.tensor(case.cardinalities),
+        state.double() + 0.5,
+        state.double() * math.nan,
+    ]
+    if not case.cardinalities:
+        bad = []
+    for value in [*bad, torch.zeros(len(state) + 1, dtype=torch.long)]:
+        _raises(ValueError, lambda value=value: law.log_prob(value), f"log_prob({value.tolist()})")
+    if case.theta.shape[-1]:
+        for number in (math.nan, math.inf):
+            theta = case.theta.clone()
+            theta[0, 0] = number
+            _raises(ValueError, lambda theta=theta: case.make(theta, True), f"a parameter of {number}")
+
+
+def check_gradients(case: DistributionCase) -> None:
+    """Log-probabilities are twice differentiable in the parameters, equal to finite differences."""
+    if not case.theta.shape[-1]:
+        return
+    theta = case.theta[0].clone().requires_grad_()
+    states = case.states[:: max(1, len(case.states) // 4)]
+
+    def log_prob(value: torch.Tensor) -> torch.Tensor:
+        return case.make(value).log_prob(states)
+
+    _equal(torch.autograd.gradcheck(log_prob, (theta,), raise_exception=False), True, "gradient of log_prob")
+    second = torch.autograd.gradgradcheck(log_prob, (theta,), raise_exception=False)
+    _equal(second, True, "second derivative of log_prob")
+
+
+def check_infer_shapes(case: DistributionCase) -> None:
+    """``infer_shapes`` of the class equals the shapes of the instance."""
+    if case.shape_arguments is None:
+        return
+    law = case.make()
+    batch, event = type(law).infer_shapes(theta=case.theta.shape, **case.shape_arguments)
+    _equal((tuple(batch), tuple(event)), (tuple(law.batch_shape), tuple(law.event_shape)), "infer_shapes")
+
+
+def check_seed(case: DistributionCase) -> None:
+    """The same seed gives the same draws."""
+    law = case.make()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        first = law.sample((50,))
+        torch.manual_seed(7)
+        second = law.sample((50,))
+    _equal(bool((first == second).all()), True, "draws repeat under one seed")
+
+
+def check_exact_samples(case: DistributionCase) -> None:
+    """Draws follow the exact law; a total-variation error of 0.05 is found with probability 0.999 (seed 20)."""
+    law = case.make()
+    if not getattr(law, "sample_is_exact", True):
+        return
+    draws = required_draws(max(2, len(case.states)), 0.05)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(20)
+        states = law.sample((draws,))
+    for i in range(len(case.theta)):
+        counts = count_states(states[:, i], case.cardinalities)
+        probs = np.exp(case.expected[:, i])
+        assert_exact_law(counts, probs / probs.sum(), what=f"draws of member {i}")
+
+
+def check_pyro_site(case: DistributionCase) -> None:
+    """A plate, a mask, a scale, an observation and ``Predictive`` treat the law as any Pyro site."""
+    law, size = case.make(case.theta[0]), 5
+    data = case.states[torch.arange(size) % len(case.states)]
+    exact = case.expected[(torch.arange(size) % len(case.states)).numpy(), 0]
+
+    def model(observed: torch.Tensor | None = None) -> torch.Tensor:
+        with pyro.plate("rows", size):
+            return pyro.sample("x", law, obs=observed)
+
+    trace = poutine.trace(model).get_trace(data)
+    assert_close(trace.log_prob_sum(), exact.sum(), relative=case.relative, what="plate log_prob_sum")
+    scaled = poutine.trace(poutine.scale(model, scale=3.0)).get_trace(data)
+    assert_close(scaled.log_prob_sum(), 3 * exact.sum(), relative=case.relative, what="scaled log_prob_sum")
+    keep = torch.arange(size) % 2 == 0
+    masked = poutine.trace(poutine.mask(model, mask=keep)).get_trace(data)
+    assert_close(masked.log_prob_sum(), exact[keep.numpy()].sum(), relative=case.relative, what="masked log_prob_sum")
+    assert_close(case.make().mask(False).log_prob(_grid(case)), 0 * case.expected, what="mask(False)")
+    joint = case.make().to_event(1)
+    _equal(tuple(joint.event_shape), (len(case.theta), len(case.cardinalities)), "to_event shape")
+    assert_close(joint.log_prob(_grid(case)), case.expected.sum(1), relative=case.relative, what="to_event log_prob")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        drawn = pyro.infer.Predictive(model, num_samples=4)()["x"]
+    _equal(tuple(drawn.shape), (4, size, len(case.cardinalities)), "Predictive shape")
+
+
+DISTRIBUTION_CHECKS: tuple[Callable[[DistributionCase], None], ...] = (
+    check_shapes,
+    check_exact_log_prob,
+    check_normalisation,
+    check_enumerate_support,
+    check_batch_equals_singles,
+    check_expand,
+    check_pickle_and_copy,
+    check_float32,
+    check_validation,
+    check_gradients,
+    check_infer_shapes,
+    check_seed,
+    check_exact_samples,
+    check_pyro_site,
+)
+"""Every check of a distribution, in order of cost."""
+
+
+def check_distribution(
+    factory: Factory,
+    theta: torch.Tensor,
+    *,
+    log_probs: Any,
+    shape_arguments: dict[str, Any] | None = None,
+    relative: float = 1e-10,
+    skip: Iterable[str] = (),
+) -> None:
+    r"""Run every check on one law and report all that fail.
+
+    Args:
+        factory: see :class:`DistributionCase`.
+        theta: a batch of parameters (B, n), float64.
+        log_probs: exact log-probability tables (B, \*cardinalities), nats.
+        shape_arguments: further arguments of the class's ``infer_shapes``.
+        relative: tolerance of float64 identities.
+        skip: names of checks not to run, for instance ``"check_pickle_and_copy"``.
+
+    Raises:
+        AssertionError: one or more checks failed; each is listed with its message.
+        InputError: an unknown name in ``skip``, or shapes that do not fit.
+    """
+    table = np.asarray(log_probs.detach().cpu() if isinstance(log_probs, torch.Tensor) else log_probs)
+    case = DistributionCase(factory, theta, table, shape_arguments, relative)
+    run_checks(DISTRIBUTION_CHECKS, case, skip)
+
+
+def run_checks(checks: Sequence[Callable[[Any], None]], case: Any, skip: Iterable[str] = ()) -> None:
+    """Run each check on a case and raise one :class:`AssertionError` that lists every failure."""
+    skipped = set(skip)
+    unknown = skipped - {check.__name__ for check in checks}
+    if unknown:
+        raise InputError(f"skip: unknown check {sorted(unknown)[0]!r}; known: {[c.__name__ for c in checks]}")
+    failures = []
+    for check in checks:
+        if check.__name__ in skipped:
+            continue
+        try:
+            check(case)
+        except (AssertionError, ValueError, TypeError, RuntimeError, AttributeError, NotImplementedError) as error:
+            failures.append(f"{check.__name__}: {type(error).__name__}: {error}")
+    if failures:
+        raise AssertionError(f"{len(failures)} of {len(checks)} checks failed:\n" + "\n".join(failures))
+
+
+def _equal(actual: Any, expected: Any, what: str) -> None:
+    if actual != expected:
+        raise AssertionError(f"{what}: received {actual!r}, expected {expected!r}")
+
+
+def _raises(kind: type[Exception], action: Callable[[], Any], what: str) -> None:
+    try:
+        action()
+    except kind:
+        return
+    raise AssertionError(f"{what}: expected {kind.__name__}, nothing was raised")

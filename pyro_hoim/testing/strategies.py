@@ -1,0 +1,175 @@
+"""Hypothesis strategies for random domains, hypergraphs, parameters and models, edge cases included.
+
+Hypothesis is imported inside the functions, so that importing :mod:`pyro_hoim.testing` does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
+from .oracles import random_tables
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["SCALES", "RandomModel", "domains", "hypergraphs", "models", "thetas"]
+
+SCALES = (0.0, 1.0, 30.0)
+"""Standard deviations of theta that every identity must hold at, in nats."""
+
+_SHAPES = ("any", "empty", "main effects", "pairs", "saturated", "disconnected", "chain", "cycle")
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    r"""A hypergraph with tables and the scale they were drawn at.
+
+    Attributes:
+        hypergraph: the interactions.
+        tables: balanced tables (\*batch, num_terms), float64.
+        scale: standard deviation of the entries before centring, in nats.
+    """
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+    scale: float
+
+
+def domains(
+    *, min_variables: int = 1, max_variables: int = 5, max_cardinality: int = 4, max_states: int = 256
+) -> SearchStrategy[Domain]:
+    """Domains of nominal variables named a, b, c, ...; variables of one state occur.
+
+    Args:
+        min_variables: fewest variables (0 allows the empty domain).
+        max_variables: most variables, at most 26.
+        max_cardinality: most levels of a variable.
+        max_states: most joint states; later variables are cut to fit.
+    """
+    from hypothesis import strategies as st
+
+    def build(sizes: list[int]) -> Domain:
+        room, kept = max_states, {}
+        for name, size in zip("abcdefghijklmnopqrstuvwxyz", sizes, strict=False):
+            kept[name] = max(1, min(size, room))
+            room //= kept[name]
+        return Domain.from_cardinalities(kept)
+
+    return st.lists(st.integers(1, max_cardinality), min_size=min_variables, max_size=max_variables).map(build)
+
+
+def hypergraphs(
+    *, domain: SearchStrategy[Domain] | None = None, hierarchical: bool = True, max_edges: int = 5, max_order: int = 4
+) -> SearchStrategy[InteractionHypergraph]:
+    """Hypergraphs of many shapes: empty, main effects, pairs, saturated, disconnected, chain, cycle and arbitrary.
+
+    Args:
+        domain: strategy for the domain; :func:`domains` by default.
+        hierarchical: close the collections; False also gives collections with holes.
+        max_edges: most generating edges of an arbitrary collection.
+        max_order: largest generating edge of an arbitrary collection.
+    """
+    from hypothesis import strategies as st
+
+    @st.composite
+    def build(draw: Any) -> InteractionHypergraph:
+        schema = draw(domains() if domain is None else domain)
+        names = list(schema.names)
+        shape = draw(st.sampled_from(_SHAPES))
+        if not names or shape == "empty":
+            edges: list[Sequence[str]] = []
+        elif shape == "main effects":
+            edges = [[name] for name in names]
+        elif shape == "pairs":
+            edges = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]] or [names]
+        elif shape == "saturated":
+            edges = [names]
+        elif shape == "disconnected":
+            cut = draw(st.integers(0, len(names)))
+            edges = [part for part in (names[:cut], names[cut:]) if part]
+        elif shape in ("chain", "cycle"):
+            edges = [list(pair) for pair in pairwise(names)] or [names]
+            if shape == "cycle" and len(names) > 2:
+                edges.append([names[0], names[-1]])
+        else:
+            members = st.lists(st.sampled_from(names), min_size=1, max_size=max_order, unique=True)
+            edges = draw(st.lists(members, max_size=max_edges))
+        closure = hierarchical or draw(st.booleans())
+        return InteractionHypergraph(schema, edges, closure=closure, hierarchical=closure)
+
+    return build()
+
+
+def thetas(
+    hypergraph: InteractionHypergraph,
+    *,
+    coding: Literal["free", "corner", "balanced", "tables"] = "free",
+    scales: Sequence[float] = SCALES,
+    batch_shape: Sequence[int] = (),
+) -> SearchStrategy[torch.Tensor]:
+    r"""Parameters of a hypergraph: normal, at one of the scales.
+
+    Args:
+        hypergraph: the interactions.
+        coding: "free" or "corner" coordinates, "balanced" tables, or arbitrary "tables".
+        scales: standard deviations to choose from, in nats.
+        batch_shape: leading shape.
+
+    Shape:
+        (\*batch_shape, num_parameters) or (\*batch_shape, num_terms), float64.
+    """
+    from hypothesis import strategies as st
+
+    def build(value: tuple[int, float]) -> torch.Tensor:
+        rng = np.random.default_rng(value[0])
+        if coding in ("free", "corner"):
+            return torch.as_tensor(value[1] * rng.standard_normal((*batch_shape, hypergraph.num_parameters)))
+        balanced = coding == "balanced"
+        return torch.as_tensor(
+            random_tables(hypergraph, rng, scale=value[1], batch_shape=batch_shape, balanced=balanced)
+        )
+
+    return st.tuples(st.integers(0, 2**32 - 1), st.sampled_from(tuple(scales))).map(build)
+
+
+def models(
+    *,
+    hypergraph: SearchStrategy[InteractionHypergraph] | None = None,
+    scales: Sequence[float] = SCALES,
+    batch_shape: Sequence[int] = (),
+) -> SearchStrategy[RandomModel]:
+    """Hypergraphs with balanced tables.
+
+    Args:
+        hypergraph: strategy for the hypergraph; :func:`hypergraphs` by default.
+        scales: standard deviations to choose from, in nats.
+        batch_shape: leading shape of the tables.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> from pyro_hoim import testing
+        >>> @settings(max_examples=20, derandomize=True, database=None)
+        ... @given(models())
+        ... def normalised(model):
+        ...     log_table = testing.exact_table(model.hypergraph, model.tables)
+        ...     assert abs(np.exp(log_table).sum() - 1) < 1e-12
+        >>> normalised()
+    """
+    from hypothesis import strategies as st
+
+    @st.composite
+    def build(draw: Any) -> RandomModel:
+        graph = draw(hypergraphs() if hypergraph is None else hypergraph)
+        scale = draw(st.sampled_from(tuple(scales)))
+        tables = draw(thetas(graph, coding="balanced", scales=[scale], batch_shape=batch_shape))
+        return RandomModel(graph, tables, scale)
+
+    return build()

@@ -1,0 +1,371 @@
+"""The conformance suites accept a plain correct implementation and refuse each of its broken variants."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from pyro.distributions import TorchDistribution, constraints
+
+from pyro_hoim import testing
+from pyro_hoim.errors import InputError
+from pyro_hoim.models.log_linear import LogLinearEnergy
+
+CARDINALITIES = (2, 3)
+
+
+class _Codes(constraints.Constraint):
+    is_discrete = True
+    event_dim = 1
+
+    def check(self, value: torch.Tensor) -> torch.Tensor:
+        whole = (value == value.floor()) & (value >= 0)
+        return (whole & (value < torch.tensor(CARDINALITIES))).all(-1)
+
+
+class Saturated(TorchDistribution):
+    """A law on 2 x 3 cells given by its logits (*batch, 6): the plain correct implementation."""
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    support = _Codes()
+    has_enumerate_support = True
+
+    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None) -> None:
+        if not bool(torch.isfinite(theta).all()):
+            raise InputError("theta: expected finite numbers")
+        self.logits = theta
+        super().__init__(theta.shape[:-1], torch.Size((2,)), validate_args=validate_args)
+
+    @classmethod
+    def infer_shapes(cls, *, theta: torch.Size) -> tuple[torch.Size, torch.Size]:
+        return theta[:-1], torch.Size((2,))
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Saturated:
+        return type(self)(self.logits.expand(*batch_shape, 6), validate_args=self._validate_args)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        index = (value[..., 0] * 3 + value[..., 1]).long()
+        logits = torch.log_softmax(self.logits, -1)
+        shape = torch.broadcast_shapes(index.shape, logits.shape[:-1])
+        return logits.expand(*shape, 6).gather(-1, index.expand(shape)[..., None])[..., 0]
+
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        index = torch.distributions.Categorical(logits=self.logits).sample(torch.Size(sample_shape))
+        return torch.stack([index // 3, index % 3], -1)
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        states = torch.tensor(list(itertools.product(range(2), range(3))))
+        states = states.reshape(6, *(1 for _ in self.batch_shape), 2)
+        return states.expand(6, *self.batch_shape, 2) if expand else states
+
+
+class Unnormalised(Saturated):
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        return super().log_prob(value) + 1e-6
+
+
+class BiasedSampler(Saturated):
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        return Saturated(0.8 * self.logits).sample(sample_shape)
+
+
+class SharedBatchSampler(Saturated):
+    """Expanded members share their draw."""
+
+    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None, batch: Any = None) -> None:
+        super().__init__(theta, validate_args)
+        self.own, self._batch_shape = theta, torch.Size(theta.shape[:-1] if batch is None else batch)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Saturated:
+        return SharedBatchSampler(self.own, self._validate_args, batch_shape)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        return Saturated(self.own.expand(*self.batch_shape, 6), self._validate_args).log_prob(value)
+
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        draws = Saturated(self.own).sample(sample_shape)
+        extra = len(self.batch_shape) - (self.own.dim() - 1)
+        for _ in range(extra):
+            draws = draws.unsqueeze(len(tuple(sample_shape)))
+        return draws.expand(*sample_shape, *self.batch_shape, 2)
+
+
+class DefaultExpand(Saturated):
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        return TorchDistribution.expand(self, batch_shape, _instance)
+
+
+class Unvalidated(Saturated):
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        clean = value.nan_to_num().floor().clamp(min=0).minimum(torch.tensor(CARDINALITIES) - 1)[..., :2]
+        return Saturated(self.logits, False).log_prob(clean)
+
+
+class MemberZeroOnly(Saturated):
+    """Every member of a batch gets the first one's log Z."""
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        log_z = self.logits.logsumexp(-1)
+        return super().log_prob(value) + log_z - log_z.reshape(-1)[0]
+
+
+class Detached(Saturated):
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        constant = self.logits.logsumexp(-1)
+        return super().log_prob(value) + constant - constant.detach()
+
+
+class Unpicklable(Saturated):
+    def __init__(self, theta: torch.Tensor, validate_args: bool | None = None) -> None:
+        super().__init__(theta, validate_args)
+        self.hook = lambda: None
+
+
+class FloatSamples(Saturated):
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        return super().sample(sample_shape).float()
+
+
+class DoubleOnly(Saturated):
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        return super().log_prob(value).double()
+
+
+class WrongShapes(Saturated):
+    @classmethod
+    def infer_shapes(cls, *, theta: torch.Size) -> tuple[torch.Size, torch.Size]:
+        return theta, torch.Size((2,))
+
+
+def _case() -> tuple[torch.Tensor, np.ndarray]:
+    theta = torch.as_tensor(np.random.default_rng(0).standard_normal((2, 6)))
+    return theta, torch.log_softmax(theta, -1).reshape(2, 2, 3).numpy()
+
+
+@pytest.mark.parametrize("check", testing.DISTRIBUTION_CHECKS, ids=lambda check: check.__name__)
+def test_correct_distribution_passes(check):
+    theta, log_probs = _case()
+    check(testing.DistributionCase(Saturated, theta, log_probs, {}))
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (Unnormalised, "check_exact_log_prob"),
+        (Unnormalised, "check_normalisation"),
+        (BiasedSampler, "check_exact_samples"),
+        (SharedBatchSampler, "check_expand"),
+        (DefaultExpand, "check_enumerate_support"),
+        (Unvalidated, "check_validation"),
+        (MemberZeroOnly, "check_batch_equals_singles"),
+        (Detached, "check_gradients"),
+        (Unpicklable, "check_pickle_and_copy"),
+        (FloatSamples, "check_shapes"),
+        (DoubleOnly, "check_float32"),
+        (WrongShapes, "check_infer_shapes"),
+        (Unnormalised, "check_pyro_site"),
+    ],
+)
+def test_broken_distribution_is_refused(broken, check):
+    theta, log_probs = _case()
+    with pytest.raises(AssertionError, match=check):
+        testing.check_distribution(broken, theta, log_probs=log_probs, shape_arguments={})
+
+
+def test_hidden_randomness_is_refused():
+    class Seedless(Saturated):
+        def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+            torch.manual_seed(next(counter))
+            return super().sample(sample_shape)
+
+    counter = itertools.count()
+    theta, log_probs = _case()
+    with pytest.raises(AssertionError, match="check_seed"):
+        testing.check_distribution(Seedless, theta, log_probs=log_probs)
+
+
+def test_case_arguments_are_checked():
+    theta, log_probs = _case()
+    for bad in (theta[:1], theta.float(), theta[0]):
+        with pytest.raises(InputError, match="theta"):
+            testing.check_distribution(Saturated, bad, log_probs=log_probs)
+    with pytest.raises(InputError, match="unknown check 'check_nothing'"):
+        testing.check_distribution(Saturated, theta, log_probs=log_probs, skip=["check_nothing"])
+
+
+# --- backends --------------------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """Dense enumeration in PyTorch, the plain correct backend."""
+
+    is_exact = True
+
+    def plan(self, hypergraph: Any) -> Any:
+        return SimpleNamespace(feasible=True)
+
+    def _scores(self, model: LogLinearEnergy) -> torch.Tensor:
+        codes = torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))
+        shape = (len(codes), *(1 for _ in model.batch_shape), len(model.domain))
+        return -model.energy(codes.reshape(shape)).movedim(0, -1)
+
+    def log_partition(self, model: LogLinearEnergy) -> Any:
+        return SimpleNamespace(value=self._scores(model).logsumexp(-1), kind="exact", coding="balanced")
+
+    def expectations(self, model: LogLinearEnergy) -> torch.Tensor:
+        tables = model.tables.detach().requires_grad_()
+        value = self.log_partition(LogLinearEnergy(model.hypergraph, tables)).value
+        return torch.autograd.grad(value.sum(), tables)[0] if tables.numel() else tables.detach()
+
+    def marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+        probs = self._scores(model).softmax(-1).reshape(*model.batch_shape, *model.domain.cardinalities)
+        lead, positions = len(model.batch_shape), model.domain.indices(names)
+        others = [lead + i for i in range(len(model.domain)) if i not in positions]
+        kept = sorted(positions)
+        summed = probs.sum(others) if others else probs
+        return summed.permute(*range(lead), *(lead + kept.index(i) for i in positions))
+
+    def log_marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+        return self.marginal(model, names).log()
+
+    def mode(self, model: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+        best = self._scores(model).max(-1)
+        return torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))[best.indices], best.values
+
+    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+        probs = self._scores(model).softmax(-1)
+        flat = probs.reshape(-1, probs.shape[-1])
+        index = torch.multinomial(flat, math.prod(sample_shape), replacement=True, generator=generator)
+        codes = torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))
+        return codes[index].movedim(1, 0).reshape(*sample_shape, *model.batch_shape, len(model.domain))
+
+
+class WrongLogZ(Plain):
+    def log_partition(self, model: LogLinearEnergy) -> Any:
+        result = super().log_partition(model)
+        return SimpleNamespace(value=result.value + 1e-8, kind="exact", coding="balanced")
+
+
+class OneInteractionDropped(Plain):
+    def _scores(self, model: LogLinearEnergy) -> torch.Tensor:
+        if model.hypergraph.num_terms:
+            tables = model.tables.clone()
+            tables[..., list(model.hypergraph.term_slices.values())[-1]] = 0
+            model = LogLinearEnergy(model.hypergraph, tables)
+        return super()._scores(model)
+
+
+class SchemaOrder(Plain):
+    def marginal(self, model: LogLinearEnergy, names: Any) -> torch.Tensor:
+        return super().marginal(model, tuple(sorted(names)))
+
+
+class HotSampler(Plain):
+    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+        return super().sample(LogLinearEnergy(model.hypergraph, 0.8 * model.tables), sample_shape, generator)
+
+
+class GlobalRandomness(Plain):
+    def sample(self, model: LogLinearEnergy, sample_shape: Any, generator: Any = None) -> torch.Tensor:
+        return super().sample(model, sample_shape)
+
+
+class FirstOrderOnly(Plain):
+    def log_partition(self, model: LogLinearEnergy) -> Any:
+        value = super().log_partition(model).value
+        eta = super().expectations(model)
+        linear = (eta.detach() * (model.tables - model.tables.detach())).sum(-1)
+        return SimpleNamespace(value=value.detach() + linear, kind="exact", coding="balanced")
+
+
+class WorstState(Plain):
+    def mode(self, model: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().mode(LogLinearEnergy(model.hypergraph, -model.tables))
+
+
+def test_correct_backend_passes():
+    testing.check_backend(Plain())
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (WrongLogZ, "check_log_partition"),
+        (WrongLogZ, "check_condition"),
+        (OneInteractionDropped, "check_expectations"),
+        (OneInteractionDropped, "check_mode"),
+        (SchemaOrder, "check_marginals"),
+        (HotSampler, "check_samples"),
+        (GlobalRandomness, "check_samples"),
+        (FirstOrderOnly, "check_hessian"),
+        (WorstState, "check_mode"),
+    ],
+)
+def test_broken_backend_is_refused(broken, check):
+    chain = {"chain": testing.standard_hypergraphs()["chain"]}
+    with pytest.raises(AssertionError, match=check):
+        testing.check_backend(broken(), hypergraphs=chain, scales=[1.0])
+
+
+# --- strategies ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@given(testing.models(hypergraph=testing.hypergraphs(hierarchical=False), batch_shape=(2,)))
+def test_random_models_are_balanced_and_small(model):
+    graph = model.hypergraph
+    assert graph.domain.num_states <= 256
+    assert model.tables.shape == (2, graph.num_terms) and model.tables.dtype == torch.float64
+    for edge, table in testing.split_tables(graph, model.tables).items():
+        for axis in range(1, 1 + len(edge)):
+            assert abs(table.sum(axis)).max() <= 1e-11 * (1 + model.scale)
+
+
+def test_strategies_reach_the_edge_cases():
+    seen: dict[str, bool] = dict.fromkeys(
+        ["no edges", "saturated", "one variable", "one state", "disconnected", "holes", "scale 0", "scale 30"], False
+    )
+
+    @settings(max_examples=300, derandomize=True, deadline=None, database=None)
+    @given(testing.models(hypergraph=testing.hypergraphs(hierarchical=False)))
+    def look(model):
+        graph = model.hypergraph
+        names = graph.domain.names
+        seen["no edges"] |= not graph.edges
+        seen["saturated"] |= len(names) > 1 and names in graph.edges and graph.is_hierarchical
+        seen["one variable"] |= len(names) == 1
+        seen["one state"] |= 1 in graph.domain.cardinalities
+        seen["disconnected"] |= len(graph.components()) > 1
+        seen["holes"] |= not graph.is_hierarchical
+        seen["scale 0"] |= model.scale == 0
+        seen["scale 30"] |= model.scale == 30
+
+    look()
+    assert all(seen.values()), [name for name, met in seen.items() if not met]
+
+
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced", "tables"])
+def test_thetas_have_the_shape_of_their_coding(coding):
+    graph = testing.standard_hypergraphs()["three-way"]
+    size = graph.num_terms if coding in ("balanced", "tables") else graph.num_parameters
+
+    @settings(max_examples=5, derandomize=True, deadline=None, database=None)
+    @given(testing.thetas(graph, coding=coding, batch_shape=(3,)))
+    def look(theta):
+        assert theta.shape == (3, size)
+
+    look()
+
+
+@settings(max_examples=50, derandomize=True, deadline=None, database=None)
+@given(testing.domains(min_variables=0, max_states=50))
+def test_domains_fit_the_room(domain):
+    assert domain.num_states <= 50
