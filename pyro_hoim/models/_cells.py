@@ -126,7 +126,7 @@ class CellIndex:
                 added = torch.zeros(1, len(edges), dtype=torch.long, device=codes.device)
                 for level, weight in zip(levels, weights, strict=True):
                     step = level[:, None] * torch.tensor(weight, dtype=torch.long, device=codes.device)
-                    added = (added[:, None] + step).reshape(-1, len(edges))
+                    added = (added[:, None] + step).flatten(0, 1)
             found = layout, added
             if added.numel() <= _KEPT_BLOCK_ENTRIES and len(self._blocks) < _KEPT_BLOCKS:
                 self._blocks[key] = found
