@@ -1,0 +1,56 @@
+"""Configuration of the documentation; warnings are errors in `make docs`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyro_hoim
+
+HERE = Path(__file__).resolve().parent
+shutil.copytree(HERE.parent / "tutorials", HERE / "tutorials", dirs_exist_ok=True)
+
+project = "pyro_hoim"
+author = "pyro_hoim developers"
+copyright = "2026, pyro_hoim developers"
+version = release = pyro_hoim.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "myst_nb",
+]
+exclude_patterns = ["_build", "conf.py", "jupyter_execute"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# The inventories need the network, and an unreachable one is a warning: they are read where asked for.
+if os.environ.get("DOCS_INTERSPHINX") == "1":
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "torch": ("https://docs.pytorch.org/docs/stable", None),
+        "pyro": ("https://docs.pyro.ai/en/stable", None),
+    }
+
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_custom_sections = ["Shape", "Randomness"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_preserve_defaults = True
+
+# Tutorials are percent-format scripts, executed at every build; an exception in one stops the build.
+nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+html_theme = "furo"
+html_title = "pyro_hoim"
+html_static_path = ["_static"]
