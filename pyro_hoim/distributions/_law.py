@@ -111,7 +111,7 @@ class Law:
 
     @property
     def log_partition(self) -> LogPartition:
-        """log Z of the balanced tables, value (*batch)."""
+        """Normalising constant of the balanced tables, value (*batch)."""
         return self._cached("log_partition", lambda: self.partition.log_partition(self.model))
 
     @property
@@ -134,7 +134,7 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _drop_graph(law: weakref.ref[Law], gradient: torch.Tensor) -> None:
+def _drop_graph(law: weakref.ref[Law], _gradient: torch.Tensor) -> None:
     """Tensor hook: the graph of the cached values was just used up."""
     if (alive := law()) is not None:
         alive._graph.clear()

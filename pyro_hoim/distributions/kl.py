@@ -51,7 +51,9 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
             eta = {
                 edge: p._law.eta[..., slices[edge]]
                 if edge in slices
-                else p.partition.marginal(model, edge).reshape((*batch, math.prod(p.domain[n].cardinality for n in edge)))
+                else p.partition.marginal(model, edge).reshape(
+                    (*batch, math.prod(p.domain[n].cardinality for n in edge))
+                )
                 for edge in q.hypergraph.edges
             }
     total = p._law.theta.new_zeros(())

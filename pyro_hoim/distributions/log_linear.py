@@ -176,8 +176,11 @@ class HierarchicalLogLinear(TorchDistribution):
         if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
             raise InputError(f"logits: expected shape (..., *{domain.cardinalities}), received {tuple(logits.shape)}")
         hypergraph = InteractionHypergraph.saturated(domain)
-        tables: dict[Sequence[str] | str, Any] = {domain.names: logits} if d else {}
-        return cls.from_tables(hypergraph, tables, coding=coding, partition=partition, validate_args=validate_args)
+        batch = logits.shape[: logits.dim() - d]
+        full = logits.reshape((*batch, domain.num_states))  # the last table; all others start at zero
+        zeros = full.new_zeros((*batch, max(hypergraph.num_terms - domain.num_states, 0)))
+        flat = torch.cat([zeros, full], -1) if d else zeros
+        return cls.from_tables(hypergraph, flat, coding=coding, partition=partition, validate_args=validate_args)
 
     # Parameters and structure
 
@@ -238,7 +241,11 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @classmethod
     def infer_shapes(  # type: ignore[override]
-        cls, *, hypergraph: InteractionHypergraph, theta: Sequence[int], **other: Any
+        cls,
+        *,
+        hypergraph: InteractionHypergraph,
+        theta: Sequence[int],
+        **other: Any,  # noqa: ARG003
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shape of theta.
 
@@ -339,7 +346,7 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def log_partition(self) -> LogPartition:
-        """log Z of the balanced tables with its kind and cost, computed once per law; value (*batch)."""
+        """Normalising constant of the balanced tables with its kind and cost, computed once per law; value (*batch)."""
         result = self._law.log_partition
         return result if self._is_own_batch else replace(result, value=self._expanded(result.value))
 
@@ -386,6 +393,8 @@ class HierarchicalLogLinear(TorchDistribution):
         self._require_finite()
         lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
         sample_shape = torch.Size(sample_shape)
+        if not (sample_shape + self.batch_shape).numel():
+            return torch.zeros(self.shape(sample_shape), dtype=torch.long, device=self._law.theta.device)
         with torch.no_grad():
             drawn = self.partition.sample(self._law.model, torch.Size((*sample_shape, *lead, *inner)))
         if not any(n != 1 for n in inner):
@@ -428,7 +437,7 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def eta(self) -> torch.Tensor:
-        """Marginal probabilities of every edge's cells, flat (*batch, num_terms): the gradient of log Z in the tables."""
+        """Marginal probabilities of every edge, flat (*batch, num_terms): the gradient of log Z in the tables."""
         return self._expanded(self._law.eta, 1)
 
     def _code_moment(self, power: int) -> torch.Tensor:

@@ -76,7 +76,10 @@ class LogLinearStatistics(TorchDistribution):
         True
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"theta": constraints.real_vector, "total_count": constraints.nonnegative_integer}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+        "theta": constraints.real_vector,
+        "total_count": constraints.nonnegative_integer,
+    }
     has_rsample = False
 
     def __init__(
@@ -89,10 +92,8 @@ class LogLinearStatistics(TorchDistribution):
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        rows = HierarchicalLogLinear(
-            hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args
-        )
-        self._total: float | torch.Tensor = _checked_count(total_count, theta)
+        rows = HierarchicalLogLinear(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+        self._total: float | torch.Tensor = _checked_count(total_count)
         shape = rows.batch_shape
         if isinstance(self._total, torch.Tensor):
             try:
@@ -158,7 +159,7 @@ class LogLinearStatistics(TorchDistribution):
         hypergraph: InteractionHypergraph,
         theta: Sequence[int],
         total_count: Sequence[int] = (),
-        **other: Any,
+        **other: Any,  # noqa: ARG003
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of theta and total_count."""
         batch = torch.Size(broadcast_shape(torch.Size(tuple(theta)[:-1]), torch.Size(tuple(total_count))))
@@ -195,7 +196,7 @@ class LogLinearStatistics(TorchDistribution):
         if not bool(self.support.check(value).all()):
             raise InputError(
                 "value: expected non-negative counts of every edge that sum to total_count and agree on shared "
-                f"margins, received {_first_fault(value, self)}; build them with statistics_of(observations, hypergraph)"
+                f"margins, received {_first_fault(value, self)}; build them with statistics_of"
             )
 
     def _sample_batch(self, value: torch.Tensor) -> torch.Size:
@@ -228,7 +229,7 @@ class LogLinearStatistics(TorchDistribution):
 
     @property
     def log_partition(self) -> LogPartition:
-        """log Z of one row."""
+        """Normalising constant log Z of one row."""
         return self.rows.log_partition
 
     @property
@@ -293,8 +294,8 @@ class LogLinearStatistics(TorchDistribution):
 
     def _sample_rows(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
         """Counts by drawing and counting rows in portions."""
-        total = int(count.max()) if count.numel() else 0
         shape = sample_shape + self.batch_shape
+        total = int(count.max()) if shape.numel() else 0
         result = count.new_zeros((*shape, self.hypergraph.num_terms))
         step = max(1, _CHUNK // max(1, shape.numel() * max(len(self.domain), len(self.hypergraph))))
         for start in range(0, total, step):
@@ -327,9 +328,13 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)
         if observations.dim() < 2 or observations.shape[-1] != d:
-            raise InputError(f"observations: expected codes of shape (..., N, {d}), received {tuple(observations.shape)}")
+            raise InputError(
+                f"observations: expected codes of shape (..., N, {d}), received {tuple(observations.shape)}"
+            )
         if not bool(StateSpace(hypergraph.domain.cardinalities).check(observations).all()):
-            raise InputError("observations: expected level codes of the hypergraph's domain (-1 for missing is not one)")
+            raise InputError(
+                "observations: expected level codes of the hypergraph's domain (-1 for missing is not one)"
+            )
         codes = observations.long()
         return _count_states(codes, hypergraph, torch.ones(codes.shape[:-1], dtype=torch.float64, device=codes.device))
     if not isinstance(observations, Observations):
@@ -386,7 +391,7 @@ def _count_states(states: torch.Tensor, hypergraph: InteractionHypergraph, weigh
     return result
 
 
-def _checked_count(total_count: torch.Tensor | float, theta: Any) -> float | torch.Tensor:
+def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
     """A finite, whole, non-negative number or tensor."""
     if isinstance(total_count, torch.Tensor):
         if total_count.is_complex() or total_count.dtype == torch.bool:

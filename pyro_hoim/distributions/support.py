@@ -43,9 +43,7 @@ class StateSpace(constraints.Constraint):
     def is_level(self, value: torch.Tensor) -> torch.Tensor:
         """Entry by entry, whether it is a code of its variable, shape of ``value``."""
         if value.dim() == 0 or value.shape[-1] != len(self.cardinalities):
-            raise InputError(
-                f"value: expected shape (..., {len(self.cardinalities)}), received {tuple(value.shape)}"
-            )
+            raise InputError(f"value: expected shape (..., {len(self.cardinalities)}), received {tuple(value.shape)}")
         inside = (value >= 0) & (value < _bounds(self.cardinalities, value.device))
         return inside & (value == value.floor()) if value.is_floating_point() else inside
 

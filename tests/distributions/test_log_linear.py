@@ -1,0 +1,827 @@
+"""HierarchicalLogLinear against brute force over all states."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import kl_divergence
+
+from pyro_hoim.distributions import HierarchicalLogLinear, StateSpace
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.models import parametrization
+from pyro_hoim.partition import Auto
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import (
+    assert_close,
+    assert_exact_law,
+    count_states,
+    enumerate_codes,
+    exact_statistics,
+    exact_table,
+    required_draws,
+)
+
+
+def graph(cards, edges, *, closure=True, hierarchical=True):
+    return InteractionHypergraph(Domain.from_cardinalities(cards), edges, closure=closure, hierarchical=hierarchical)
+
+
+GRAPHS = {
+    "chain": graph([2, 3, 2, 2], [("x0", "x1"), ("x1", "x2"), ("x2", "x3")]),
+    "cycle": graph([2, 3, 2, 2], [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")]),
+    "triples": graph([3, 2, 2, 3], [("x0", "x1", "x2"), ("x1", "x2", "x3")]),
+    "disconnected": graph([2, 3, 2, 3], [("x0", "x2"), ("x1", "x3")]),
+    "unused variable": graph([2, 3, 2], [("x0", "x2")]),
+    "no edges": graph([2, 3], []),
+    "one variable": graph([4], [("x0",)]),
+    "one state": graph([1, 3, 1], [("x0", "x1"), ("x1", "x2")]),
+    "saturated": InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3, 2])),
+    "no variables": graph([], []),
+    "weak heredity": graph(
+        [2, 3, 2, 2], [("x0",), ("x0", "x1", "x2"), ("x2", "x3")], closure=False, hierarchical=False
+    ),
+}
+
+
+@pytest.fixture(params=sorted(GRAPHS))
+def hypergraph(request):
+    return GRAPHS[request.param]
+
+
+def draw_theta(hypergraph, *batch, seed=0, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
+
+
+def oracle(law):
+    """Log-probability of every cell by brute force, (*batch, *cardinalities)."""
+    tables = parametrization(law.hypergraph).to_tables(law.theta.detach(), law.coding)
+    return exact_table(law.hypergraph, tables)
+
+
+def all_states(hypergraph):
+    return torch.from_numpy(enumerate_codes(hypergraph.domain.cardinalities))
+
+
+# Probabilities
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1)])
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
+def test_log_prob_is_that_of_the_enumerated_law(hypergraph, coding, batch):
+    if coding == "corner" and not hypergraph.is_hierarchical:
+        hypergraph = hypergraph.closure()  # the corner coding needs a hierarchical collection
+    theta = parametrization(hypergraph).convert(draw_theta(hypergraph, *batch), "free", coding)
+    law = HierarchicalLogLinear(hypergraph, theta, coding=coding)
+    states = all_states(hypergraph)
+    value = states.reshape(len(states), *(1,) * len(batch), -1)
+    actual = law.log_prob(value)
+    assert actual.shape == (len(states), *batch)
+    expected = np.moveaxis(oracle(law).reshape(*batch, -1), -1, 0)
+    assert_close(actual, expected, absolute=1e-10)  # 1e-10: double precision
+    assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
+    assert_close(law.probs.reshape(*batch, -1).sum(-1), np.ones(batch), absolute=1e-12)
+
+
+def test_oracle_comparison_notices_a_dropped_interaction_and_a_wrong_coding():
+    hypergraph = GRAPHS["cycle"]
+    theta = draw_theta(hypergraph)
+    dropped = theta.clone()
+    dropped[hypergraph.parameter_slices[("x0", "x3")]] = 0
+    right = HierarchicalLogLinear(hypergraph, theta)
+    for wrong in (
+        HierarchicalLogLinear(hypergraph, dropped),
+        HierarchicalLogLinear(hypergraph, theta, coding="corner"),
+        HierarchicalLogLinear(hypergraph, 1.05 * theta),
+    ):
+        with pytest.raises(AssertionError):
+            assert_close(wrong.log_prob_table, oracle(right), absolute=1e-10)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(data=st.data())
+def test_random_models_agree_with_brute_force(data):
+    cards = data.draw(st.lists(st.integers(1, 3), min_size=0, max_size=5))
+    names = [f"x{i}" for i in range(len(cards))]
+    edges = data.draw(st.lists(st.sets(st.sampled_from(names), min_size=1, max_size=3), max_size=5)) if names else []
+    hypergraph = graph(cards, edges)
+    law = HierarchicalLogLinear(
+        hypergraph,
+        draw_theta(hypergraph, seed=data.draw(st.integers(0, 99)), scale=data.draw(st.sampled_from([0, 1, 30]))),
+    )
+    table = oracle(law)
+    assert_close(law.log_prob_table, table, absolute=1e-9, relative=1e-10)
+    probs = np.exp(table)
+    assert_close(law.entropy(), -(probs * table).sum(), absolute=1e-9)
+    kept = sorted(data.draw(st.sets(st.sampled_from(names)))) if names else []
+    axes = tuple(i for i, name in enumerate(names) if name not in kept)
+    assert_close(law.marginal(kept).probs, probs.sum(axes), absolute=1e-10)
+    evidence = {name: data.draw(st.integers(0, cards[names.index(name)] - 1)) for name in kept}
+    part = probs[tuple(evidence.get(name, slice(None)) for name in names)]
+    if part.sum() > 1e-200:
+        assert_close(law.condition(evidence).probs, part / part.sum(), absolute=1e-9)
+
+
+def test_large_theta_does_not_overflow():
+    hypergraph = GRAPHS["cycle"]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, scale=1000.0))
+    assert_close(law.log_prob_table, oracle(law), relative=1e-10, absolute=1e-9)
+
+
+def test_float_codes_score_like_integer_codes(hypergraph):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    states = all_states(hypergraph)
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8):
+        assert torch.equal(law.log_prob(states.to(dtype)), law.log_prob(states))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_results_have_the_dtype_of_theta(hypergraph, dtype):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph).to(dtype))
+    value = law.sample((2,))
+    assert value.dtype == torch.long
+    for result in (
+        law.log_prob(value),
+        law.mean,
+        law.variance,
+        law.entropy(),
+        law.eta,
+        law.probs,
+        law.log_partition.value,
+    ):
+        assert result.dtype == dtype
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-10  # eight digits of single precision over a few additions
+    assert_close(law.log_prob_table, oracle(law), absolute=tolerance)
+    assert kl_divergence(law, law).dtype == dtype
+
+
+def test_log_pseudo_prob_and_energy_need_no_normalising_constant(hypergraph):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), partition=NoPartition())
+    table = oracle(law)
+    states = all_states(hypergraph)
+    expected = np.zeros((2, len(states)))
+    for axis in range(len(hypergraph.domain)):
+        probs = np.exp(table)
+        conditional = table - np.log(probs.sum(axis + 1, keepdims=True))
+        expected += conditional.reshape(2, -1)
+    assert_close(law.log_pseudo_prob(states.unsqueeze(1)), expected.T, absolute=1e-10)
+    energy = law.energy(states.unsqueeze(1))
+    assert_close(energy - energy[:1], (table.reshape(2, -1)[:, :1] - table.reshape(2, -1)).T, absolute=1e-10)
+    with pytest.raises(IntractableError):
+        law.log_prob(states.unsqueeze(1))
+
+
+@dataclass(frozen=True)
+class NoPartition:
+    """A backend whose budget everything exceeds."""
+
+    is_exact: bool = True
+
+    def log_partition(self, model):
+        raise IntractableError("no budget")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A backend that counts the normalising constants it computes."""
+
+    is_exact: bool = True
+    calls: list[torch.Size] = field(default_factory=list)
+
+    def log_partition(self, model):
+        self.calls.append(model.batch_shape)
+        return Auto().log_partition(model)
+
+    def __getattr__(self, name):
+        return getattr(Auto(), name)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("sample_shape", [(), (4,), (2, 1)])
+def test_shapes(hypergraph, batch, sample_shape):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, *batch))
+    d = len(hypergraph.domain)
+    assert law.batch_shape == batch
+    assert law.event_shape == (d,)
+    assert law.event_dim == 1
+    value = law.sample(torch.Size(sample_shape))
+    assert value.shape == law.shape(torch.Size(sample_shape)) == (*sample_shape, *batch, d)
+    assert law.log_prob(value).shape == (*sample_shape, *batch)
+    assert law.log_pseudo_prob(value).shape == law.energy(value).shape == (*sample_shape, *batch)
+    assert law.mean.shape == law.variance.shape == law.mode.shape == (*batch, d)
+    assert law.entropy().shape == law.log_partition.value.shape == batch
+    assert law.eta.shape == (*batch, hypergraph.num_terms)
+    shapes = HierarchicalLogLinear.infer_shapes(hypergraph=hypergraph, theta=law.theta.shape)
+    assert shapes == (law.batch_shape, law.event_shape)
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"), [((), (3,)), ((), (2, 3)), ((3,), (2, 3)), ((1,), (4,)), ((2, 1), (5, 2, 3)), ((1, 1), (2, 3))]
+)
+def test_expand_shares_one_normalising_constant(own, wanted):
+    hypergraph = GRAPHS["cycle"]
+    counting = Counting()
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, *own), partition=counting)
+    wide = law.expand(torch.Size(wanted))
+    assert isinstance(wide, HierarchicalLogLinear)
+    assert wide.batch_shape == wanted
+    assert wide.theta.shape == (*wanted, hypergraph.num_parameters)
+    states = all_states(hypergraph)
+    value = states.reshape(len(states), *(1,) * len(wanted), -1)
+    assert wide.log_prob(value).shape == (len(states), *wanted)
+    assert torch.equal(
+        wide.log_prob(value),
+        law.log_prob(value.reshape(len(states), *(1,) * len(own), -1))
+        .reshape(len(states), *(1,) * (len(wanted) - len(own)), *own)
+        .expand(len(states), *wanted),
+    )
+    assert counting.calls == [torch.Size(own)]
+    states = wide.enumerate_support()
+    assert states.shape == (24, *wanted, 4)
+    assert wide.enumerate_support(expand=False).shape == (24, *(1,) * len(wanted), 4)
+    assert_close(wide.log_prob(states).exp().sum(0), torch.ones(wanted), absolute=1e-10)
+    assert wide.log_partition.value.shape == wide.entropy().shape == wanted
+    assert wide.mean.shape == wide.mode.shape == (*wanted, 4)
+    assert wide.theta_as("corner").shape == wide.theta.shape
+    assert wide.energy_model.batch_shape == wanted
+    assert wide.marginal(["x0"]).batch_shape == wide.condition({"x0": 1}).batch_shape == wanted
+    assert wide.expand_by(torch.Size([7])).batch_shape == (7, *wanted)
+    with pytest.raises(InputError, match="cannot be expanded"):
+        wide.expand(torch.Size((*wanted[:-1], wanted[-1] + 1)))
+    with pytest.raises(InputError, match="cannot be expanded"):
+        wide.expand(torch.Size(()))
+
+
+def test_expanded_draws_are_independent_and_in_their_place():
+    hypergraph = graph([2, 2], [("x0",), ("x1",)])
+    theta = torch.tensor([[[25.0, 25.0]], [[-25.0, 25.0]]], dtype=torch.float64)  # (2, 1): two certain states
+    law = HierarchicalLogLinear(hypergraph, theta).expand(torch.Size([4, 2, 3]))
+    drawn = law.sample(torch.Size([5]))
+    assert drawn.shape == (5, 4, 2, 3, 2)
+    sure = HierarchicalLogLinear(hypergraph, theta).mode
+    assert torch.equal(drawn, sure.expand(5, 4, 2, 3, 2))
+    fair = HierarchicalLogLinear(hypergraph, torch.zeros(1, 2, dtype=torch.float64)).expand(torch.Size([2000]))
+    pyro.set_rng_seed(0)
+    assert 800 < int(fair.sample()[:, 0].sum()) < 1200  # all equal (0 or 2000) if the draws were shared
+
+
+def test_plate_of_a_million_rows_costs_one_normalising_constant():
+    hypergraph = GRAPHS["cycle"]
+    counting = Counting()
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), partition=counting)
+    rows = law.sample(torch.Size([1_000_000])) if not isinstance(law.partition, Counting) else all_states(hypergraph)
+    with pyro.plate("rows", len(rows)):
+        pyro.sample("x", law, obs=rows)
+    trace = pyro.poutine.trace(lambda: _observe(law, rows)).get_trace()
+    trace.compute_log_prob()
+    assert trace.nodes["x"]["log_prob"].shape == (len(rows),)
+    assert counting.calls == [torch.Size()]
+
+
+def _observe(law, rows):
+    with pyro.plate("rows", len(rows)):
+        pyro.sample("x", law, obs=rows)
+
+
+# Support
+
+
+def test_enumerate_support_lists_every_state_once(hypergraph):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 3))
+    assert law.has_enumerate_support
+    states = law.enumerate_support(expand=False)
+    assert states.dtype == torch.long
+    assert torch.equal(states.squeeze(1), all_states(hypergraph))
+    assert torch.equal(law.enumerate_support(), states.expand(-1, 3, -1))
+    assert law.support.check(states).all()
+
+
+def test_enumerate_support_is_refused_past_its_budget():
+    hypergraph = graph([2] * 20, [("x0", "x1")])
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    assert not law.has_enumerate_support
+    with pytest.raises(IntractableError, match=r"1.049e\+06 cells, the budget is 65536; raise max_enumerated_states"):
+        law.enumerate_support()
+    narrow = graph([2] * 25, [("x0", "x1")])
+    with pytest.raises(IntractableError, match="max_table_cells"):
+        _ = HierarchicalLogLinear(narrow, draw_theta(narrow)).probs
+
+    class Patient(HierarchicalLogLinear):
+        max_enumerated_states = 2**20
+
+    assert Patient(hypergraph, draw_theta(hypergraph)).enumerate_support().shape == (2**20, 20)
+
+
+def test_support_constraint():
+    support = HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"])).support
+    assert support.is_discrete
+    assert support.event_dim == 1
+    assert HierarchicalLogLinear.support.event_dim == 1
+    assert HierarchicalLogLinear.support.is_discrete
+    inside = torch.tensor([[0, 0, 0, 0], [1, 2, 1, 1]])
+    outside = torch.tensor([[0, 3, 0, 0], [-1, 0, 0, 0]])
+    assert support.check(inside).tolist() == [True, True]
+    assert support.check(outside).tolist() == [False, False]
+    assert support.check(inside + 0.5).tolist() == [False, False]
+    assert support.check(torch.full((4,), math.nan)).item() is False
+    assert repr(StateSpace((2, 3))) == "StateSpace(cardinalities=(2, 3))"
+    with pytest.raises(InputError, match="expected shape"):
+        support.check(torch.zeros(3))
+
+
+# Samples
+
+
+@pytest.mark.parametrize("name", ["chain", "cycle", "triples", "saturated", "weak heredity", "disconnected"])
+def test_samples_follow_the_exact_law(name):
+    hypergraph = GRAPHS[name]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, seed=3, scale=0.5))
+    assert law.sample_is_exact
+    pyro.set_rng_seed(20)
+    draws = required_draws(hypergraph.domain.num_states, 0.05)
+    counts = count_states(law.sample(torch.Size([draws])), hypergraph.domain.cardinalities)
+    assert_exact_law(counts, np.exp(oracle(law)).reshape(-1))
+    wrong = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, seed=4, scale=0.5))
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, np.exp(oracle(wrong)).reshape(-1))
+
+
+def test_batched_and_expanded_samples_follow_their_own_law():
+    hypergraph = GRAPHS["chain"]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2, 1, scale=0.5)).expand(torch.Size([2, 2]))
+    pyro.set_rng_seed(21)
+    draws = law.sample(torch.Size([required_draws(24, 0.05)]))
+    probs = np.exp(oracle(law))
+    for i in range(2):
+        for j in range(2):
+            counts = count_states(draws[:, i, j], hypergraph.domain.cardinalities)
+            assert_exact_law(counts, probs[i, j].reshape(-1))
+            with pytest.raises(AssertionError):
+                assert_exact_law(counts, probs[1 - i, j].reshape(-1))
+
+
+def test_the_global_seed_makes_samples_reproducible():
+    law = HierarchicalLogLinear(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    pyro.set_rng_seed(5)
+    first = law.sample(torch.Size([50]))
+    pyro.set_rng_seed(5)
+    assert torch.equal(law.sample(torch.Size([50])), first)
+    assert not torch.equal(law.sample(torch.Size([50])), first)
+    assert not law.has_rsample
+    with pytest.raises(NotImplementedError):
+        law.rsample()
+
+
+# Moments
+
+
+def test_moments_entropy_and_mode(hypergraph):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    table = oracle(law).reshape(2, -1)
+    probs, codes = np.exp(table), enumerate_codes(hypergraph.domain.cardinalities).astype(float)
+    mean = probs @ codes
+    assert_close(law.mean, mean, absolute=1e-10)
+    assert_close(law.variance, probs @ codes**2 - mean**2, absolute=1e-10)
+    assert_close(law.stddev, np.sqrt(np.maximum(probs @ codes**2 - mean**2, 0)), absolute=1e-7)
+    assert_close(law.entropy(), -(probs * table).sum(-1), absolute=1e-10)
+    assert_close(law.eta, exact_statistics(hypergraph, oracle(law)), absolute=1e-10)
+    assert torch.equal(law.mode, torch.from_numpy(codes[table.argmax(-1)]).long())
+    assert law.mode.dtype == torch.long
+
+
+def test_log_partition_is_a_result_for_the_balanced_coding(hypergraph):
+    theta = draw_theta(hypergraph, 2)
+    result = HierarchicalLogLinear(hypergraph, theta).log_partition
+    tables = parametrization(hypergraph).to_tables(theta, "free")
+    expected = torch.from_numpy(exact_table(hypergraph, tables, normalised=False)).reshape(2, -1).logsumexp(-1)
+    assert_close(result.value, expected, absolute=1e-10)
+    assert (result.kind, result.coding) == ("exact", "balanced")
+
+
+# Gradients
+
+
+def test_gradient_of_log_prob_is_statistic_minus_expectation():
+    hypergraph = GRAPHS["triples"]
+    theta = draw_theta(hypergraph).requires_grad_()
+    law = HierarchicalLogLinear(hypergraph, theta)
+    state = torch.tensor([1, 0, 1, 2])
+    (gradient,) = torch.autograd.grad(law.log_prob(state), theta)
+    codings = parametrization(hypergraph)
+    expected = codings.free_statistics(codings.statistics(state) - law.eta.detach())
+    assert_close(gradient, expected, absolute=1e-10)
+
+
+@pytest.mark.parametrize("name", ["cycle", "weak heredity", "one state", "no edges"])
+def test_gradcheck_twice(name):
+    hypergraph = GRAPHS[name]
+    theta = draw_theta(hypergraph, 2, scale=0.5).requires_grad_()
+    state = all_states(hypergraph)[-1]
+
+    def log_prob(theta):
+        return HierarchicalLogLinear(hypergraph, theta).log_prob(state)
+
+    assert torch.autograd.gradcheck(log_prob, theta)
+    assert torch.autograd.gradgradcheck(log_prob, theta)
+
+
+def test_marginal_and_conditional_laws_are_differentiable():
+    hypergraph = GRAPHS["cycle"]
+    theta = draw_theta(hypergraph).requires_grad_()
+    state = torch.tensor([1, 0])
+
+    def table(theta):
+        return HierarchicalLogLinear(hypergraph, theta).log_prob_table.logsumexp((1, 3))[1, 0]
+
+    (expected,) = torch.autograd.grad(table(theta), theta)
+    (actual,) = torch.autograd.grad(
+        HierarchicalLogLinear(hypergraph, theta).marginal(["x0", "x2"]).log_prob(state), theta
+    )
+    assert_close(actual, expected, absolute=1e-10)
+    conditional = HierarchicalLogLinear(hypergraph, theta).condition({"x1": 2, "x3": 0})
+    (actual,) = torch.autograd.grad(conditional.log_prob(state), theta)
+    slice_ = HierarchicalLogLinear(hypergraph, theta).log_prob_table[:, 2, :, 0]
+    (expected,) = torch.autograd.grad(slice_[1, 0] - slice_.logsumexp((0, 1)), theta)
+    assert_close(actual, expected, absolute=1e-10)
+
+
+# Cache
+
+
+def test_normalising_constant_is_computed_once_per_law():
+    counting = Counting()
+    hypergraph = GRAPHS["cycle"]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), partition=counting)
+    assert counting.calls == []  # lazily
+    for _ in range(3):
+        law.log_prob(torch.zeros(4))
+    _ = law.log_partition, law.log_prob_table
+    assert len(counting.calls) == 1
+
+
+def test_cache_follows_theta_changed_in_place():
+    hypergraph = GRAPHS["cycle"]
+    theta = draw_theta(hypergraph)
+    law = HierarchicalLogLinear(hypergraph, theta)
+    before = law.log_prob_table.clone()
+    theta.mul_(2)
+    assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
+    assert not torch.allclose(law.log_prob_table, before)
+    theta[0] = math.nan
+    with pytest.raises(InputError, match="theta: expected finite"):
+        law.log_prob(torch.zeros(4))
+
+
+def test_a_law_can_be_differentiated_again_and_again():
+    hypergraph = GRAPHS["cycle"]
+    theta = draw_theta(hypergraph).requires_grad_()
+    counting = Counting()
+    law = HierarchicalLogLinear(hypergraph, theta, partition=counting)
+    state = torch.zeros(4, dtype=torch.long)
+    gradients = []
+    for _ in range(3):
+        law.log_prob(state).backward()
+        gradients.append(theta.grad.clone())
+        theta.grad = None
+    assert torch.equal(gradients[0], gradients[1])
+    assert torch.equal(gradients[0], gradients[2])
+    calls = len(counting.calls)
+    with torch.no_grad():
+        first = law.log_prob(state)
+        law.log_prob(state)
+    assert not first.requires_grad
+    assert len(counting.calls) == calls + 1
+    total = law.log_prob(state) + law.log_prob(state + 1)
+    assert total.requires_grad
+    assert len(counting.calls) == calls + 2
+
+
+def test_balanced_theta_is_left_alone_by_the_cache():
+    hypergraph = GRAPHS["cycle"]
+    theta = parametrization(hypergraph).to_tables(draw_theta(hypergraph), "free").requires_grad_()
+    for _ in range(2):
+        HierarchicalLogLinear(hypergraph, theta, coding="balanced").log_prob(torch.zeros(4)).backward()
+    assert not theta._backward_hooks
+
+
+# Copies
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_pickle_copy_and_save(hypergraph, is_used):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 1), validate_args=False).expand(torch.Size([3]))
+    value = law.sample()
+    if is_used:
+        law.log_prob(value)
+    buffer = io.BytesIO()
+    torch.save(law, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=False)
+    for other in (pickle.loads(pickle.dumps(law)), copy.copy(law), copy.deepcopy(law), loaded):
+        assert other.batch_shape == law.batch_shape
+        assert other._validate_args is False
+        assert torch.equal(other.log_prob(value), law.log_prob(value))
+        assert other.hypergraph == law.hypergraph
+
+
+def test_deepcopy_is_independent():
+    theta = draw_theta(GRAPHS["cycle"])
+    law = HierarchicalLogLinear(GRAPHS["cycle"], theta)
+    other = copy.deepcopy(law)
+    before = other.log_prob_table
+    theta.mul_(2)
+    assert torch.equal(other.log_prob_table, before)
+
+
+def test_pickle_with_a_graph():
+    theta = draw_theta(GRAPHS["cycle"]).requires_grad_()
+    law = HierarchicalLogLinear(GRAPHS["cycle"], theta)
+    value = law.log_prob(torch.zeros(4))
+    assert torch.equal(pickle.loads(pickle.dumps(law)).log_prob(torch.zeros(4)), value)
+
+
+def test_repr():
+    text = repr(HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"], 2)))
+    assert text.startswith("HierarchicalLogLinear(InteractionHypergraph(4 variables")
+    assert "batch_shape=(2,)" in text
+
+
+# Conditional and marginal laws
+
+
+def test_condition_takes_labels_and_codes():
+    domain = Domain.from_labels({"smoke": ("no", "yes"), "age": ("young", "old", "very old"), "sex": ("f", "m")})
+    hypergraph = InteractionHypergraph.from_order(domain, 2)
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    given_labels = law.condition({"smoke": "yes", "sex": "m"})
+    assert given_labels.domain.names == ("age",)
+    assert given_labels.batch_shape == (2,)
+    probs = torch.from_numpy(np.exp(oracle(law)))[:, 1, :, 1]
+    assert_close(given_labels.probs, probs / probs.sum(-1, keepdim=True), absolute=1e-10)
+    assert torch.equal(law.condition({"smoke": 1, "sex": 1}).probs, given_labels.probs)
+    assert_close(law.condition({}).probs, law.probs, absolute=1e-12)
+    everything = law.condition({"smoke": 0, "sex": 0, "age": 0})
+    assert everything.event_shape == (0,)
+    assert torch.equal(everything.log_prob(torch.zeros(2, 0)), torch.zeros(2, dtype=torch.float64))
+    with pytest.raises(UnknownNameError, match="did you mean 'smoke'"):
+        law.condition({"smok": "yes"})
+    with pytest.raises(UnknownNameError, match="label 'oldd'"):
+        law.condition({"age": "oldd"})
+    with pytest.raises(InputError, match="code from 0 to 2"):
+        law.condition({"age": 3})
+
+
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
+def test_derived_laws_keep_coding_backend_and_validation(coding):
+    hypergraph = GRAPHS["triples"]
+    theta = parametrization(hypergraph).convert(draw_theta(hypergraph), "free", coding)
+    counting = Auto()
+    law = HierarchicalLogLinear(hypergraph, theta, coding=coding, partition=counting, validate_args=False)
+    for derived in (law.condition({"x1": 0}), law.marginal(["x0", "x3"])):
+        assert derived.coding == coding
+        assert derived.partition is counting
+        assert derived._validate_args is False
+
+
+def test_marginal_structure_is_induced_edges_and_boundary_simplices():
+    cards = dict.fromkeys("abcdefg", 2)
+    domain = Domain.from_cardinalities(cards)
+    edges = [("a", "b"), ("b", "c"), ("b", "d"), ("d", "e"), ("e", "f")]
+    hypergraph = InteractionHypergraph(domain, edges, closure=True)
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    marginal = law.marginal(["g", "f", "c", "d", "a"])  # b has the boundary a, c, d; e has d, f; g is free
+    assert marginal.hypergraph.maximal_edges == (("d", "f"), ("a", "c", "d"))
+    assert marginal.domain.names == ("a", "c", "d", "f", "g")
+    assert_close(marginal.probs, np.exp(oracle(law)).sum((1, 4)), absolute=1e-12)
+    same = law.marginal(domain.names)
+    assert same.hypergraph == hypergraph
+    assert_close(same.theta, law.theta, absolute=1e-12)
+    assert law.marginal([]).event_shape == (0,)
+
+
+def test_marginal_of_a_long_chain_stays_cheap():
+    hypergraph = graph([2] * 60, [(f"x{i}", f"x{i + 1}") for i in range(59)])
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
+    marginal = law.marginal(["x0", "x59"])
+    assert marginal.hypergraph.num_parameters == 3
+    expected = law.partition.marginal(law.energy_model, ("x0", "x59"))
+    assert_close(marginal.probs, expected, absolute=1e-10)
+
+
+def test_marginal_refuses_what_it_cannot_afford():
+    star = graph([2] * 30, [("x0", f"x{i}") for i in range(1, 30)])
+    law = HierarchicalLogLinear(star, draw_theta(star))
+    with pytest.raises(IntractableError, match="raise max_terms"):
+        law.marginal([f"x{i}" for i in range(1, 30)])
+    with pytest.raises(UnknownNameError):
+        law.marginal(["y"])
+    with pytest.raises(InputTypeError, match="received the string"):
+        law.marginal("x0")
+    with pytest.raises(InputError, match="unique"):
+        law.marginal(["x0", "x0"])
+
+
+def test_weak_heredity_marginal_and_condition_keep_their_collection():
+    hypergraph = GRAPHS["weak heredity"]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    probs = np.exp(oracle(law))
+    marginal = law.marginal(["x0", "x1", "x2"])
+    assert marginal.hypergraph.edges == (("x0",), ("x2",), ("x0", "x1", "x2"))
+    assert_close(marginal.probs, probs.sum(4), absolute=1e-12)
+    conditional = law.condition({"x1": 2})
+    assert conditional.hypergraph.edges == (("x0",), ("x0", "x2"), ("x2", "x3"))
+    part = probs[:, :, 2]
+    assert_close(conditional.probs, part / part.sum((1, 2, 3), keepdims=True), absolute=1e-12)
+
+
+# Divergence
+
+
+def test_kl_divergence_over_the_union_of_edges():
+    names = ["chain", "cycle", "weak heredity"]
+    for first in names:
+        for second in names:
+            p = HierarchicalLogLinear(GRAPHS[first], draw_theta(GRAPHS[first], 2, 1, seed=1))
+            q = HierarchicalLogLinear(GRAPHS[second], draw_theta(GRAPHS[second], 3, seed=2), coding="free")
+            log_p, log_q = oracle(p).reshape(2, 1, -1), oracle(q).reshape(1, 3, -1)
+            expected = (np.exp(log_p) * (log_p - log_q)).sum(-1)
+            assert_close(kl_divergence(p, q), expected, absolute=1e-10)
+            with pytest.raises(AssertionError):
+                assert_close(kl_divergence(q, p), expected.T, absolute=1e-3)
+
+
+def test_kl_divergence_is_differentiable_and_zero_at_equality():
+    hypergraph = GRAPHS["cycle"]
+    theta = draw_theta(hypergraph).requires_grad_()
+    p = HierarchicalLogLinear(hypergraph, theta)
+    q = HierarchicalLogLinear(hypergraph, theta.detach())
+    assert_close(kl_divergence(p, q), 0.0, absolute=1e-12)
+    assert torch.autograd.gradcheck(
+        lambda t: kl_divergence(HierarchicalLogLinear(hypergraph, t), q),
+        draw_theta(hypergraph, seed=9).requires_grad_(),
+    )
+
+
+def test_kl_divergence_when_the_union_is_too_wide():
+    p_graph = graph([2] * 6, [(f"x{i}", f"x{i + 1}") for i in range(5)])
+    q_graph = graph([2] * 6, [("x0", "x5"), ("x0", "x3"), ("x2", "x5"), ("x1", "x4")])
+    p, q = HierarchicalLogLinear(p_graph, draw_theta(p_graph)), HierarchicalLogLinear(q_graph, draw_theta(q_graph))
+    narrow = HierarchicalLogLinear(p_graph, p.theta, partition=RefusesMoreThan(len(p_graph)))
+    assert_close(kl_divergence(narrow, q), kl_divergence(p, q), absolute=1e-12)
+
+
+class RefusesMoreThan(Auto):
+    """A backend whose budget a hypergraph with more edges exceeds."""
+
+    def __init__(self, num_edges):
+        super().__init__()
+        object.__setattr__(self, "num_edges", num_edges)
+
+    def plan(self, hypergraph, *args, **kwargs):
+        from dataclasses import replace
+
+        cost = super().plan(hypergraph, *args, **kwargs)
+        return replace(cost, feasible=len(hypergraph) <= self.num_edges)
+
+    def expectations(self, model):
+        assert len(model.hypergraph) <= self.num_edges
+        return super().expectations(model)
+
+
+def test_kl_divergence_refuses_different_domains():
+    p = HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"]))
+    q = HierarchicalLogLinear(GRAPHS["triples"], draw_theta(GRAPHS["triples"]))
+    with pytest.raises(InputError, match="different domains"):
+        kl_divergence(p, q)
+
+
+# Other constructors and coordinates
+
+
+def test_from_tables_drops_the_constant_and_fills_missing_tables():
+    hypergraph = GRAPHS["cycle"]
+    generator = torch.Generator().manual_seed(1)
+    pair = torch.randn(5, 3, 2, generator=generator, dtype=torch.float64)
+    single = torch.randn(2, generator=generator, dtype=torch.float64)
+    law = HierarchicalLogLinear.from_tables(hypergraph, {("x1", "x2"): pair, "x3": single})
+    assert law.batch_shape == (5,)
+    logits = pair[:, None, :, :, None] + single
+    expected = logits.expand(5, 2, 3, 2, 2)
+    assert_close(law.probs, expected.flatten(1).softmax(-1).reshape(expected.shape), absolute=1e-12)
+    flat = HierarchicalLogLinear.from_tables(hypergraph, torch.ones(hypergraph.num_terms, dtype=torch.float64))
+    assert_close(flat.theta, torch.zeros(hypergraph.num_parameters), absolute=1e-12)
+    corner = HierarchicalLogLinear.from_tables(hypergraph, {("x1", "x2"): pair}, coding="corner")
+    assert corner.coding == "corner"
+    for tables, text in [
+        ({("x0", "x2"): torch.zeros(2, 2)}, "not an edge"),
+        ({("x1", "x0"): torch.zeros(3, 2)}, "schema order"),
+        ({("x0", "x1"): torch.zeros(3, 2)}, "expects shape"),
+        ({"x0": torch.tensor([0.0, math.inf])}, "finite"),
+        (torch.zeros(3), "expected shape"),
+    ]:
+        with pytest.raises(InputError, match=text):
+            HierarchicalLogLinear.from_tables(hypergraph, tables)
+
+
+def test_from_logits_is_the_saturated_law():
+    domain = Domain.from_cardinalities([2, 3, 2])
+    logits = torch.randn(4, 2, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    law = HierarchicalLogLinear.from_logits(domain, logits)
+    assert law.hypergraph == InteractionHypergraph.saturated(domain)
+    assert_close(law.probs, logits.flatten(1).softmax(-1).reshape(logits.shape), absolute=1e-12)
+    with pytest.raises(InputError, match="finite"):
+        HierarchicalLogLinear.from_logits(domain, torch.full((2, 3, 2), -math.inf))
+    with pytest.raises(InputError, match="expected shape"):
+        HierarchicalLogLinear.from_logits(domain, torch.zeros(2, 3))
+    assert HierarchicalLogLinear.from_logits(Domain(), torch.zeros(3)).batch_shape == (3,)
+
+
+def test_theta_as_gives_the_same_law(hypergraph):
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2))
+    for coding in ("free", "balanced", "corner") if hypergraph.is_hierarchical else ("free", "balanced"):
+        other = HierarchicalLogLinear(hypergraph, law.theta_as(coding), coding=coding)
+        assert_close(other.log_prob_table, law.log_prob_table, absolute=1e-10)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("validate_args", [None, True, False])
+def test_theta_that_is_not_finite_is_always_an_error(bad, validate_args):
+    theta = draw_theta(GRAPHS["chain"])
+    theta[2] = bad
+    with pytest.raises(InputError, match=r"theta: expected finite numbers, received .* at index \(2,\)"):
+        HierarchicalLogLinear(GRAPHS["chain"], theta, validate_args=validate_args)
+
+
+def test_where_validation_is_off_globally_it_gives_nan_for_divergences():
+    theta = draw_theta(GRAPHS["chain"], 2)
+    theta[1, 2] = math.inf
+    with pyro.validation_enabled(False):
+        theta.requires_grad_()
+        law = HierarchicalLogLinear(GRAPHS["chain"], theta)
+        value = law.log_prob(torch.zeros(4))
+        assert value.isnan().all()
+        value.sum().backward()
+        for action in (law.sample, lambda: law.mode, lambda: law.marginal(["x0"]), lambda: law.condition({"x0": 0})):
+            with pytest.raises(InputError, match="theta: expected finite"):
+                action()
+
+
+def test_wrong_arguments_say_what_was_expected():
+    hypergraph = GRAPHS["chain"]
+    good = draw_theta(hypergraph)
+    with pytest.raises(InputError, match=r"theta: expected shape \(\.\.\., 10\).*received \(9,\)"):
+        HierarchicalLogLinear(hypergraph, good[:-1])
+    with pytest.raises(InputError, match=r"received \(\)"):
+        HierarchicalLogLinear(hypergraph, torch.tensor(1.0))
+    with pytest.raises(InputTypeError, match=r"received torch\.int64"):
+        HierarchicalLogLinear(hypergraph, torch.zeros(10, dtype=torch.long))
+    with pytest.raises(InputTypeError, match="received list"):
+        HierarchicalLogLinear(hypergraph, [0.0] * 10)
+    with pytest.raises(InputTypeError, match="InteractionHypergraph"):
+        HierarchicalLogLinear(hypergraph.domain, good)
+    with pytest.raises(InputError, match="coding"):
+        HierarchicalLogLinear(hypergraph, good, coding="effect")
+    with pytest.raises(InputError, match="hierarchical"):
+        HierarchicalLogLinear(GRAPHS["weak heredity"], draw_theta(GRAPHS["weak heredity"]), coding="corner")
+    with pytest.raises(InputError, match="balanced"):
+        HierarchicalLogLinear(hypergraph, torch.ones(hypergraph.num_terms), coding="balanced")
+    with pytest.raises(InputTypeError, match="partition"):
+        HierarchicalLogLinear(hypergraph, good, partition="elimination")
+
+
+def test_values_outside_the_support_raise_when_validating():
+    hypergraph = GRAPHS["chain"]
+    law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), validate_args=True)
+    for value, text in [
+        (torch.tensor([0, 3, 0, 0]), "variable 'x1' has codes 0 to 2, received 3"),
+        (torch.tensor([[0, 0, 0, 0], [0, 0, -1, 0]]), "variable 'x2'"),
+        (torch.tensor([0.5, 0, 0, 0]), "received 0.5"),
+        (torch.tensor([math.nan, 0, 0, 0]), "received nan"),
+        (torch.zeros(3), "expected a shape that broadcasts"),
+        (torch.zeros(()), "expected a shape that broadcasts"),
+        (torch.zeros(3, 4), r"received \(3, 4\)"),
+    ]:
+        for score in (law.log_prob, law.log_pseudo_prob, law.energy):
+            with pytest.raises(InputError, match=text):
+                score(value)
+    with pytest.raises(InputTypeError):
+        law.log_prob([0, 0, 0, 0])
+    assert HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), validate_args=False)._validate_args is False
+    assert law.expand(torch.Size([3, 2]))._validate_args is True
