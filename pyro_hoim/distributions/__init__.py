@@ -2,13 +2,16 @@
 
 from . import kl as kl  # registers the divergences
 from .log_linear import HierarchicalLogLinear
+from .priors import DiaconisYlvisaker, normal_prior
 from .statistics import LogLinearStatistics, statistics_of
 from .support import MarginalCounts, StateSpace
 
 __all__ = [
+    "DiaconisYlvisaker",
     "HierarchicalLogLinear",
     "LogLinearStatistics",
     "MarginalCounts",
     "StateSpace",
+    "normal_prior",
     "statistics_of",
 ]

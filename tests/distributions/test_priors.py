@@ -1,0 +1,514 @@
+"""Normal and conjugate priors: invariance, conjugacy, closed forms, propriety, and Pyro's contract.
+
+Identities hold to 1e-10 relative (log marginal likelihoods and moments to 1e-8 as published).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS, Predictive
+from pyro.ops.stats import effective_sample_size
+from scipy import special, stats
+
+from pyro_hoim.data import Observations
+from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_covariance, exact_log_partition, exact_statistics, exact_table
+
+Double = torch.float64
+
+
+def graph(cards: list[int], *edges: str) -> InteractionHypergraph:
+    """Closure of edges written as strings of variable letters."""
+    names = "abcdefghijklm"[: len(cards)]
+    domain = Domain.from_cardinalities(dict(zip(names, cards, strict=True)))
+    return InteractionHypergraph(domain, map(tuple, edges), closure=True)
+
+
+SATURATED = graph([2, 3], "ab")
+CHAIN = graph([2, 3, 2], "ab", "bc")
+CYCLE = graph([2, 2, 3], "ab", "ac", "bc")  # graphical closure is the triangle: no closed form
+
+
+def random_law(hypergraph: InteractionHypergraph, seed: int) -> np.ndarray:
+    """Table of a random member of the family."""
+    theta = torch.from_numpy(np.random.default_rng(seed).normal(scale=0.6, size=hypergraph.num_parameters))
+    return np.exp(exact_table(hypergraph, parametrization(hypergraph).to_tables(theta)))
+
+
+def flat(hypergraph: InteractionHypergraph, table: np.ndarray) -> torch.Tensor:
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(exact_statistics(hypergraph, np.log(table)))
+
+
+def counts_of(hypergraph: InteractionHypergraph, seed: int, total: int) -> np.ndarray:
+    law = random_law(hypergraph, seed)
+    return np.random.default_rng(seed).multinomial(total, law.ravel()).reshape(law.shape).astype(float)
+
+
+def draws_of(hypergraph: InteractionHypergraph, seed: int, count: int = 4) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, hypergraph.num_parameters)))
+
+
+# Normal prior
+
+
+def test_normal_prior_scales() -> None:
+    prior = normal_prior(CHAIN, 2.0, dtype=Double)
+    assert prior.event_shape == (CHAIN.num_parameters,) and prior.batch_shape == ()
+    assert prior.stddev.dtype == Double and prior.stddev.tolist() == [2.0] * CHAIN.num_parameters
+    assert normal_prior(CHAIN, {1: 1.0, 2: 0.5}).stddev.tolist() == [1.0] * 4 + [0.5] * 4
+    by_edge = {edge: 1.0 + i for i, edge in enumerate(CHAIN.edges)}
+    assert normal_prior(CHAIN, by_edge).stddev.tolist() == [1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
+def test_normal_prior_does_not_depend_on_the_names_of_levels(hypergraph: InteractionHypergraph) -> None:
+    codings = parametrization(hypergraph)
+    prior = normal_prior(hypergraph, {1: 1.5, 2: 0.4}, dtype=Double)
+    tables = codings.to_tables(draws_of(hypergraph, 1, 1)[0])
+    corner_changes = []
+    for variable in hypergraph.domain:
+        for order in itertools.permutations(range(variable.cardinality)):
+            moved = {}
+            for edge, table in codings.split(tables).items():
+                axis = edge.index(variable.name) if variable.name in edge else None
+                moved[edge] = table if axis is None else table.index_select(axis, torch.tensor(order))
+            renamed = codings.join(moved)
+            before, after = codings.from_tables(tables), codings.from_tables(renamed)
+            assert prior.log_prob(after).item() == pytest.approx(prior.log_prob(before).item(), rel=1e-10)
+            # Control: the same normal law over corner coordinates singles out the reference level.
+            corner = [codings.from_tables(t, "corner").square().sum().item() for t in (tables, renamed)]
+            corner_changes.append(abs(corner[0] - corner[1]))
+    assert max(corner_changes) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (0.0, "positive"),
+        (-1.0, "positive"),
+        (math.nan, "positive"),
+        (math.inf, "positive"),
+        ({1: 1.0}, "2 is missing"),
+        ({("a",): 1.0}, "missing"),
+        ({**dict.fromkeys(CHAIN.edges, 1.0), ("a", "c"): 1.0}, "not a hyperedge"),
+    ],
+)
+def test_normal_prior_refuses_bad_scales(scale: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        normal_prior(CHAIN, scale)  # type: ignore[arg-type]
+
+
+def test_normal_prior_refuses_wrong_types() -> None:
+    with pytest.raises(InputTypeError, match="scale"):
+        normal_prior(CHAIN, "1")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="hypergraph"):
+        normal_prior("a*b")  # type: ignore[arg-type]
+
+
+# Conjugate prior: density
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
+def test_log_prob_equals_enumeration(hypergraph: InteractionHypergraph) -> None:
+    s = flat(hypergraph, random_law(hypergraph, 2))
+    prior = DiaconisYlvisaker(hypergraph, s, 3.5)
+    theta = draws_of(hypergraph, 3)
+    tables = parametrization(hypergraph).to_tables(theta)
+    expected = 3.5 * ((tables @ s).numpy() - exact_log_partition(hypergraph, tables))
+    if not prior.unnormalised:
+        expected = expected - prior.log_normaliser.item()
+    np.testing.assert_allclose(prior.log_prob(theta).numpy(), expected, rtol=1e-10)
+    assert prior.unnormalised == (hypergraph is CYCLE) and prior.sample_is_exact == (hypergraph is not CYCLE)
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
+def test_prior_times_likelihood_is_proportional_to_the_posterior(hypergraph: InteractionHypergraph) -> None:
+    prior = DiaconisYlvisaker(hypergraph, flat(hypergraph, random_law(hypergraph, 4)), 1.5)
+    table = counts_of(hypergraph, 5, 40)
+    data = flat(hypergraph, table)
+    posterior = prior.posterior(data, 40)
+    expected = (1.5 * prior.mean_statistics + data) / 41.5
+    torch.testing.assert_close(posterior.mean_statistics, expected, rtol=1e-12, atol=0)
+    assert posterior.prior_sample_size.item() == 41.5
+    theta = draws_of(hypergraph, 6)
+    likelihood = LogLinearStatistics(hypergraph, theta, 40).log_prob(data)
+    constant = prior.log_prob(theta) + likelihood - posterior.log_prob(theta)
+    torch.testing.assert_close(constant, constant[:1].expand(4), rtol=1e-10, atol=1e-10)
+    if not prior.unnormalised:
+        marginal = prior.log_marginal_likelihood(data, 40)
+        torch.testing.assert_close(constant[0], marginal, rtol=1e-10, atol=1e-10)
+
+
+def test_posterior_of_observations_equals_that_of_counts() -> None:
+    table = counts_of(CHAIN, 7, 25)
+    observations = Observations.from_table(CHAIN.domain, table)
+    prior = DiaconisYlvisaker.uniform(CHAIN, 2.0, dtype=Double)
+    by_counts = prior.posterior(flat(CHAIN, table), 25)
+    by_rows = prior.posterior(observations)
+    torch.testing.assert_close(by_rows.mean_statistics, by_counts.mean_statistics, rtol=1e-12, atol=0)
+    values = prior.log_marginal_likelihood(observations), prior.log_marginal_likelihood(flat(CHAIN, table), 25)
+    assert values[0].item() == pytest.approx(values[1].item(), rel=1e-12)
+
+
+# Closed forms
+
+
+def test_saturated_marginal_likelihood_is_dirichlet_multinomial() -> None:
+    law, counts, size = random_law(SATURATED, 8), counts_of(SATURATED, 9, 30), 2.2
+    prior = DiaconisYlvisaker(SATURATED, flat(SATURATED, law), size)
+    alpha = size * law
+    expected = special.gammaln(alpha + counts).sum() - special.gammaln(alpha).sum()
+    expected += special.gammaln(size) - special.gammaln(size + 30)
+    value = prior.log_marginal_likelihood(flat(SATURATED, counts), 30)
+    assert value.item() == pytest.approx(expected, rel=1e-8)
+
+
+def test_decomposable_marginal_likelihood_is_hyper_dirichlet() -> None:
+    law, counts, size = random_law(CHAIN, 10), counts_of(CHAIN, 11, 30), 2.2
+    prior = DiaconisYlvisaker(CHAIN, flat(CHAIN, law), size)
+
+    def clique(alpha: np.ndarray, n: np.ndarray) -> float:
+        change = special.gammaln(alpha + n).sum() - special.gammaln(alpha).sum()
+        return change + special.gammaln(alpha.sum()) - special.gammaln((alpha + n).sum())
+
+    alpha = size * law
+    expected = clique(alpha.sum(2), counts.sum(2)) + clique(alpha.sum(0), counts.sum(0))
+    expected -= clique(alpha.sum((0, 2)), counts.sum((0, 2)))
+    value = prior.log_marginal_likelihood(flat(CHAIN, counts), 30)
+    assert value.item() == pytest.approx(expected, rel=1e-8)
+    # Control: ignoring the separator is another law.
+    wrong = clique(alpha.sum(2), counts.sum(2)) + clique(alpha.sum(0), counts.sum(0))
+    assert abs(value.item() - wrong) > 1.0
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN], ids=["saturated", "chain"])
+def test_marginal_likelihood_is_the_product_of_predictive_probabilities(hypergraph: InteractionHypergraph) -> None:
+    """Row after row: p(next row) is the law with the current mean statistics, as E[p(x)] factorises over the tree."""
+    prior = DiaconisYlvisaker(hypergraph, flat(hypergraph, random_law(hypergraph, 12)), 1.3)
+    rows = np.argwhere(np.ones(hypergraph.domain.cardinalities))[[0, 3, 3, 5, 1, 0]]
+    current, total = prior, 0.0
+    for row in rows:
+        one = np.zeros(hypergraph.domain.cardinalities)
+        one[tuple(row)] = 1.0
+        total += exact_table(hypergraph, parametrization(hypergraph).to_tables(current.mode))[tuple(row)]
+        current = current.posterior(flat(hypergraph, one), 1)
+    whole = np.zeros(hypergraph.domain.cardinalities)
+    np.add.at(whole, tuple(rows.T), 1.0)
+    value = prior.log_marginal_likelihood(flat(hypergraph, whole), len(rows))
+    assert value.item() == pytest.approx(total, rel=1e-8)
+
+
+def test_saturated_moments_are_those_of_the_dirichlet() -> None:
+    """E[p_i] and E[p_i p_j] are marginal likelihoods of one and of two rows."""
+    law, size = random_law(SATURATED, 13), 1.7
+    prior = DiaconisYlvisaker(SATURATED, flat(SATURATED, law), size)
+    cells = np.eye(law.size).reshape(law.size, *law.shape)
+    one = torch.stack([flat(SATURATED, c) for c in cells])
+    pairs = one[:, None] + one[None]
+    alpha = (size * law).ravel()
+    reference = stats.dirichlet(alpha)
+    np.testing.assert_allclose(prior.log_marginal_likelihood(one, 1).exp(), reference.mean(), rtol=1e-8)
+    second = prior.log_marginal_likelihood(pairs, 2).exp().numpy()
+    np.testing.assert_allclose(second, reference.cov() + np.outer(reference.mean(), reference.mean()), rtol=1e-8)
+    expected = special.digamma(alpha)
+    shown = exact_table(SATURATED, parametrization(SATURATED).to_tables(prior.mean), normalised=False).ravel()
+    np.testing.assert_allclose(shown - shown.mean(), expected - expected.mean(), rtol=1e-8, atol=1e-10)
+
+
+def test_decomposable_moments_are_those_of_the_hyper_dirichlet() -> None:
+    """The mean of p(x) factorises into s_C / s_S; second moments of a clique are those of its Dirichlet."""
+    law, size = random_law(CHAIN, 14), 1.7
+    prior = DiaconisYlvisaker(CHAIN, flat(CHAIN, law), size)
+    cells = np.eye(law.size).reshape(law.size, *law.shape)
+    one = torch.stack([flat(CHAIN, c) for c in cells])
+    mean = prior.log_marginal_likelihood(one, 1).exp().numpy()
+    np.testing.assert_allclose(mean, law.ravel(), rtol=1e-8)
+    second = prior.log_marginal_likelihood(one[:, None] + one[None], 2).exp().numpy()
+    clique = second.reshape(*law.shape, *law.shape).sum((2, 5)).reshape(6, 6)
+    reference = stats.dirichlet((size * law.sum(2)).ravel())
+    np.testing.assert_allclose(clique, reference.cov() + np.outer(reference.mean(), reference.mean()), rtol=1e-8)
+    # Control: the joint cells are not Dirichlet, because the conditional tables are independent.
+    whole = stats.dirichlet((size * law).ravel())
+    assert np.abs(second - whole.cov() - np.outer(whole.mean(), whole.mean())).max() > 1e-4
+
+
+def test_marginal_likelihood_equals_importance_sampling() -> None:
+    """Mean likelihood over exact prior draws, within 5 standard errors (rate 6e-7)."""
+    prior = DiaconisYlvisaker(CHAIN, flat(CHAIN, random_law(CHAIN, 15)), 4.0)
+    data = flat(CHAIN, counts_of(CHAIN, 16, 5))
+    torch.manual_seed(3)
+    weight = LogLinearStatistics(CHAIN, prior.sample((100_000,)), 5).log_prob(data).exp()
+    error = weight.std() / math.sqrt(len(weight))
+    assert abs(float(weight.mean() - prior.log_marginal_likelihood(data, 5).exp())) < 5 * float(error)
+    wrong = DiaconisYlvisaker.uniform(CHAIN, 4.0, dtype=Double).log_marginal_likelihood(data, 5).exp()
+    assert abs(float(weight.mean() - wrong)) > 5 * float(error)
+
+
+def test_marginal_likelihood_without_closed_form_is_refused() -> None:
+    prior = DiaconisYlvisaker.uniform(CYCLE, 1.0, dtype=Double)
+    with pytest.raises(IntractableError, match="decomposable"):
+        prior.log_marginal_likelihood(flat(CYCLE, counts_of(CYCLE, 1, 3)), 3)
+    with pytest.raises(IntractableError, match="decomposable"):
+        _ = prior.mean
+
+
+# Mode and samples
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
+def test_mode_solves_the_mean_equation(hypergraph: InteractionHypergraph) -> None:
+    s = flat(hypergraph, random_law(hypergraph, 17))
+    prior = DiaconisYlvisaker(hypergraph, s, 2.0)
+    law = exact_table(hypergraph, parametrization(hypergraph).to_tables(prior.mode))
+    np.testing.assert_allclose(exact_statistics(hypergraph, law), s.numpy(), rtol=1e-8, atol=1e-10)
+    theta = prior.mode.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(prior.log_prob(theta), theta)
+    assert float(gradient.abs().max()) < 1e-8
+    assert bool((prior.log_prob(prior.mode + 0.1 * draws_of(hypergraph, 1)) < prior.log_prob(prior.mode)).all())
+
+
+def test_exact_samples_have_the_stated_mean() -> None:
+    """E[eta] = s and E[theta] = mean: every coordinate's z score at the stated rate; a shifted mean must fail."""
+    prior = DiaconisYlvisaker(CHAIN, flat(CHAIN, random_law(CHAIN, 18)), 6.0)
+    torch.manual_seed(5)
+    theta = prior.sample((40_000,))
+    assert theta.shape == (40_000, CHAIN.num_parameters)
+    eta = torch.from_numpy(exact_statistics(CHAIN, exact_table(CHAIN, parametrization(CHAIN).to_tables(theta))))
+    threshold = stats.norm.isf(FALSE_ALARM_RATE / 2 / (eta.shape[1] + theta.shape[1]))
+    for values, mean in ((eta, prior.mean_statistics), (theta, prior.mean)):
+        error = values.std(0) / math.sqrt(len(values))
+        assert float(((values.mean(0) - mean) / error).abs().max()) < threshold
+        assert float(((values.mean(0) - mean * 1.05) / error).abs().max()) > threshold
+
+
+def test_proposal_is_normal_at_the_mode() -> None:
+    prior = DiaconisYlvisaker(CYCLE, flat(CYCLE, random_law(CYCLE, 19)), 3.0)
+    codings = parametrization(CYCLE)
+    torch.manual_seed(6)
+    theta = prior.sample((50_000,))
+    basis = codings.to_tables(torch.eye(CYCLE.num_parameters, dtype=Double)).numpy()
+    information = basis @ exact_covariance(CYCLE, exact_table(CYCLE, codings.to_tables(prior.mode))) @ basis.T
+    # Whitened by the oracle's factor the draws are standard normal.
+    factor = np.linalg.cholesky(3.0 * information)
+    white = (theta - prior.mode).numpy() @ factor
+    p_values = [stats.kstest(column, stats.norm.cdf).pvalue for column in white.T]
+    assert min(p_values) > FALSE_ALARM_RATE / len(p_values)
+    control = [stats.kstest(1.1 * column, stats.norm.cdf).pvalue for column in white.T]
+    assert min(control) < FALSE_ALARM_RATE / len(p_values)
+
+
+def test_seeds_make_samples_reproducible() -> None:
+    for hypergraph in (CHAIN, CYCLE):
+        prior = DiaconisYlvisaker.uniform(hypergraph, 2.0, dtype=Double)
+        pyro.set_rng_seed(1)
+        first = prior.sample((3,))
+        pyro.set_rng_seed(1)
+        assert torch.equal(first, prior.sample((3,)))
+
+
+# Propriety and other bad input
+
+
+def no_three_way_boundary() -> torch.Tensor:
+    """Positive margins of a 2^3 table that no positive table has: two opposite cells are zero (Haberman)."""
+    table = np.ones((2, 2, 2)) / 6
+    table[0, 0, 0] = table[1, 1, 1] = 0
+    return flat(graph([2, 2, 2], "ab", "ac", "bc"), table)
+
+
+def test_improper_priors_are_refused() -> None:
+    pairs = graph([2, 2, 2], "ab", "ac", "bc")
+    boundary = no_three_way_boundary()
+    assert bool((boundary > 0).all())
+    with pytest.raises(InputError, match=r"interior.*has a zero"):
+        DiaconisYlvisaker(pairs, boundary, 1.0)
+    inside = 0.99 * boundary + 0.01 * DiaconisYlvisaker.uniform(pairs, 1.0, dtype=Double).mean_statistics
+    assert DiaconisYlvisaker(pairs, inside, 1.0).is_proper is True
+    # The same margins are harmless where the pair (b, c) is not modelled.
+    chain = graph([2, 2, 2], "ab", "ac")
+    assert DiaconisYlvisaker(chain, boundary[: chain.num_terms], 1.0).is_proper is True
+    zero = np.array([[0.5, 0.0, 0.1], [0.2, 0.1, 0.1]])
+    with pytest.raises(InputError, match="a:b has probability zero"):
+        DiaconisYlvisaker(SATURATED, flat(SATURATED, zero), 1.0)
+    for size in (0.0, -1.0):
+        with pytest.raises(InputError, match="prior_sample_size: expected positive"):
+            DiaconisYlvisaker.uniform(SATURATED, size)
+
+
+def test_margins_of_no_law_are_refused() -> None:
+    """Pairwise consistent margins outside the polytope: three variables that all disagree pairwise."""
+    pairs = graph([2, 2, 2], "ab", "ac", "bc")
+    disagree = torch.tensor([0.02, 0.48, 0.48, 0.02], dtype=Double)
+    s = torch.cat([torch.full((6,), 0.5, dtype=Double), disagree, disagree, disagree])
+    with pytest.raises(InputError, match="no table has these margins"):
+        DiaconisYlvisaker(pairs, s, 1.0)
+
+
+def test_propriety_is_unknown_beyond_the_linear_program() -> None:
+    names = "abcdefghijklm"
+    cycle = graph([2] * 13, *(names[i] + names[(i + 1) % 13] for i in range(13)))
+    uniform = DiaconisYlvisaker.uniform(cycle, 1.0, dtype=Double)
+    assert uniform.is_proper is True
+    given = DiaconisYlvisaker(cycle, uniform.mean_statistics, 1.0)
+    assert given.is_proper is None and given.posterior(2 * given.mean_statistics, 2).is_proper is None
+    assert float(given.mode.abs().max()) < 1e-8
+
+
+def test_inconsistent_arguments_are_refused() -> None:
+    s = DiaconisYlvisaker.uniform(CHAIN, 1.0, dtype=Double).mean_statistics
+    with pytest.raises(InputError, match=rf"expected shape \(..., {CHAIN.num_terms}\), received \(3,\)"):
+        DiaconisYlvisaker(CHAIN, s[:3], 1.0)
+    with pytest.raises(InputError, match="sums to 2, expected 1"):
+        DiaconisYlvisaker(CHAIN, torch.cat([2 * s[:2], s[2:]]), 1.0)
+    shifted = s.clone()
+    shifted[0], shifted[1] = 0.6, 0.4
+    with pytest.raises(InputError, match=r"a:b summed over b differs from that of a by 0.1"):
+        DiaconisYlvisaker(CHAIN, shifted, 1.0)
+    for bad in (math.nan, math.inf):
+        wrong = s.clone()
+        wrong[4] = bad
+        with pytest.raises(InputError, match="finite"):
+            DiaconisYlvisaker(CHAIN, wrong, 1.0)
+        with pytest.raises(InputError, match="finite"):
+            DiaconisYlvisaker(CHAIN, s, bad)
+    with pytest.raises(InputTypeError, match="floating"):
+        DiaconisYlvisaker(CHAIN, torch.ones(CHAIN.num_terms, dtype=torch.long), 1.0)
+    with pytest.raises(InputTypeError, match="hypergraph"):
+        DiaconisYlvisaker("a*b", s, 1.0)  # type: ignore[arg-type]
+
+
+def test_bad_data_are_refused() -> None:
+    prior = DiaconisYlvisaker.uniform(CHAIN, 1.0, dtype=Double)
+    counts = flat(CHAIN, counts_of(CHAIN, 1, 6))
+    with pytest.raises(InputError, match="total_count: expected the number of rows"):
+        prior.posterior(counts)
+    with pytest.raises(InputError, match="sums to 6, expected 7"):
+        prior.posterior(counts, 7)
+    with pytest.raises(InputError, match="not negative"):
+        prior.posterior(-counts, -6)
+    with pytest.raises(InputError, match="expected shape"):
+        prior.posterior(counts[:4], 6)
+    with pytest.raises(InputTypeError, match="Observations"):
+        prior.posterior([1, 2])  # type: ignore[arg-type]
+    missing = Observations.from_tensor(torch.tensor([[0, -1, 1]]), CHAIN.domain)
+    with pytest.raises(MissingDataError):
+        prior.posterior(missing)
+    complete = Observations.from_table(CHAIN.domain, counts_of(CHAIN, 1, 6))
+    with pytest.raises(InputError, match="total_count"):
+        prior.posterior(complete, 6)
+    with pytest.raises(InputError, match="domain"):
+        DiaconisYlvisaker.uniform(SATURATED, 1.0).posterior(complete)
+    with pytest.raises(InputError, match="finite"):
+        prior.log_prob(torch.full((CHAIN.num_parameters,), math.nan, dtype=Double))
+    with pytest.raises(InputError, match="expected shape"):
+        prior.log_prob(torch.zeros(3, dtype=Double))
+
+
+# Pyro's contract
+
+
+@pytest.mark.parametrize("hypergraph", [CHAIN, CYCLE], ids=["chain", "cycle"])
+def test_batches_and_expansion(hypergraph: InteractionHypergraph) -> None:
+    s = torch.stack([flat(hypergraph, random_law(hypergraph, i)) for i in range(3)])
+    n0 = torch.tensor([[1.0], [2.5]], dtype=Double)
+    prior = DiaconisYlvisaker(hypergraph, s, n0)
+    assert prior.batch_shape == (2, 3) and prior.event_shape == (hypergraph.num_parameters,)
+    assert prior.infer_shapes(hypergraph=hypergraph, mean_statistics=s.shape, prior_sample_size=n0.shape) == (
+        prior.batch_shape,
+        prior.event_shape,
+    )
+    theta = draws_of(hypergraph, 8, 24).reshape(4, 2, 3, -1)
+    value = prior.log_prob(theta)
+    assert value.shape == (4, 2, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        single = DiaconisYlvisaker(hypergraph, s[j], n0[i, 0])
+        torch.testing.assert_close(single.log_prob(theta[:, i, j]), value[:, i, j], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(single.mode, prior.mode[i, j], rtol=1e-10, atol=1e-12)
+    assert prior.sample((5,)).shape == (5, 2, 3, hypergraph.num_parameters)
+    wide = prior.expand((7, 2, 3))
+    assert wide.batch_shape == (7, 2, 3) and type(wide) is DiaconisYlvisaker
+    torch.testing.assert_close(wide.log_prob(theta[:1]), value[:1].expand(7, 2, 3))
+    assert wide.sample().shape == (7, 2, 3, hypergraph.num_parameters)
+    again = pickle.loads(pickle.dumps(prior))
+    torch.testing.assert_close(again.log_prob(theta), value, rtol=1e-12, atol=0)
+    with pytest.raises(InputError, match="cannot be expanded"):
+        prior.expand((2, 4))
+
+
+def test_gradients() -> None:
+    s = flat(CHAIN, random_law(CHAIN, 20)).requires_grad_()
+    n0 = torch.tensor(2.0, dtype=Double, requires_grad=True)
+    theta = draws_of(CHAIN, 9, 1)[0].requires_grad_()
+
+    def density(value: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+        return DiaconisYlvisaker(CHAIN, s, size).log_prob(value)
+
+    assert torch.autograd.gradcheck(density, (theta, n0))
+    assert torch.autograd.gradgradcheck(density, (theta, n0))
+
+
+def test_single_precision() -> None:
+    prior = DiaconisYlvisaker.uniform(CHAIN, 2.0)
+    value = prior.log_prob(torch.zeros(CHAIN.num_parameters))
+    exact = DiaconisYlvisaker.uniform(CHAIN, 2.0, dtype=Double)
+    reference = exact.log_prob(torch.zeros(CHAIN.num_parameters, dtype=Double)).item()
+    assert value.dtype == prior.sample().dtype == prior.mode.dtype == torch.float32
+    assert value.item() == pytest.approx(reference, rel=1e-5)
+
+
+def test_prior_predictive_in_a_plate() -> None:
+    prior = DiaconisYlvisaker.uniform(CHAIN, 2.0, dtype=Double)
+
+    def model() -> None:
+        with pyro.plate("groups", 3):
+            theta = pyro.sample("theta", prior)
+            pyro.sample("counts", LogLinearStatistics(CHAIN, theta, 10))
+
+    pyro.set_rng_seed(0)
+    draws = Predictive(model, num_samples=4)()
+    assert draws["theta"].shape[-2:] == (3, CHAIN.num_parameters)
+    assert draws["counts"].shape[-2:] == (3, CHAIN.num_terms)
+
+
+def nuts_statistics(
+    prior: DiaconisYlvisaker, data: torch.Tensor, total: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Posterior mean of eta by NUTS and its Monte Carlo standard error."""
+    hypergraph = prior.hypergraph
+
+    def model() -> None:
+        theta = pyro.sample("theta", prior)
+        pyro.sample("rows", LogLinearStatistics(hypergraph, theta, total), obs=data)
+
+    pyro.set_rng_seed(seed)
+    mcmc = MCMC(NUTS(model), num_samples=1000, warmup_steps=200, disable_progbar=True)
+    mcmc.run()
+    theta = mcmc.get_samples()["theta"]
+    law = exact_table(hypergraph, parametrization(hypergraph).to_tables(theta))
+    eta = torch.from_numpy(exact_statistics(hypergraph, law))
+    size = effective_sample_size(eta.unsqueeze(0), chain_dim=0, sample_dim=1)
+    return eta.mean(0), eta.std(0) / size.clamp(max=len(eta)).sqrt()
+
+
+@pytest.mark.parametrize("hypergraph", [CHAIN, CYCLE], ids=["chain", "cycle"])
+def test_nuts_mean_of_eta_is_the_posterior_mean(hypergraph: InteractionHypergraph) -> None:
+    """E[eta | data] = (n0 s + t) / (n0 + N), also where the prior's constant and exact draws are unknown."""
+    prior = DiaconisYlvisaker(hypergraph, flat(hypergraph, random_law(hypergraph, 21)), 8.0)
+    data = flat(hypergraph, counts_of(hypergraph, 22, 20))
+    mean, error = nuts_statistics(prior, data, 20, seed=4)
+    expected = prior.posterior(data, 20).mean_statistics
+    assert float(((mean - expected) / error).abs().max()) < 4
+    # Control: the posterior that forgets the prior's own size.
+    assert float(((mean - data / 20) / error).abs().max()) > 4
