@@ -13,7 +13,6 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ import safetensors
 import safetensors.torch
 import torch
 
+from . import __version__
 from .errors import HoimError, InputError, InputTypeError, ModelFileError, check_finite
 from .models.parametrization import Coding, parametrization
 from .structure.hypergraph import InteractionHypergraph
@@ -146,7 +146,7 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
     metadata = {
         "format": _FORMAT,
         "format_version": str(FORMAT_VERSION),
-        "library_version": _library_version(),
+        "library_version": __version__,
         "kind": _KIND,
         "coding": model.coding,
         "hypergraph": json.dumps(model.hypergraph.to_json(), allow_nan=False),
@@ -164,13 +164,6 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
         raise ModelFileError(f"{target}: cannot be written ({error.strerror or error})") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _library_version() -> str:
-    try:
-        return version("pyro-hoim")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def load_model(path: str | os.PathLike[str]) -> ModelFile:

@@ -7,17 +7,21 @@ share their matrices, so they are handled by one batched product.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
-__all__ = ["Block", "KroneckerMap", "LinearMap", "corner_difference", "corner_embedding", "helmert"]
+from ..structure.hypergraph import Edge, InteractionHypergraph
+
+__all__ = ["Block", "KroneckerMap", "LinearMap", "corner_difference", "corner_embedding", "edge_blocks", "helmert"]
 
 Array = np.ndarray
+Layout = Literal["terms", "parameters", "subsets"]
 Factor = Callable[[int], Array]
 
 _KRONECKER_ENTRIES = 2**16
@@ -66,6 +70,46 @@ class Block(NamedTuple):
     shape: tuple[int, ...]
     inputs: Array
     outputs: Array
+
+
+def edge_blocks(hypergraph: InteractionHypergraph, inputs: Layout, outputs: Layout) -> list[Block]:
+    """All hyperedges grouped by shape, with the positions of their entries in two layouts.
+
+    The layout "terms" is that of tables, "parameters" that of free entries, and "subsets" that of free entries with
+    the constant after them, spread over all subsets of a hyperedge (the collection must be hierarchical).
+    """
+    groups: dict[tuple[int, ...], list[Edge]] = {}
+    for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
+        groups.setdefault(shape, []).append(edge)
+    return [
+        Block(shape, _positions(hypergraph, edges, shape, inputs), _positions(hypergraph, edges, shape, outputs))
+        for shape, edges in groups.items()
+    ]
+
+
+def _positions(hypergraph: InteractionHypergraph, edges: list[Edge], shape: tuple[int, ...], layout: Layout) -> Array:
+    """Positions (num_edges, entries) of hyperedges of one shape in a layout."""
+    if layout == "subsets":
+        return np.stack([_subset_positions(hypergraph, edge, shape) for edge in edges])
+    slices = hypergraph.term_slices if layout == "terms" else hypergraph.parameter_slices
+    starts = np.array([slices[edge].start for edge in edges])
+    size = math.prod(shape) if layout == "terms" else math.prod(n - 1 for n in shape)
+    return starts[:, None] + np.arange(size)
+
+
+def _subset_positions(hypergraph: InteractionHypergraph, edge: Edge, shape: tuple[int, ...]) -> Array:
+    """Where a transformed table goes: index 0 on an axis means without that variable, j its free entry j - 1."""
+    places = np.empty(shape, dtype=np.int64)
+    for kept in itertools.product((False, True), repeat=len(edge)):
+        subset = tuple(name for name, keep in zip(edge, kept, strict=True) if keep)
+        where = tuple(slice(1, None) if keep else 0 for keep in kept)
+        if subset:
+            target = hypergraph.parameter_slices[subset]
+            sizes = [n - 1 for n, keep in zip(shape, kept, strict=True) if keep]
+            places[where] = np.arange(target.start, target.stop).reshape(sizes)
+        else:
+            places[where] = hypergraph.num_parameters
+    return places.ravel()
 
 
 class _Placed(NamedTuple):

@@ -103,7 +103,19 @@ class LogLinearEnergy:
         return self.tables.device
 
     def expand(self, batch_shape: Sequence[int]) -> LogLinearEnergy:
-        """The model with its batch dimensions broadcast to a larger shape, without copying."""
+        """The model with its batch dimensions broadcast to a larger shape, without copying.
+
+        Raises:
+            InputError: the batch shape does not broadcast to the new one.
+        """
+        try:
+            fits = torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape)
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise InputError(
+                f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+            )
         return LogLinearEnergy(
             self.hypergraph, self.tables.expand(*batch_shape, self.hypergraph.num_terms), validate=False
         )
@@ -138,7 +150,9 @@ class LogLinearEnergy:
         Raises:
             InputError: wrong shape, or a code that is no level of its variable.
         """
-        index = cell_index(self.hypergraph).flat(check_codes(x, self.domain))
+        codes = check_codes(x, self.domain)
+        self._shape(codes)
+        index = cell_index(self.hypergraph).flat(codes)
         return -self._look_up(index, 1).sum(-1)
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
@@ -168,7 +182,7 @@ class LogLinearEnergy:
             )
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
         codes = check_codes(x, self.domain, columns=others)
-        return self._conditional(positions, codes).reshape(*self._shape(x), *shape)
+        return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood, :math:`\sum_i \log q(x_i \mid x_{-i})`; it needs no partition function.
@@ -180,7 +194,7 @@ class LogLinearEnergy:
             InputError: wrong shape, or a code that is no level of its variable.
         """
         codes = check_codes(x, self.domain)
-        shape = self._shape(x)
+        shape = self._shape(codes)
         total = self.tables.new_zeros(shape)
         for i in range(len(self.domain)):
             log_probs = self._conditional((i,), codes)
@@ -189,7 +203,14 @@ class LogLinearEnergy:
         return total
 
     def _shape(self, x: torch.Tensor) -> torch.Size:
-        return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        """Sample shape of states broadcast with the batch shape."""
+        try:
+            return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise InputError(
+                f"x: expected leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}, "
+                f"received shape {tuple(x.shape)}"
+            ) from None
 
     def _conditional(self, positions: tuple[int, ...], codes: torch.Tensor) -> torch.Tensor:
         """Log probabilities (*shape, num_states) of the states of a block in row-major order."""

@@ -1,0 +1,254 @@
+"""The log-linear energy against the enumerated law; identities to a relative 1e-10 in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.models import ConditionalModel, EnergyModel, LogLinearEnergy, parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing.oracles import enumerate_codes, exact_table, random_tables
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def build(graph: InteractionHypergraph, batch: tuple[int, ...] = (), seed: int = 0) -> LogLinearEnergy:
+    """Model with arbitrary, unbalanced tables."""
+    tables = random_tables(graph, np.random.default_rng(seed), balanced=False, batch_shape=batch)
+    return LogLinearEnergy(graph, torch.from_numpy(tables))
+
+
+def states(graph: InteractionHypergraph) -> torch.Tensor:
+    """All joint states (num_states, d) in row-major order."""
+    return torch.from_numpy(enumerate_codes(graph.domain.cardinalities))
+
+
+def conditional(log_probs: np.ndarray, members: list[int]) -> np.ndarray:
+    """Log conditional of some axes given the others, as an array over all joint states."""
+    probs = np.exp(log_probs)
+    return log_probs - np.log(probs.sum(axis=tuple(members), keepdims=True))
+
+
+def close(left: torch.Tensor, right: torch.Tensor | np.ndarray) -> None:
+    np.testing.assert_allclose(left.detach().numpy(), np.asarray(right), **TOLERANCE)
+
+
+def test_energy_of_every_state(hypergraph: InteractionHypergraph) -> None:
+    model, x = build(hypergraph), states(hypergraph)
+    literal = exact_table(hypergraph, model.tables, normalised=False).ravel()
+    close(model.energy(x), -literal)
+    close(model.energy(x.double()), -literal)
+    close(model.energy(x.to(torch.uint8)), -literal)
+    assert model.energy(x[0]).shape == ()
+    assert model.energy(x[:0]).shape == (0,)
+
+
+def test_control_sees_a_dropped_interaction_and_transposed_axes() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([3, 3]))
+    model, x = build(graph), states(graph)
+    literal = -exact_table(graph, model.tables, normalised=False).ravel()
+    close(model.energy(x), literal)
+    dropped = model.tables.clone()
+    dropped[-9:] = 0
+    for wrong in (LogLinearEnergy(graph, dropped).energy(x), model.energy(x.flip(-1))):
+        assert np.abs(wrong.numpy() - literal).max() > 0.1
+
+
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
+def test_model_from_theta_has_balanced_tables(hierarchical: InteractionHypergraph, coding: str) -> None:
+    codings = parametrization(hierarchical)
+    tables = torch.from_numpy(random_tables(hierarchical, np.random.default_rng(0)))
+    theta = codings.from_tables(tables, coding)
+    close(LogLinearEnergy.from_theta(hierarchical, theta, coding).tables, tables)
+
+
+def test_conditionals_of_every_block_of_up_to_two(hypergraph: InteractionHypergraph) -> None:
+    model, x, cards = build(hypergraph), states(hypergraph), hypergraph.domain.cardinalities
+    log_probs = exact_table(hypergraph, model.tables)
+    for size in range(min(2, len(cards)) + 1):
+        for members in itertools.permutations(range(len(cards)), size):
+            block = [hypergraph.domain.names[i] for i in members]
+            found = model.block_conditional(block, x)
+            assert found.shape == (len(x), *(cards[i] for i in members))
+            at_state = found[(torch.arange(len(x)), *(x[:, i] for i in members))]
+            close(at_state, conditional(log_probs, list(members)).ravel())
+            close(found.reshape(len(x), -1).logsumexp(-1), np.zeros(len(x)))
+
+
+def test_block_of_all_variables_is_the_joint_law(hypergraph: InteractionHypergraph) -> None:
+    model, names = build(hypergraph), hypergraph.domain.names
+    anything = torch.full((len(names),), -1)
+    close(model.block_conditional(names, anything), exact_table(hypergraph, model.tables))
+    reverse = model.block_conditional(names[::-1], anything)
+    close(reverse.permute(tuple(reversed(range(len(names))))), exact_table(hypergraph, model.tables))
+
+
+def test_conditional_does_not_read_the_block() -> None:
+    model = build(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3, 2])))
+    x = torch.tensor([1, 0, 1])
+    for other in (torch.tensor([1, 2, 1]), torch.tensor([1, -1, 1]), torch.tensor([1, 99, 1])):
+        assert torch.equal(model.block_conditional(["x1"], x), model.block_conditional(["x1"], other))
+    assert not torch.equal(model.block_conditional(["x1"], x), model.block_conditional(["x1"], torch.tensor([0, 0, 1])))
+
+
+def test_pseudo_likelihood(hypergraph: InteractionHypergraph) -> None:
+    model, x = build(hypergraph), states(hypergraph)
+    log_probs = exact_table(hypergraph, model.tables)
+    literal = sum((conditional(log_probs, [i]) for i in range(log_probs.ndim)), np.zeros(log_probs.shape))
+    close(model.log_pseudo_prob(x), literal.ravel())
+    if hypergraph.order > 1 and log_probs.size > 4:
+        assert np.abs(literal - log_probs).max() > 1e-3  # the control: it is not the log-likelihood
+
+
+def test_conditioning(hypergraph: InteractionHypergraph) -> None:
+    model, names, cards = build(hypergraph, (2,)), hypergraph.domain.names, hypergraph.domain.cardinalities
+    full = -model.energy(states(hypergraph)[:, None]).T.reshape(2, *cards)
+    for size in range(len(names) + 1):
+        for fixed in itertools.combinations(range(len(names)), size):
+            evidence = {names[i]: cards[i] - 1 for i in fixed}
+            rest, constant = model.condition(evidence)
+            assert rest.domain.names == tuple(n for n in names if n not in evidence)
+            assert constant.shape == rest.batch_shape == (2,)
+            slices = full[(slice(None), *(cards[i] - 1 if i in fixed else slice(None) for i in range(len(names))))]
+            close(constant - rest.energy(states(rest.hypergraph)[:, None]), slices.reshape(2, -1).T)
+
+
+def test_conditioning_takes_labels_and_keeps_gradients() -> None:
+    domain = Domain.from_labels({"sky": ("clear", "cloudy"), "rain": ("no", "yes", "hail")})
+    graph = InteractionHypergraph.saturated(domain)
+    model = build(graph)
+    by_label, _ = model.condition({"rain": "hail"})
+    by_code, _ = model.condition({"rain": 2})
+    assert torch.equal(by_label.tables, by_code.tables)
+    tables = model.tables.clone().requires_grad_()
+
+    def conditioned(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rest, constant = LogLinearEnergy(graph, t).condition({"sky": 1})
+        return rest.tables, constant
+
+    assert torch.autograd.gradcheck(conditioned, tables)
+    with pytest.raises(UnknownNameError, match="yes"):
+        model.condition({"rain": "ye"})
+    with pytest.raises(UnknownNameError, match="rain"):
+        model.condition({"rains": 0})
+    with pytest.raises(InputError, match="0 to 2"):
+        model.condition({"rain": 3})
+
+
+def test_batches_equal_singles_and_broadcast_with_samples(hypergraph: InteractionHypergraph) -> None:
+    model, x = build(hypergraph, (2, 3)), states(hypergraph)[:4]
+    names = hypergraph.domain.names[:2]
+    singles = [LogLinearEnergy(hypergraph, t) for t in model.tables.reshape(6, -1)]
+    for function in (
+        lambda m, s: m.energy(s),
+        lambda m, s: m.log_pseudo_prob(s),
+        lambda m, s: m.block_conditional(names, s),
+    ):
+        stacked = torch.stack([function(m, x) for m in singles])  # (6, n, ...)
+        found = function(model, x[:, None, None])  # (n, 2, 3, ...)
+        tail = found.shape[3:]
+        close(found, stacked.reshape(2, 3, len(x), *tail).movedim(2, 0))
+        # One state for every member of the batch, and one state for all of them.
+        own = function(model, x[:1].expand(6, -1).reshape(2, 3, -1))
+        close(own, found[0])
+        close(function(model, x[0]), found[0])
+        # An expanded model holds no copy and gives the same.
+        expanded = singles[0].expand((2, 3))
+        close(function(expanded, x[0]), function(singles[0], x[0]).expand(2, 3, *tail))
+
+
+def test_expand_and_to() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+    model = build(graph, (2, 1))
+    assert model.expand((4, 2, 3)).batch_shape == (4, 2, 3)
+    assert model.expand((4, 2, 3)).tables.data_ptr() == model.tables.data_ptr()
+    for wrong in ((3, 1), (2,), (1,)):
+        with pytest.raises(InputError, match="broadcast"):
+            model.expand(wrong)
+    small = model.to(dtype=torch.float32)
+    assert small.dtype == torch.float32
+    assert small.device == torch.device("cpu")
+    assert small.energy(torch.zeros(2, 1, 2)).dtype == torch.float32
+    torch.testing.assert_close(
+        small.energy(torch.zeros(2)).double(), model.energy(torch.zeros(2)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_derivatives() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    x = states(graph)
+    for batch in ((), (2,)):
+        tables = build(graph, batch).tables.requires_grad_()
+        rows = x[:, None] if batch else x
+        for function in (
+            lambda t, s=rows: LogLinearEnergy(graph, t).energy(s),
+            lambda t, s=rows: LogLinearEnergy(graph, t).log_pseudo_prob(s),
+            lambda t, s=rows: LogLinearEnergy(graph, t).block_conditional(["x1"], s),
+        ):
+            assert torch.autograd.gradcheck(function, tables)
+            assert torch.autograd.gradgradcheck(function, tables)
+
+
+def test_gradient_of_the_energy_is_minus_the_statistics(hypergraph: InteractionHypergraph) -> None:
+    model, x = build(hypergraph), states(hypergraph)
+    tables = model.tables.requires_grad_()
+    found = torch.autograd.functional.jacobian(lambda t: LogLinearEnergy(hypergraph, t).energy(x), tables)
+    close(found, -parametrization(hypergraph).statistics(x))
+
+
+def test_protocols() -> None:
+    model = build(InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1))
+    assert isinstance(model, ConditionalModel)
+    assert isinstance(model, EnergyModel)
+    assert not isinstance(model.hypergraph, ConditionalModel)
+
+
+def test_refusals_name_what_was_received() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
+    model = build(graph, (2,))
+    with pytest.raises(InputError, match=r"variable 'b', received 3 at index \(0, 1\)"):
+        model.energy(torch.tensor([[1, 3], [0, 0]]))
+    with pytest.raises(InputError, match=r"received -1"):
+        model.log_pseudo_prob(torch.tensor([-1, 0]))
+    with pytest.raises(InputError, match=r"received 0.5"):
+        model.energy(torch.tensor([0.5, 0.0]))
+    with pytest.raises(InputError, match=r"received nan"):
+        model.energy(torch.tensor([0.0, math.nan]))
+    with pytest.raises(InputError, match=r"variable 'b'.*\(1,\)"):
+        model.block_conditional(["a"], torch.tensor([0, 3]))
+    with pytest.raises(InputError, match=r"\(\.\.\., 2\), received \(3,\)"):
+        model.energy(torch.zeros(3))
+    with pytest.raises(InputError, match=r"batch shape \(2,\), received shape \(3, 2\)"):
+        model.energy(torch.zeros(3, 2))
+    with pytest.raises(InputTypeError, match="list"):
+        model.energy([0, 0])  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="bool"):
+        model.energy(torch.zeros(2, dtype=torch.bool))
+    with pytest.raises(UnknownNameError, match="'c'"):
+        model.block_conditional(["c"], torch.zeros(2))
+    with pytest.raises(InputError, match="repeated"):
+        model.block_conditional(["a", "a"], torch.zeros(2))
+    with pytest.raises(InputTypeError, match="string 'ab'"):
+        model.block_conditional("ab", torch.zeros(2))
+    with pytest.raises(InputError, match=r"received \(10,\)"):
+        LogLinearEnergy(graph, torch.zeros(10))
+    with pytest.raises(InputError, match=r"received nan at index \(3,\)"):
+        LogLinearEnergy(graph, torch.tensor([0.0] * 3 + [math.nan] + [0.0] * 7))
+    with pytest.raises(InputTypeError, match="int64"):
+        LogLinearEnergy(graph, torch.zeros(11, dtype=torch.long))
+    with pytest.raises(InputTypeError, match="InteractionHypergraph"):
+        LogLinearEnergy("a", torch.zeros(11))  # type: ignore[arg-type]
+    LogLinearEnergy(graph, torch.full((11,), math.inf), validate=False)
+
+
+def test_huge_block_is_refused_with_numbers() -> None:
+    domain = Domain.from_cardinalities([2] * 23)
+    model = build(InteractionHypergraph.from_order(domain, 1))
+    with pytest.raises(IntractableError, match=r"8388608.*4194304"):
+        model.block_conditional(domain.names, torch.zeros(23))

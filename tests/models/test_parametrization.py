@@ -1,0 +1,423 @@
+"""Codings against literal definitions and the enumerated law; identities to a relative 1e-10 in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.models import Parametrization, parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing.oracles import enumerate_codes, exact_statistics, exact_table, random_tables, split_tables
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+CODINGS = ("free", "corner", "balanced")
+
+
+# Literal definitions, one entry at a time
+
+
+def contrast(n: int, level: int, j: int) -> float:
+    """Entry of contrast j (from 0): j + 1 ones, then -(j + 1), then zeros, of unit length."""
+    value = 1.0 if level <= j else -(j + 1.0) if level == j + 1 else 0.0
+    return value / math.sqrt((j + 1) * (j + 2))
+
+
+def literal_tables(graph: InteractionHypergraph, theta: np.ndarray, coding: str) -> dict[tuple[str, ...], np.ndarray]:
+    """Whole tables of one parameter vector, by the definition of its coding."""
+    if coding == "balanced":
+        return split_tables(graph, theta)
+    start, tables = 0, {}
+    for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
+        table = np.zeros(shape)
+        free = list(itertools.product(*(range(n - 1) for n in shape)))
+        for cell in itertools.product(*map(range, shape)):
+            if coding == "corner":
+                if min(cell) > 0:
+                    table[cell] = theta[start + free.index(tuple(level - 1 for level in cell))]
+            else:
+                table[cell] = sum(
+                    theta[start + m]
+                    * math.prod(contrast(n, level, j) for n, level, j in zip(shape, cell, index, strict=True))
+                    for m, index in enumerate(free)
+                )
+        tables[edge] = table
+        start += len(free)
+    assert start == len(theta)
+    return tables
+
+
+def literal_log_probs(graph: InteractionHypergraph, theta: torch.Tensor, coding: str) -> np.ndarray:
+    """Log probabilities of all joint states."""
+    return exact_table(graph, literal_tables(graph, theta.detach().numpy(), coding))
+
+
+def literal_pi(graph: InteractionHypergraph, probs: np.ndarray, sign: int = -1) -> np.ndarray:
+    """Equation 22, the alternating sum over all subsets, from the joint probabilities."""
+    d, flat = probs.ndim, []
+    for members, shape in zip(graph.edge_indices, graph.edge_shapes, strict=True):
+        pi = np.zeros(shape)
+        for size in range(len(members) + 1):
+            for subset in itertools.combinations(members, size):
+                eta = probs.sum(axis=tuple(i for i in range(d) if i not in subset), keepdims=True)
+                eta = eta.reshape([eta.shape[i] for i in members])
+                uniform = math.prod(1 / graph.domain.cardinalities[i] for i in members if i not in subset)
+                pi = pi + sign ** (len(members) - size) * eta * uniform
+        flat.append(pi.ravel())
+    return np.concatenate([np.zeros(0), *flat])
+
+
+def features(graph: InteractionHypergraph) -> torch.Tensor:
+    """Indicator statistics (num_states, num_terms) of all joint states."""
+    codes = enumerate_codes(graph.domain.cardinalities)
+    columns = [np.zeros((len(codes), 0))]
+    for members, shape in zip(graph.edge_indices, graph.edge_shapes, strict=True):
+        columns.append(np.eye(math.prod(shape))[np.ravel_multi_index(tuple(codes[:, members].T), shape)])
+    return torch.from_numpy(np.concatenate(columns, axis=1))
+
+
+def draw(graph: InteractionHypergraph, coding: str, seed: int = 0, batch: tuple[int, ...] = ()) -> torch.Tensor:
+    """Normal parameters in a coding."""
+    rng = np.random.default_rng(seed)
+    if coding == "balanced":
+        return torch.from_numpy(random_tables(graph, rng, batch_shape=batch))
+    return torch.from_numpy(rng.standard_normal((*batch, graph.num_parameters)))
+
+
+def close(left: torch.Tensor | np.ndarray, right: torch.Tensor | np.ndarray) -> None:
+    np.testing.assert_allclose(
+        np.asarray(left.detach() if isinstance(left, torch.Tensor) else left),
+        np.asarray(right.detach() if isinstance(right, torch.Tensor) else right),
+        **TOLERANCE,
+    )
+
+
+@st.composite
+def hypergraphs(draw_from: st.DrawFn, *, hierarchical: bool = True) -> InteractionHypergraph:
+    """Random collections over at most four variables, down to no variable, no edge and one level."""
+    cardinalities = draw_from(st.lists(st.integers(1, 3), max_size=4))
+    domain = Domain.from_cardinalities(cardinalities)
+    sets = [s for k in range(1, len(domain) + 1) for s in itertools.combinations(domain.names, k)]
+    edges = draw_from(st.lists(st.sampled_from(sets), max_size=5)) if sets else []
+    return InteractionHypergraph(domain, edges, closure=hierarchical, hierarchical=hierarchical)
+
+
+# Theta
+
+
+@given(hypergraphs(), st.sampled_from(CODINGS), st.sampled_from(CODINGS), st.integers(0, 9))
+def test_conversion_keeps_the_law(graph: InteractionHypergraph, source: str, target: str, seed: int) -> None:
+    codings = parametrization(graph)
+    theta = draw(graph, source, seed)
+    converted = codings.convert(theta, source, target)
+    assert converted.shape == (codings.num(target),)
+    close(literal_log_probs(graph, converted, target), literal_log_probs(graph, theta, source))
+    close(codings.convert(converted, target, source), theta)
+    close(codings.matrix(source, target) @ theta, converted)
+    close(codings.from_tables(codings.to_tables(theta, source), target), converted)
+
+
+def test_conversion_over_the_named_structures(hierarchical: InteractionHypergraph) -> None:
+    codings = parametrization(hierarchical)
+    for source, target in itertools.product(CODINGS, CODINGS):
+        theta = draw(hierarchical, source)
+        converted = codings.convert(theta, source, target)
+        close(literal_log_probs(hierarchical, converted, target), literal_log_probs(hierarchical, theta, source))
+        close(codings.convert(converted, target, source), theta)
+
+
+@given(hypergraphs(hierarchical=False), st.integers(0, 9))
+def test_free_and_balanced_agree_without_hierarchy(graph: InteractionHypergraph, seed: int) -> None:
+    codings = parametrization(graph)
+    theta = draw(graph, "free", seed)
+    tables = codings.to_tables(theta)
+    close(literal_log_probs(graph, tables, "balanced"), literal_log_probs(graph, theta, "free"))
+    close(codings.from_tables(tables), theta)
+    close(codings.convert(tables, "balanced", "free"), theta)
+    close(tables.norm(), theta.norm())
+    for edge, table in codings.split(tables).items():
+        for axis in range(len(edge)):
+            close(table.sum(axis), torch.zeros_like(table.sum(axis)))
+
+
+def test_controls_see_a_wrong_reference_and_transposed_axes() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([3, 3]))
+    theta = draw(graph, "corner")
+    truth = literal_log_probs(graph, parametrization(graph).convert(theta, "corner", "balanced"), "balanced")
+    tables = literal_tables(graph, theta.numpy(), "corner")
+    last_is_reference = {e: np.roll(t, -1, axis=tuple(range(t.ndim))) for e, t in tables.items()}
+    transposed = {e: t.T for e, t in tables.items()}
+    np.testing.assert_allclose(exact_table(graph, tables), truth, **TOLERANCE)
+    for wrong in (last_is_reference, transposed):
+        assert np.abs(exact_table(graph, wrong) - truth).max() > 0.1
+
+
+@given(hypergraphs(), st.integers(0, 9))
+def test_purify_moves_means_and_returns_the_constant(graph: InteractionHypergraph, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tables = torch.from_numpy(random_tables(graph, rng, balanced=False, batch_shape=(2,)))
+    balanced, constant = parametrization(graph).purify(tables)
+    dims = (2, *([1] * len(graph.domain)))
+    before = exact_table(graph, tables, normalised=False)
+    close(exact_table(graph, balanced, normalised=False) + constant.reshape(dims).numpy(), before)
+    # The constant is the mean of the sum over all joint states.
+    close(constant, before.reshape(2, -1).mean(1))
+    for edge, table in parametrization(graph).split(balanced).items():
+        for axis in range(1, 1 + len(edge)):
+            close(table.sum(axis), torch.zeros_like(table.sum(axis)))
+
+
+def test_corner_tables_vanish_at_level_zero(hierarchical: InteractionHypergraph) -> None:
+    codings = parametrization(hierarchical)
+    theta = draw(hierarchical, "corner")
+    tables = codings.corner_tables(theta)
+    literal = literal_tables(hierarchical, theta.numpy(), "corner")
+    for edge, table in codings.split(tables).items():
+        close(table, literal[edge])
+    balanced, constant = codings.purify(tables)
+    close(balanced, codings.to_tables(theta, "corner"))
+    full = exact_table(hierarchical, literal, normalised=False)
+    close(full - exact_table(hierarchical, balanced, normalised=False), np.full(full.shape, float(constant)))
+
+
+def test_binary_contrast_and_helmert_columns() -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([2, 4]), [["x0"], ["x1"]])
+    matrix = parametrization(graph).matrix("free", "balanced")
+    close(matrix[:2, 0], np.array([1, -1]) / math.sqrt(2))
+    close(matrix[2:, 2], np.array([1, 1, -2, 0]) / math.sqrt(6))
+    close(matrix.T @ matrix, np.eye(4))
+
+
+def test_gradients_in_balanced_tables_are_projected() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    codings = parametrization(graph)
+    theta = draw(graph, "balanced").requires_grad_()
+    (gradient,) = torch.autograd.grad((features(graph) @ codings.to_tables(theta, "balanced")).logsumexp(0), theta)
+    eta = exact_statistics(graph, exact_table(graph, theta))
+    close(gradient, codings.eta_to_pi(torch.from_numpy(eta)))
+    assert np.abs(gradient.numpy() - eta).max() > 0.1
+
+
+# Eta and pi
+
+
+@given(hypergraphs(hierarchical=False), st.integers(0, 9))
+def test_pi_is_equation_22(graph: InteractionHypergraph, seed: int) -> None:
+    probs = np.random.default_rng(seed).dirichlet(np.ones(graph.domain.num_states))
+    probs = probs.reshape(graph.domain.cardinalities)
+    codings = parametrization(graph)
+    eta = torch.from_numpy(exact_statistics(graph, np.log(probs)))
+    pi = codings.eta_to_pi(eta)
+    close(pi, literal_pi(graph, probs))
+    if graph.is_hierarchical:
+        close(codings.pi_to_eta(pi), eta)
+    # Counts instead of probabilities scale pi.
+    close(codings.eta_to_pi(7 * eta), 7 * pi)
+
+
+def test_control_of_equation_22_sees_a_wrong_sign() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    probs = np.random.default_rng(0).dirichlet(np.ones(6)).reshape(2, 3)
+    pi = parametrization(graph).eta_to_pi(torch.from_numpy(exact_statistics(graph, np.log(probs))))
+    close(pi, literal_pi(graph, probs))
+    assert np.abs(pi.numpy() - literal_pi(graph, probs, sign=1)).max() > 0.1
+
+
+def test_statistics_are_gradients_of_the_enumerated_log_partition(hierarchical: InteractionHypergraph) -> None:
+    codings, indicators = parametrization(hierarchical), features(hierarchical)
+    theta = draw(hierarchical, "free").requires_grad_()
+    tables = codings.to_tables(theta)
+    (gradient,) = torch.autograd.grad((indicators @ tables).logsumexp(0), theta)
+    eta = torch.from_numpy(exact_statistics(hierarchical, exact_table(hierarchical, tables)))
+    close(codings.free_statistics(eta), gradient)
+    corner = codings.convert(theta.detach(), "free", "corner").requires_grad_()
+    (gradient,) = torch.autograd.grad((indicators @ codings.corner_tables(corner)).logsumexp(0), corner)
+    close(codings.corner_statistics(eta), gradient)
+
+
+def test_purified_gradient_is_the_projected_gradient_of_the_divergence(hypergraph: InteractionHypergraph) -> None:
+    codings, indicators = parametrization(hypergraph), features(hypergraph)
+    probs = torch.from_numpy(np.random.default_rng(1).dirichlet(np.ones(len(indicators))))
+    tables = draw(hypergraph, "balanced").requires_grad_()
+    log_q = (indicators @ tables).log_softmax(0)
+    (gradient,) = torch.autograd.grad((probs * (probs.log() - log_q)).sum(), tables)
+    # Equation 9 and its expansion, entry by entry from joint probabilities.
+    cards = hypergraph.domain.cardinalities
+    eta_data, eta_model = probs @ indicators, log_q.detach().exp() @ indicators
+    found = codings.purified_gradient(eta_data, eta_model)
+    q = log_q.detach().exp().numpy().reshape(cards)
+    close(found, literal_pi(hypergraph, q) - literal_pi(hypergraph, probs.numpy().reshape(cards)))
+    # The orthogonal projection of the gradient in unconstrained tables.
+    for edge, table in codings.split(gradient).items():
+        for axis in range(len(edge)):
+            table = table - table.mean(axis, keepdim=True)
+        close(codings.split(found)[edge], table)
+
+
+def test_statistics_of_states(hypergraph: InteractionHypergraph) -> None:
+    codes = torch.from_numpy(enumerate_codes(hypergraph.domain.cardinalities))
+    found = parametrization(hypergraph).statistics(codes)
+    assert torch.equal(found, features(hypergraph))
+    assert parametrization(hypergraph).statistics(codes[0], dtype=torch.float32).dtype == torch.float32
+
+
+# Batches, precision, size, derivatives
+
+
+def test_batches_equal_singles(hierarchical: InteractionHypergraph) -> None:
+    codings = parametrization(hierarchical)
+    for source, target in itertools.product(CODINGS, CODINGS):
+        theta = draw(hierarchical, source, batch=(2, 3))
+        found = codings.convert(theta, source, target)
+        singles = [codings.convert(row, source, target) for row in theta.reshape(6, -1)]
+        close(found, torch.stack(singles).reshape(2, 3, -1))
+    assert codings.to_tables(torch.zeros(0, hierarchical.num_parameters)).shape == (0, hierarchical.num_terms)
+
+
+def test_float32_differs_by_rounding_alone(hierarchical: InteractionHypergraph) -> None:
+    codings = parametrization(hierarchical)
+    theta = draw(hierarchical, "free")
+    for coding in CODINGS:
+        found = codings.convert(theta.float(), "free", coding)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), codings.convert(theta, "free", coding), rtol=1e-5, atol=1e-5)
+
+
+def test_structured_maps_equal_dense_ones(hierarchical: InteractionHypergraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = Parametrization(hierarchical)
+    monkeypatch.setattr("pyro_hoim.models._kronecker._DENSE_ENTRIES", -1)
+    for entries in (2**16, 0):
+        monkeypatch.setattr("pyro_hoim.models._kronecker._KRONECKER_ENTRIES", entries)
+        structured = Parametrization(hierarchical)
+        for source, target in itertools.product(CODINGS, CODINGS):
+            theta = draw(hierarchical, source, batch=(2,))
+            assert not structured._conversion(source, target).is_dense
+            close(structured.convert(theta, source, target), dense.convert(theta, source, target))
+        eta = dense.statistics(torch.from_numpy(enumerate_codes(hierarchical.domain.cardinalities))).mean(0)
+        close(structured.pi_to_eta(structured.eta_to_pi(eta)), eta)
+        close(structured.purify(eta)[1], dense.purify(eta)[1])
+
+
+def test_large_collection_of_mixed_cardinalities() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([6, 4, 10, 2, 9, 2, 2, 2, 12, 2]), 3)
+    codings = parametrization(graph)
+    theta = draw(graph, "free")
+    tables = codings.to_tables(theta)
+    state = torch.tensor([[5, 0, 7, 1, 8, 0, 1, 1, 11, 0]])
+    corner = codings.convert(tables, "balanced", "corner")
+    shifted, constant = codings.purify(codings.corner_tables(corner))
+    close(shifted, tables)
+    statistics = codings.statistics(state)[0]
+    close(statistics @ codings.corner_tables(corner), statistics @ tables + constant)
+    close(tables.norm(), theta.norm())
+
+
+def test_one_huge_table_is_handled_axis_by_axis() -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([40, 30, 20]), [["x0", "x1", "x2"]], hierarchical=False)
+    codings = parametrization(graph)
+    theta = draw(graph, "free")
+    tables = codings.to_tables(theta)
+    close(tables.norm(), theta.norm())
+    close(codings.from_tables(tables), theta)
+
+
+def test_derivatives() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    codings = parametrization(graph)
+    for source, target in itertools.product(CODINGS, CODINGS):
+        theta = draw(graph, source, batch=(2,)).requires_grad_()
+        assert torch.autograd.gradcheck(lambda t, s=source, k=target: codings.convert(t, s, k, validate=False), theta)
+        assert torch.autograd.gradgradcheck(
+            lambda t, s=source, k=target: codings.convert(t, s, k, validate=False).sin().sum(), theta
+        )
+    tables = draw(graph, "balanced").requires_grad_()
+    assert torch.autograd.gradcheck(codings.purify, tables)
+    assert torch.autograd.gradcheck(codings.pi_to_eta, tables)
+
+
+def test_matrices_built_in_inference_mode_serve_training() -> None:
+    codings = Parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])))
+    with torch.inference_mode():
+        codings.to_tables(torch.zeros(5))
+    theta = torch.zeros(5, requires_grad=True)
+    codings.to_tables(theta).square().sum().backward()
+    assert theta.grad is not None
+
+
+def test_equal_hypergraphs_share_one_object_also_after_pickling() -> None:
+    build = lambda: InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)  # noqa: E731
+    codings = parametrization(build())
+    assert parametrization(build()) is codings
+    assert pickle.loads(pickle.dumps(codings)) is codings
+
+
+def test_split_and_join(hypergraph: InteractionHypergraph) -> None:
+    codings = parametrization(hypergraph)
+    tables = draw(hypergraph, "balanced", batch=(2,))
+    parts = codings.split(tables)
+    assert [tuple(t.shape[1:]) for t in parts.values()] == list(hypergraph.edge_shapes)
+    assert list(parts) == list(hypergraph.edges)
+    if parts:
+        assert torch.equal(codings.join(parts), tables)
+        literal = split_tables(hypergraph, tables)
+        assert all(np.array_equal(parts[e].numpy(), literal[e]) for e in parts)
+
+
+# Refusals
+
+
+def test_non_hierarchical_collections_refuse_what_lives_on_the_closure() -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([2, 2]), [["x0", "x1"]], hierarchical=False)
+    codings = parametrization(graph)
+    theta, eta = torch.zeros(1), torch.full((4,), 0.25)
+    for call in (
+        lambda: codings.to_tables(theta, "corner"),
+        lambda: codings.convert(theta, "free", "corner"),
+        lambda: codings.num("corner"),
+        lambda: codings.corner_statistics(eta),
+        lambda: codings.pi_to_eta(eta),
+    ):
+        with pytest.raises(InputError, match=r"closure"):
+            call()
+    with pytest.raises(InputError, match="balanced"):
+        codings.purify(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    with pytest.raises(InputError, match="balanced"):
+        codings.from_tables(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    balanced = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
+    tables, constant = codings.purify(balanced)
+    close(tables, balanced)
+    assert float(constant) == 0
+
+
+def test_refusals_name_what_was_received() -> None:
+    codings = parametrization(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3])))
+    with pytest.raises(InputError, match=r"\(\.\.\., 5\), received \(4,\)"):
+        codings.to_tables(torch.zeros(4))
+    with pytest.raises(InputError, match=r"'effects'"):
+        codings.to_tables(torch.zeros(5), "effects")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match=r"int64"):
+        codings.to_tables(torch.zeros(5, dtype=torch.long))
+    with pytest.raises(InputTypeError, match=r"list"):
+        codings.to_tables([0.0] * 5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"every fibre sums to zero"):
+        codings.to_tables(torch.ones(11), "balanced")
+    with pytest.raises(InputError, match=r"every fibre"):
+        codings.convert(torch.ones(11), "balanced", "corner")
+    with pytest.raises(InputError, match=r"variable 'x1'.*received 3"):
+        codings.statistics(torch.tensor([[0, 0], [1, 3]]))
+    with pytest.raises(InputError, match=r"\('x0',\).*missing"):
+        codings.join({("x1",): torch.zeros(3), ("x0", "x1"): torch.zeros(2, 3)})
+    with pytest.raises(InputError, match=r"not a hyperedge"):
+        codings.join({**codings.split(torch.zeros(11)), ("x0", "x9"): torch.zeros(2)})
+    with pytest.raises(InputError, match=r"received \(3, 2\)"):
+        codings.join({**codings.split(torch.zeros(11)), ("x0", "x1"): torch.zeros(3, 2)})
+    with pytest.raises(InputTypeError, match=r"InteractionHypergraph"):
+        Parametrization("ab")  # type: ignore[arg-type]
