@@ -1,8 +1,9 @@
 """Model files: one ``.safetensors`` file with the parameters, and everything that gives them meaning, as JSON.
 
-The file holds the tensor ``theta`` (float64) and, in its metadata, the format name and version, the kind of model, the
-domain, the hyperedges, the coding and free-form information. Reading never executes code from the file. Another
-program can read it with the safetensors library alone: all metadata values are JSON or plain text.
+The file holds the tensor ``theta`` (float64) and one metadata entry, ``pyro-hoim``: a JSON object with the format's
+name and version, the library's version, the kind of model, the domain, the hyperedges, the coding and free-form
+information. Reading never executes code from the file, and another program can read it with the safetensors library
+alone. Equal models give equal bytes.
 """
 
 from __future__ import annotations
@@ -143,15 +144,17 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
         raise ModelFileError(f"{target}: the folder {target.parent} does not exist; create it first")
     if target.is_dir():
         raise ModelFileError(f"{target}: is a folder; give the name of a file in it")
-    metadata = {
+    header = {
         "format": _FORMAT,
-        "format_version": str(FORMAT_VERSION),
+        "format_version": FORMAT_VERSION,
         "library_version": __version__,
         "kind": _KIND,
+        **model.hypergraph.to_json(),
         "coding": model.coding,
-        "hypergraph": json.dumps(model.hypergraph.to_json(), allow_nan=False),
-        "info": json.dumps(model.info, allow_nan=False),
+        "info": model.info,
     }
+    # One entry, because safetensors writes several in a random order.
+    metadata = {_FORMAT: json.dumps(header, allow_nan=False, ensure_ascii=False)}
     data = safetensors.torch.save({"theta": model.theta, **model.tensors}, metadata)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -187,55 +190,47 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         raise ModelFileError(f"{target}: {'is not a file' if target.exists() else 'no such file'}")
     try:
         with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            _check_origin(target, metadata)
+            header = _read_header(target, file.metadata() or {})
             # A copy, because the tensors of an open file are views of it.
             tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ModelFileError(f"{target}: not a readable safetensors file, perhaps damaged or truncated") from error
     except OSError as error:
         raise ModelFileError(f"{target}: cannot be read ({error.strerror or error})") from error
-    structure = _json(target, metadata, "hypergraph")
-    info = _json(target, metadata, "info")
     theta = tensors.pop("theta", None)
     if theta is None or theta.dtype != torch.float64:
         received = "none" if theta is None else str(theta.dtype)
         raise ModelFileError(f"{target}: expected a float64 tensor 'theta', found {received}")
     try:
-        hypergraph = InteractionHypergraph.from_json(structure)
-        stored = [tuple(edge) for edge in structure["edges"]]
-        if list(hypergraph.edges) != stored:
+        hypergraph = InteractionHypergraph.from_json(header)
+        if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
             raise ModelFileError("the hyperedges are not in the order of the parameters")
-        return ModelFile(hypergraph, theta, cast("Coding", metadata.get("coding", "")), info, tensors)
+        return ModelFile(hypergraph, theta, header["coding"], header["info"], tensors)
     except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"{target}: the contents do not fit together ({_one_line(error)})") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
 
 
-def _check_origin(target: Path, metadata: Mapping[str, str]) -> None:
-    """Refuse files of other programs, of newer formats and of other kinds of model."""
-    if metadata.get("format") != _FORMAT:
+def _read_header(target: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON header; refuses files of other programs, of newer formats and of other kinds of model."""
+    if _FORMAT not in metadata:
         raise ModelFileError(f"{target}: is a safetensors file, but not a {_FORMAT} model")
-    found = metadata.get("format_version", "")
-    if not (found.isascii() and found.isdigit() and 1 <= int(found[:9]) <= FORMAT_VERSION):
-        writer = metadata.get("library_version", "unknown")
-        raise ModelFileError(
-            f"{target}: has format version {found[:20]!r} (written by {_FORMAT} {writer[:20]}), but this library reads "
-            f"versions up to {FORMAT_VERSION}; a newer release of {_FORMAT} may read it"
-        )
-    if metadata.get("kind") != _KIND:
-        raise ModelFileError(f"{target}: holds a model of kind {metadata.get('kind')!r}, expected {_KIND!r}")
-
-
-def _json(target: Path, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     try:
-        value = json.loads(metadata[key])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{target}: the metadata entry {key!r} is missing or is not JSON") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{target}: the metadata entry {key!r} is not a JSON object")
-    return cast("dict[str, Any]", value)
-
-
-def _one_line(error: Exception) -> str:
-    text = f"missing {error}" if isinstance(error, KeyError) else str(error)
-    return " ".join(text.split())[:300]
+        header: object = json.loads(metadata[_FORMAT])
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not readable JSON") from error
+    if not isinstance(header, dict):
+        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not a JSON object")
+    entries = cast("dict[str, Any]", header)
+    if entries.get("format") != _FORMAT:
+        raise ModelFileError(f"{target}: has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}")
+    found = entries.get("format_version")
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT_VERSION:
+        raise ModelFileError(
+            f"{target}: has format version {str(found)[:20]!r} (written by {_FORMAT} "
+            f"{str(entries.get('library_version', 'unknown'))[:20]}), but this library reads versions 1 to "
+            f"{FORMAT_VERSION}; a newer release may read it"
+        )
+    if entries.get("kind") != _KIND:
+        raise ModelFileError(f"{target}: holds a model of kind {str(entries.get('kind'))[:40]!r}, expected {_KIND!r}")
+    return entries

@@ -1,0 +1,259 @@
+"""Model files: exact round trips, atomic writes and one clear refusal for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+from pyro_hoim import __version__
+from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
+from pyro_hoim.model_file import FORMAT_VERSION, ModelFile, load_model, save_model
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+
+DOMAIN = Domain(
+    [
+        Variable("größe", ("klein", 'groß, "sehr"'), "ordinal", "cm"),
+        Variable("b", ("0", "1", "2")),
+        Variable("c", ("only",)),
+    ]
+)
+GRAPH = InteractionHypergraph(DOMAIN, [["größe", "b"], ["c"]], closure=True)
+WEAK = InteractionHypergraph(DOMAIN, [["größe", "b"]], hierarchical=False)
+EMPTY = InteractionHypergraph(Domain())
+
+
+def write(path: Path, metadata: dict[str, str] | None, **tensors: torch.Tensor) -> Path:
+    """A safetensors file with any contents."""
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    return path
+
+
+def metadata(**changes: Any) -> dict[str, str]:
+    """Metadata of a good file of GRAPH, with changes; None removes an entry."""
+    good = {
+        "format": "pyro-hoim",
+        "format_version": 1,
+        "library_version": "0.1.0",
+        "kind": "hierarchical-log-linear",
+        **GRAPH.to_json(),
+        "coding": "free",
+        "info": {},
+    }
+    return {"pyro-hoim": json.dumps({k: v for k, v in {**good, **changes}.items() if v is not None})}
+
+
+def theta(*batch: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*batch, GRAPH.num_parameters, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
+@pytest.mark.parametrize("batch", [(), (2, 3), (0,)])
+def test_round_trip_is_exact(tmp_path: Path, coding: Any, batch: tuple[int, ...]) -> None:
+    values = parametrization(GRAPH).convert(theta(*batch), "free", coding)
+    info = {"rows": 12, "nested": {"ünï": [1, 2.5, None, True, "x"]}, "pair": (1, 2), "large": 2**70}
+    extra = torch.arange(6).reshape(2, 3).T
+    save_model(tmp_path / "m.safetensors", ModelFile(GRAPH, values, coding, info, {"draws": extra}))
+    found = load_model(tmp_path / "m.safetensors")
+    assert found.hypergraph == GRAPH
+    assert found.hypergraph.domain == DOMAIN
+    assert found.coding == coding
+    assert torch.equal(found.theta, values)
+    assert found.theta.dtype == torch.float64
+    assert torch.equal(found.tensors["draws"], extra)
+    assert found.info == {**info, "pair": [1, 2]}
+    save_model(str(tmp_path / "again"), found)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("graph", [WEAK, EMPTY])
+def test_round_trip_of_unusual_structures(tmp_path: Path, graph: InteractionHypergraph) -> None:
+    save_model(tmp_path / "m", ModelFile(graph, torch.ones(graph.num_parameters)))
+    found = load_model(tmp_path / "m")
+    assert found.hypergraph == graph
+    assert found.hypergraph.is_hierarchical == graph.is_hierarchical
+    assert torch.equal(found.theta, torch.ones(graph.num_parameters, dtype=torch.float64))
+
+
+def test_float32_and_gradients_are_stored_as_plain_float64(tmp_path: Path) -> None:
+    values = theta().float().requires_grad_()
+    model = ModelFile(GRAPH, values)
+    with torch.no_grad():
+        values.zero_()
+    save_model(tmp_path / "m", model)
+    found = load_model(tmp_path / "m").theta
+    assert torch.equal(found, theta().float().double())
+    assert not found.requires_grad
+
+
+def test_file_is_readable_without_this_library(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", ModelFile(GRAPH, theta()))
+    with safetensors.safe_open(str(tmp_path / "m"), framework="pt") as file:
+        stored = json.loads(file.metadata()["pyro-hoim"])
+        assert torch.equal(file.get_tensor("theta"), theta())
+    assert stored["format"] == "pyro-hoim"
+    assert stored["format_version"] == FORMAT_VERSION
+    assert stored["library_version"] == __version__
+    assert stored["edges"] == [["größe"], ["b"], ["c"], ["größe", "b"]]
+
+
+def test_loaded_tensors_do_not_hold_the_file(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", ModelFile(GRAPH, theta()))
+    found = load_model(tmp_path / "m")
+    (tmp_path / "m").write_bytes(b"\xff" * 4096)
+    assert torch.equal(found.theta, theta())
+
+
+# Writing
+
+
+def test_writing_replaces_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m"
+    save_model(path, ModelFile(GRAPH, theta()))
+    save_model(path, ModelFile(GRAPH, 2 * theta()))
+    assert torch.equal(load_model(path).theta, 2 * theta())
+    assert os.listdir(tmp_path) == ["m"]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelFileError, match=r"No space left"):
+        save_model(path, ModelFile(GRAPH, 3 * theta()))
+    assert torch.equal(load_model(path).theta, 2 * theta())
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_writing_refuses_a_missing_folder_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"folder .*absent does not exist"):
+        save_model(tmp_path / "absent" / "m", ModelFile(GRAPH, theta()))
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ModelFileError, match=r"is a folder"):
+        save_model(tmp_path, ModelFile(GRAPH, theta()))
+    with pytest.raises(InputTypeError, match=r"ModelFile"):
+        save_model(tmp_path / "m", {"theta": theta()})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((GRAPH, torch.zeros(4)), InputError, r"\(\.\.\., 5\), received \(4,\)"),
+        ((GRAPH, torch.full((5,), torch.nan)), InputError, r"finite"),
+        ((GRAPH, torch.zeros(5, dtype=torch.long)), InputTypeError, r"int64"),
+        ((GRAPH, [0.0] * 5), InputTypeError, r"list"),
+        ((GRAPH, torch.zeros(5), "effects"), InputError, r"'effects'"),
+        ((WEAK, torch.zeros(2), "corner"), InputError, r"closure"),
+        ((GRAPH, torch.zeros(5), "free", {"a": float("inf")}), InputError, r"info\['a'\].*inf"),
+        ((GRAPH, torch.zeros(5), "free", {"a": [{1: 2}]}), InputError, r"info\['a'\]\[0\].*string keys.*1"),
+        ((GRAPH, torch.zeros(5), "free", {"a": torch.zeros(1)}), InputError, r"Tensor"),
+        ((GRAPH, torch.zeros(5), "free", [1]), InputTypeError, r"mapping"),
+        ((GRAPH, torch.zeros(5), "free", {}, {"theta": torch.zeros(1)}), InputError, r"taken"),
+        ((GRAPH, torch.zeros(5), "free", {}, {"x": 1.0}), InputTypeError, r"float"),
+    ],
+)
+def test_unsuitable_contents_are_refused(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ModelFile(*arguments)
+
+
+# Reading
+
+
+def test_control_good_file_is_read(tmp_path: Path) -> None:
+    assert torch.equal(load_model(write(tmp_path / "m", metadata(), theta=theta())).theta, theta())
+
+
+EDGES = GRAPH.to_json()["edges"]
+BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
+    "no metadata": (None, "not a pyro-hoim model"),
+    "foreign": ({"format": "pt"}, "not a pyro-hoim model"),
+    "no JSON": ({"pyro-hoim": "{"}, "not readable JSON"),
+    "deep": ({"pyro-hoim": "[" * 100_000}, "not readable JSON"),
+    "huge number": ({"pyro-hoim": '{"format_version": ' + "9" * 5000 + "}"}, "not readable JSON"),
+    "list": ({"pyro-hoim": "[]"}, "not a JSON object"),
+    "other format": (metadata(format="other"), "format 'other'"),
+    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "version zero": (metadata(format_version=0), "version '0'"),
+    "version text": (metadata(format_version="1"), "version '1'"),
+    "version true": (metadata(format_version=True), "version 'True'"),
+    "no version": (metadata(format_version=None), "version 'None'"),
+    "other kind": (metadata(kind="dependency-network"), "kind 'dependency-network'"),
+    "other coding": (metadata(coding="effects"), "'effects'"),
+    "no coding": (metadata(coding=None), "'coding' is missing"),
+    "no domain": (metadata(domain=None), "'domain' is missing"),
+    "no edges": (metadata(edges=None), "'edges' is missing"),
+    "domain odd": (metadata(domain=3), "do not fit"),
+    "domain repeated": (metadata(domain=[*GRAPH.to_json()["domain"], *GRAPH.to_json()["domain"]]), "repeated"),
+    "edges odd": (metadata(edges=[1, 2]), "do not fit"),
+    "edges unknown": (metadata(edges=[["z"]]), "'z'"),
+    "edges reordered": (metadata(edges=EDGES[::-1]), "not in the order"),
+    "edges repeated": (metadata(edges=[*EDGES, EDGES[-1]]), "not in the order"),
+    "edges transposed": (metadata(edges=[*EDGES[:-1], EDGES[-1][::-1]]), "not in the order"),
+    "info a number": (metadata(info=1), "info: expected a mapping"),
+    "info not a number": (metadata(info={"a": float("nan")}), "nan"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_METADATA)
+def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
+    found, message = BAD_METADATA[case]
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load_model(write(tmp_path / "m", found, theta=theta()))
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "m") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({}, "found none"),
+        ({"other": theta()}, "found none"),
+        ({"theta": theta().float()}, r"found torch\.float32"),
+        ({"theta": theta()[:-1]}, r"received \(4,\)"),
+        ({"theta": torch.tensor(1.0, dtype=torch.float64)}, r"received \(\)"),
+        ({"theta": torch.where(theta() > 0, torch.nan, theta())}, "finite"),
+        ({"theta": torch.where(theta() > 0, torch.inf, theta())}, "finite"),
+    ],
+)
+def test_bad_tensors_are_refused(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        load_model(write(tmp_path / "m", metadata(), **tensors))
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", ModelFile(GRAPH, theta()))
+    data = (tmp_path / "m").read_bytes()
+    for length in [*range(0, len(data), 37), len(data) - 1]:
+        (tmp_path / "short").write_bytes(data[:length])
+        with pytest.raises(ModelFileError, match="damaged or truncated"):
+            load_model(tmp_path / "short")
+
+
+class _Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("code from a file was executed",)
+
+
+def test_pickles_are_refused_and_never_executed(tmp_path: Path) -> None:
+    (tmp_path / "pickle").write_bytes(pickle.dumps(_Exploit()))
+    torch.save({"theta": theta()}, tmp_path / "torch")
+    for name in ("pickle", "torch"):
+        with pytest.raises(ModelFileError, match="damaged"):
+            load_model(tmp_path / name)
+
+
+def test_absent_files_and_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="no such file"):
+        load_model(tmp_path / "absent")
+    with pytest.raises(ModelFileError, match="not a file"):
+        load_model(tmp_path)
