@@ -1,0 +1,72 @@
+"""The documentation names what exists: layers, modules, pages and tutorials."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
+
+
+def _layers() -> set[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    lines = settings["contracts"][0]["layers"]
+    return {name for line in lines for name in re.findall(r"pyro_hoim\.(\w+)", line)}
+
+
+def _packages() -> set[str]:
+    folder = ROOT / "pyro_hoim"
+    modules = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    return modules - {"__init__", "__main__"}
+
+
+def test_every_package_has_its_layer() -> None:
+    assert _packages() <= _layers()
+
+
+def test_picture_of_the_layers_shows_the_packages() -> None:
+    picture = (DOCS / "_static" / "layers.svg").read_text(encoding="utf-8")
+    shown = set(re.findall(r'font-weight="bold"[^>]*>(\w+)<', picture))
+    assert shown == _packages()
+
+
+def test_every_package_has_an_api_page_in_the_index() -> None:
+    pages = {path.stem for path in (DOCS / "api").glob("*.md")}
+    assert pages == _packages()
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^api/(\w+)$", index, flags=re.MULTILINE)) == pages
+
+
+def test_modules_named_in_the_architecture_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    modules = re.findall(r"\| `([\w/.]+)` \|$", text, flags=re.MULTILINE)
+    assert modules
+    assert [name for name in modules if not (ROOT / "pyro_hoim" / name).exists()] == []
+
+
+def test_names_in_the_notation_exist_in_the_sources() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyro_hoim").rglob("*.py"))
+    text = (DOCS / "notation.md").read_text(encoding="utf-8")
+    called = set(re.findall(r"`(?:\w+\.)*(\w+)\(", text)) | set(re.findall(r"`\w+\.(\w+)", text))
+    missing = [name for name in sorted(called) if not re.search(rf"\b{name}\b", sources)]
+    assert len(called) > 15
+    assert missing == ["len"] or missing == []
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorials_end_with_their_claim_and_are_listed(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    last_cell = source.split("# %%")[-1]
+    assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(last_cell)))
+    assert "seed" in source
+    assert f"tutorials/{path.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_there_are_tutorials() -> None:
+    assert len(TUTORIALS) >= 2

@@ -1,0 +1,152 @@
+"""What a user can import, what importing does not do, and that docstrings agree with signatures."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import pyro_hoim
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "pyro_hoim"
+
+
+def _modules() -> list[str]:
+    found = pkgutil.walk_packages([str(PACKAGE)], "pyro_hoim.")
+    return sorted(info.name for info in found if not info.name.endswith("__main__"))
+
+
+MODULES = _modules()
+
+
+def _public_objects() -> list[tuple[str, object]]:
+    found: dict[int, tuple[str, object]] = {}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            value = getattr(module, public)
+            if getattr(value, "__module__", None) == name and (inspect.isclass(value) or inspect.isfunction(value)):
+                found[id(value)] = (f"{name}.{public}", value)
+    return sorted(found.values(), key=lambda item: item[0])
+
+
+OBJECTS = _public_objects()
+
+
+@pytest.mark.parametrize("name", pyro_hoim.__all__)
+def test_exported_names_exist_and_are_public_where_they_are_defined(name: str) -> None:
+    value = getattr(pyro_hoim, name)
+    if name != "__version__":
+        home = importlib.import_module(f"pyro_hoim.{pyro_hoim._HOME[name]}")
+        assert name in home.__all__
+        assert getattr(home, name) is value
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        _ = pyro_hoim.fitt
+
+
+def test_static_imports_agree_with_the_lazy_ones() -> None:
+    source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
+    static = {
+        module: set(re.findall(r"\w+", re.sub(r"\w+ as ", "", names)))
+        for module, names in re.findall(r"^    from \.(\w+) import \(?([\w\s,]+?)\)?$", source, flags=re.MULTILINE)
+    }
+    assert static == {module: set(names) for module, names in pyro_hoim._EXPORTS.items()}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_declare_their_names_and_stay_short(name: str) -> None:
+    module: ModuleType = importlib.import_module(name)
+    assert module.__doc__
+    assert all(hasattr(module, public) for public in module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+    source = inspect.getsource(module)
+    assert source.count("\n") <= 600
+
+
+def test_importing_has_no_side_effects_and_is_lazy() -> None:
+    program = f"""
+import sys, random, warnings
+import numpy, torch
+def state():
+    return (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.initial_seed(),
+            torch.get_rng_state().sum().item(), torch.distributions.Distribution._Distribution__validate_args
+            if hasattr(torch.distributions.Distribution, "_Distribution__validate_args")
+            else torch.distributions.Distribution._validate_args,
+            random.getstate(), numpy.random.get_state()[1].tolist(), numpy.geterr())
+import pyro_hoim
+assert not {{"pyro", "arviz", "matplotlib.pyplot", "numba"}} & set(sys.modules), "imported too early"
+import pyro  # Pyro itself sets torch's validation flag
+before = state()
+filters = list(warnings.filters)
+import importlib
+for name in {MODULES!r}:
+    importlib.import_module(name)
+assert "matplotlib.pyplot" not in sys.modules, "plotting is imported late"
+assert "arviz" not in sys.modules, "ArviZ is imported late"
+assert state() == before
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _sections(docstring: str) -> dict[str, str]:
+    text = inspect.cleandoc(docstring)
+    parts = re.split(r"^([A-Z]\w+):$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _documented_arguments(docstring: str) -> list[str] | None:
+    sections = _sections(docstring)
+    if "Args" not in sections:
+        return None
+    lines = re.findall(r"^    (\*{0,2}[\w, *]+?)(?: \(.*?\))?:", sections["Args"], flags=re.MULTILINE)
+    return [name.strip().lstrip("*") for line in lines for name in line.split(",")]
+
+
+def _callables() -> list[tuple[str, object, str]]:
+    rows: list[tuple[str, object, str]] = []
+    for path, value in OBJECTS:
+        if inspect.isclass(value):
+            rows.append((path, value, value.__doc__ or ""))
+            for name, member in vars(value).items():
+                function = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+                if inspect.isfunction(function) and not name.startswith("_"):
+                    rows.append((f"{path}.{name}", function, function.__doc__ or ""))
+        else:
+            rows.append((path, value, value.__doc__ or ""))
+    return rows
+
+
+@pytest.mark.parametrize(("path", "value", "docstring"), [pytest.param(*row, id=row[0]) for row in _callables()])
+def test_documented_arguments_are_those_of_the_signature(path: str, value: object, docstring: str) -> None:
+    documented = _documented_arguments(docstring)
+    if documented is None:
+        return
+    actual = [
+        name
+        for name, parameter in inspect.signature(value).parameters.items()
+        if name not in ("self", "cls") and not name.startswith("_")
+    ]
+    assert [name for name in documented if name not in actual] == []
+    assert [name for name in actual if name not in documented] == []
+
+
+def test_public_objects_are_documented() -> None:
+    assert [path for path, value in OBJECTS if not inspect.getdoc(value)] == []
+
+
+def test_version_is_the_same_everywhere() -> None:
+    version = pyro_hoim.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

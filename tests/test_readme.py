@@ -1,0 +1,93 @@
+"""The README is kept true: its example runs and prints what it says, and its table of exactness agrees with the objects."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import pyro_hoim
+from pyro_hoim import DiaconisYlvisaker, Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, LogLinearStatistics
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def _exactness() -> dict[str, dict[str, str]]:
+    body = README.split("<!-- exact-table-start -->")[1].split("<!-- exact-table-end -->")[0]
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
+    return {row[0]: dict(zip([name.strip("`") for name in header[1:]], row[1:], strict=True)) for row in rows}
+
+
+EXACTNESS = _exactness()
+BACKENDS = ("Enumeration", "VariableElimination", "Auto")
+
+
+@pytest.fixture(scope="module")
+def domain() -> Domain:
+    return Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+
+
+def test_example_prints_what_the_readme_says() -> None:
+    (source,) = _blocks("python")
+    (expected,) = _blocks("text")
+    assert len(source.strip().splitlines()) <= 25
+    printed = io.StringIO()
+    scope: dict[str, object] = {}
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "README.md", "exec"), scope)
+    assert printed.getvalue() == expected
+    posterior = scope["posterior"]
+    assert posterior["theta"].shape[:2] == (1, 500)
+
+
+def test_every_quantity_and_backend_is_in_the_table() -> None:
+    assert len(EXACTNESS) == 9
+    assert all(set(row) == set(BACKENDS) for row in EXACTNESS.values())
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
+    backend = getattr(pyro_hoim, name)()
+    hypergraph = InteractionHypergraph.from_order(domain, 2)
+    theta = torch.linspace(-1, 1, hypergraph.num_parameters, dtype=torch.float64)
+    result = backend.log_partition(LogLinearEnergy.from_theta(hypergraph, theta))
+    says = {quantity: row[name] for quantity, row in EXACTNESS.items()}
+    assert result.kind == says["log Z"] == "exact"
+    for quantity in ("marginals and expectations (eta)", "gradients of log Z", "entropy, Kullback-Leibler divergence", "mode"):
+        assert (says[quantity] == "exact") is backend.is_exact
+    rows = HierarchicalLogLinear(hypergraph, theta, partition=backend)
+    counts = LogLinearStatistics(hypergraph, theta, 5, partition=backend)
+    says_samples = says["samples of `HierarchicalLogLinear` and `LogLinearStatistics`"]
+    assert rows.sample_is_exact is counts.sample_is_exact is (says_samples == "exact")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_conjugate_prior_is_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
+    backend = getattr(pyro_hoim, name)()
+    decomposable = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
+    cycle = InteractionHypergraph.from_order(domain, 2)
+    easy = DiaconisYlvisaker.uniform(decomposable, 3.0, partition=backend)
+    hard = DiaconisYlvisaker.uniform(cycle, 3.0, partition=backend)
+    assert EXACTNESS["density and samples of `DiaconisYlvisaker`, decomposable"][name] == "exact"
+    assert easy.sample_is_exact
+    assert not easy.unnormalised
+    assert EXACTNESS["density of `DiaconisYlvisaker`, otherwise"][name] == "up to a constant"
+    assert hard.unnormalised
+    assert EXACTNESS["samples of `DiaconisYlvisaker`, otherwise"][name] == "*proposal*"
+    assert not hard.sample_is_exact
+
+
+def test_commands_of_the_readme_exist() -> None:
+    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
+    mentioned = set(re.findall(r"make ([a-z]+)", README))
+    assert mentioned <= targets
+    assert {"demo", "test"} <= mentioned
