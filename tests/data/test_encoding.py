@@ -1,0 +1,149 @@
+"""Values to labels, labels to codes, numbers to counts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_hoim.data.encoding import encode_column, label_of, level_order, parse_counts, select_columns
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.schema import Variable
+
+
+def where(row: int) -> str:
+    return f"row {row}"
+
+
+def encode(values, **options):
+    variable, codes = encode_column("v", values, where=where, **options)
+    return variable, codes.tolist()
+
+
+@given(st.lists(st.sampled_from(["a", "b", "10", "9", "?", "", "é"]), min_size=1))
+def test_decoding_gives_the_labels_back(values: list[str]) -> None:
+    if not any(values):
+        with pytest.raises(InputError, match="missing cells only"):
+            encode(values)
+        return
+    variable, codes = encode(values)
+    assert [variable.labels[c] if c >= 0 else "" for c in codes] == values
+    assert set(variable.labels) == set(values) - {""}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3, 1, 20],
+        np.array([3.0, 1.0, 20.0]),
+        pd.Series([3, 1, 20], dtype="Int64"),
+        np.array([3, 1, 20], dtype=np.uint8),
+        ["3", "1", "20"],
+        pd.Series(["3", "1", "20"], dtype="string"),
+    ],
+)
+def test_numbers_are_in_numeric_order_whatever_their_type(values) -> None:
+    variable, codes = encode(values)
+    assert variable.labels == ("1", "3", "20")
+    assert codes == [1, 0, 2]
+    assert variable.kind == "nominal"
+
+
+@pytest.mark.parametrize(
+    "values", [["b", None, "a"], [2.0, math.nan, 1.0], pd.Series([2, None, 1], dtype="Int64"), pd.Series([2, None, 1])]
+)
+def test_none_and_nan_are_missing(values) -> None:
+    assert encode(values)[1] == [1, -1, 0]
+
+
+def test_missing_values_are_a_choice() -> None:
+    assert encode(["?", "", "a"])[0].labels == ("?", "a")
+    variable, codes = encode(["?", "", "a"], missing_values=("", "?"))
+    assert (variable.labels, codes) == (("a",), [-1, -1, 0])
+    variable, codes = encode(["?", "", "a"], missing_values=())
+    assert (variable.labels, codes) == (("", "?", "a"), [1, 0, 2])
+
+
+def test_categories_keep_their_order_and_unused_levels() -> None:
+    series = pd.Series(pd.Categorical(["lo", "hi", None], categories=["mid", "lo", "hi"], ordered=True))
+    variable, codes = encode(series)
+    assert variable == Variable("v", ("mid", "lo", "hi"), "ordinal")
+    assert codes == [1, 2, -1]
+    assert encode(series.cat.as_unordered())[0].kind == "nominal"
+
+
+def test_unused_category_outside_a_known_domain_is_no_error() -> None:
+    series = pd.Series(pd.Categorical(["a", "b"], categories=["a", "b", "c"]))
+    known = Variable("v", ("b", "a"))
+    assert encode(series, variable=known) == (known, [1, 0])
+
+
+def test_mixed_types_with_one_label_are_one_level() -> None:
+    assert encode(np.array([1, "1", 1.0], dtype=object)) == (Variable("v", ("1",)), [0, 0, 0])
+
+
+def test_booleans() -> None:
+    assert encode(np.array([True, False])) == (Variable("v", ("False", "True")), [1, 0])
+
+
+def test_unknown_label_names_row_column_and_closest() -> None:
+    known = Variable("v", ("young", "old"))
+    assert encode(["old", "", "young"], variable=known)[1] == [1, -1, 0]
+    with pytest.raises(UnknownNameError, match=r"row 2, column 'v': unknown label 'yuong'; did you mean 'young'"):
+        encode(["old", "young", "yuong", "yuong"], variable=known)
+
+
+def test_infinite_value() -> None:
+    with pytest.raises(InputError, match=r"column 'v': expected a finite value, received -inf"):
+        encode([1.0, -math.inf])
+
+
+def test_labels_and_order() -> None:
+    assert [label_of(v) for v in (1e300, 0.1, np.float32(0.5), np.int8(-3))] == ["1e+300", "0.1", "0.5", "-3"]
+    assert sorted(["b", "2", "inf", "-1.5", "10", "nan"], key=level_order) == ["-1.5", "2", "10", "b", "inf", "nan"]
+
+
+@pytest.mark.parametrize("value", ["", "x", "nan", "inf", "-1", math.nan, math.inf, -1, -0.5, None])
+@pytest.mark.parametrize("fractional", [True, False])
+def test_bad_counts(value, fractional: bool) -> None:
+    with pytest.raises(InputError, match=r"row 1, column 'count': expected a .*non-negative .*, received"):
+        parse_counts([1, value], name="column 'count'", where=where, fractional=fractional)
+
+
+def test_fractional_counts_only_as_weights() -> None:
+    assert parse_counts(["1", "2.5", "1e3"], name="c", where=where, fractional=True).tolist() == [1, 2.5, 1000]
+    assert parse_counts(["1", "2.0", "0"], name="c", where=where, fractional=False).tolist() == [1, 2, 0]
+    with pytest.raises(
+        InputError, match=r"row 1, c: expected a non-negative whole number, received '2\.5'; .*weights="
+    ):
+        parse_counts(["1", "2.5"], name="c", where=where, fractional=False)
+
+
+def test_select_columns() -> None:
+    header = ["a", "b", "count", "d"]
+
+    def select(columns):
+        return select_columns(header, columns, exclude=("count",), source="t.csv")
+
+    assert select(None) == ["a", "b", "d"]
+    assert select(2) == ["a", "b"]
+    assert select(3) == ["a", "b", "d"]
+    assert select(["d", "a"]) == ["d", "a"]
+    for wrong in (0, 4, -1):
+        with pytest.raises(InputError, match=rf"expected a number from 1 to 3 for t\.csv, received {wrong}"):
+            select(wrong)
+    for wrong in ("a", True, 1.5):
+        with pytest.raises(InputTypeError, match="expected a sequence of names or a number"):
+            select(wrong)
+    with pytest.raises(InputError, match="at least one name"):
+        select([])
+    with pytest.raises(InputError, match="'a' is repeated"):
+        select(["a", "a"])
+    with pytest.raises(UnknownNameError, match="unknown column 'cuont'; did you mean 'count'"):
+        select(["cuont"])
+    with pytest.raises(InputError, match="'count' holds the counts"):
+        select(["a", "count"])

@@ -1,0 +1,450 @@
+"""Observations: readers, statistics against brute force, and every error."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
+from pyro_hoim.schema import Domain, Variable
+
+DOMAIN = Domain([Variable("smoke", ("y", "n")), Variable("age", ("young", "old", "older"), "ordinal")])
+RELATIVE = 1e-12
+
+
+@st.composite
+def observations(draw: st.DrawFn, *, missing: bool = False) -> Observations:
+    """Up to twelve rows of up to four variables with whole counts."""
+    cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
+    rows = draw(st.lists(row, min_size=1, max_size=12))
+    counts = draw(st.lists(st.integers(0, 5), min_size=len(rows), max_size=len(rows)))
+    return Observations.from_tensor(torch.tensor(rows), Domain.from_cardinalities(cardinalities), counts)
+
+
+def law(data: Observations) -> Counter:
+    """Total count of each distinct row, by a dictionary."""
+    total: Counter = Counter()
+    for row, count in zip(data.codes.tolist(), data.counts.tolist(), strict=True):
+        total[tuple(row)] += count
+    return +total
+
+
+# ---------------------------------------------------------------------------------------------------- statistics
+
+
+@given(observations())
+def test_table_and_entropy_against_enumeration(data: Observations) -> None:
+    counts = law(data)
+    table = data.table()
+    assert table.dtype == torch.float64
+    assert table.shape == data.domain.cardinalities
+    for cell in itertools.product(*(range(n) for n in data.domain.cardinalities)):
+        assert table[cell].item() == counts[cell]
+    total = sum(counts.values())
+    assert data.total_count == total
+    if total == 0:
+        with pytest.raises(InputError, match="positive total count"):
+            data.entropy()
+        return
+    expected = -sum(c / total * math.log(c / total) for c in counts.values())
+    assert data.entropy() == pytest.approx(expected, rel=RELATIVE, abs=1e-15)
+    name = data.domain.names[0]
+    margin = table.reshape(data.domain.cardinalities[0], -1).sum(1)
+    assert data.entropy([name]) == pytest.approx(
+        Observations.from_table(data.domain.project([name]), margin).entropy(), rel=RELATIVE, abs=1e-15
+    )
+
+
+@given(observations(), st.randoms(use_true_random=False))
+def test_statistics_do_not_depend_on_the_order_or_grouping_of_rows(data: Observations, random) -> None:
+    order = list(range(data.num_rows))
+    random.shuffle(order)
+    edges = [e for k in range(len(data.domain) + 1) for e in itertools.combinations(data.domain.names, k)]
+    expected = data.marginal_counts(edges)
+    expanded = Observations(data.domain, data.codes.repeat_interleave(data.counts.long(), 0))
+    for other in (data.rows(torch.tensor(order)), data.unique(), expanded):
+        assert torch.equal(other.marginal_counts(edges), expected)
+    assert expected[0] == data.total_count
+    # Control: a lost observation is seen.
+    if data.total_count:
+        assert not torch.equal(expanded.rows(torch.arange(1, expanded.num_rows)).marginal_counts(edges), expected)
+
+
+def test_marginal_counts_axes_follow_the_edge() -> None:
+    data = Observations.from_table(DOMAIN, [[1, 2, 3], [4, 5, 6]])
+    assert data.marginal_counts([("smoke", "age")]).tolist() == [1, 2, 3, 4, 5, 6]
+    assert data.marginal_counts([("age", "smoke")]).tolist() == [1, 4, 2, 5, 3, 6]
+    assert data.marginal_counts([("smoke",), (), ("age",)]).tolist() == [6, 15, 21, 5, 7, 9]
+    assert data.marginal_counts([]).tolist() == []
+
+
+def test_marginal_counts_errors() -> None:
+    data = Observations.from_table(DOMAIN, [[1, 2, 3], [4, 5, 6]])
+    with pytest.raises(UnknownNameError, match="'aeg'; did you mean 'age'"):
+        data.marginal_counts([("smoke", "aeg")])
+    with pytest.raises(InputError, match="'age' is repeated"):
+        data.marginal_counts([("age", "age")])
+    with pytest.raises(IntractableError, match="6 cells are needed, more than max_cells=5"):
+        data.table(max_cells=5)
+    huge = Observations(Domain.from_cardinalities([100] * 12), torch.zeros((1, 12), dtype=torch.long))
+    with pytest.raises(IntractableError, match=f"{100**12} cells are needed"):
+        huge.table()
+    assert huge.entropy() == 0.0
+
+
+def test_missing_cells_are_counted_and_refused() -> None:
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3})
+    data = Observations(domain, torch.tensor([[0, -1, 2], [-1, -1, 1], [1, 0, 0]]))
+    assert data.has_missing
+    assert data.num_missing_cells == 3
+    with pytest.raises(MissingDataError, match=r"marginal_counts: 3 missing cells in 'a', 'b'; use drop_missing\(\)"):
+        data.marginal_counts([("a",), ("b", "c")])
+    with pytest.raises(MissingDataError, match="entropy: 3 missing cells"):
+        data.entropy()
+    with pytest.raises(MissingDataError, match="2 missing cells in 'b'"):
+        data.marginal_counts([("b", "c")])
+    assert data.marginal_counts([("c",)]).tolist() == [1, 1, 1]
+    assert data.entropy(["c"]) == pytest.approx(math.log(3), rel=RELATIVE)
+    complete = data.drop_missing()
+    assert complete.codes.tolist() == [[1, 0, 0]]
+    assert not complete.has_missing
+
+
+@given(observations(missing=True))
+def test_unique_keeps_missing_cells_apart(data: Observations) -> None:
+    merged = data.unique()
+    assert law(merged) == law(data)
+    assert merged.num_rows == len(law(data))
+    assert merged.unique().codes.tolist() == merged.codes.tolist()
+
+
+@given(observations(missing=True))
+def test_missing_as_level(data: Observations) -> None:
+    filled = data.missing_as_level("?")
+    assert not filled.has_missing
+    for i, (old, new) in enumerate(zip(data.domain, filled.domain, strict=True)):
+        column = data.codes[:, i]
+        assert new.labels == ((*old.labels, "?") if (column < 0).any() else old.labels)
+        assert torch.equal(filled.codes[:, i], torch.where(column < 0, old.cardinality, column))
+    assert filled.missing_as_level("?").domain == filled.domain
+
+
+def test_missing_as_level_joins_a_level_and_ends_an_order() -> None:
+    data = Observations(DOMAIN, torch.tensor([[-1, -1]]))
+    filled = data.missing_as_level("n")
+    assert filled.codes.tolist() == [[1, 3]]
+    assert filled.domain["smoke"] == DOMAIN["smoke"]
+    assert filled.domain["age"] == Variable("age", ("young", "old", "older", "n"), "nominal")
+    with pytest.raises(InputError, match="non-empty string"):
+        data.missing_as_level("")
+
+
+def test_project_and_rows() -> None:
+    data = Observations(DOMAIN, torch.tensor([[0, 2], [1, 1]]), torch.tensor([2.0, 3.0]))
+    assert data.project(["age"]).codes.tolist() == [[2], [1]]
+    assert data.project(["age", "smoke"]).domain == DOMAIN
+    assert data.project("age").domain.names == ("age",)
+    assert data.rows(torch.tensor([False, True])).counts.tolist() == [3.0]
+    with pytest.raises(UnknownNameError):
+        data.project(["ag"])
+
+
+# --------------------------------------------------------------------------------------------------------- split
+
+
+@given(observations(missing=True), st.integers(0, 5))
+def test_split_parts_add_up(data: Observations, seed: int) -> None:
+    parts = data.split([0.5, 0.2, 0.3], seed)
+    assert sum((law(p) for p in parts), Counter()) == law(data)
+    total = data.total_count
+    assert parts[0].total_count == math.floor(0.5 * total + 0.5)
+    assert all(p.domain == data.domain for p in parts)
+
+
+def test_split_of_a_table_equals_the_split_of_its_rows() -> None:
+    data = Observations.from_table(DOMAIN, [[10, 0, 3], [7, 50, 1]])
+    rows = Observations(DOMAIN, data.codes.repeat_interleave(data.counts.long(), 0))
+    for part, same in zip(data.split([0.35, 0.15, 0.5], 7), rows.split([0.35, 0.15, 0.5], 7), strict=True):
+        assert torch.equal(part.table(), same.table())
+        assert same.counts.tolist() == [1.0] * same.num_rows
+    assert not torch.equal(data.split([0.5, 0.5], 7)[0].table(), data.split([0.5, 0.5], 8)[0].table())
+
+
+def test_split_leaves_global_random_state_alone() -> None:
+    data = Observations.from_table(DOMAIN, torch.ones(2, 3))
+    numpy_state, torch_state = np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    data.split([0.5, 0.5], 0)
+    assert np.random.get_state()[1].tolist() == numpy_state  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+@pytest.mark.parametrize("fractions", [[], [0.5], [0.5, 0.6], [1.5, -0.5], [math.nan, 1.0], [0.5, 0.4999]])
+def test_split_fractions(fractions: list[float]) -> None:
+    data = Observations.from_table(DOMAIN, torch.ones(2, 3))
+    with pytest.raises(InputError, match="split fractions: expected numbers from 0 to 1 that sum to 1"):
+        data.split(fractions, 0)
+
+
+def test_split_seed() -> None:
+    data = Observations.from_table(DOMAIN, torch.ones(2, 3))
+    with pytest.raises(InputError, match="non-negative integer, received -1"):
+        data.split([1.0], -1)
+    for wrong in (1.0, "0", None, True):
+        with pytest.raises(InputTypeError, match="split seed: expected an integer"):
+            data.split([1.0], wrong)
+
+
+# ------------------------------------------------------------------------------------------------------- readers
+
+
+@given(observations(missing=True))
+def test_pandas_round_trip(data: Observations) -> None:
+    back = Observations.from_pandas(data.to_pandas(), count="count")
+    assert back.domain == data.domain
+    assert torch.equal(back.codes, data.codes)
+    assert torch.equal(back.counts, data.counts)
+
+
+def test_to_pandas() -> None:
+    data = Observations(DOMAIN, torch.tensor([[0, 2], [-1, 1]]), torch.tensor([2.0, 0.5]))
+    frame = data.to_pandas()
+    assert frame.columns.tolist() == ["smoke", "age", "count"]
+    assert frame["age"].cat.ordered
+    assert not frame["smoke"].cat.ordered
+    assert frame["smoke"].isna().tolist() == [False, True]
+    assert frame["count"].tolist() == [2.0, 0.5]
+    assert data.to_pandas(count=None).columns.tolist() == ["smoke", "age"]
+    assert Observations.from_pandas(frame, weights="count").domain == DOMAIN
+    named = Observations(Domain.from_cardinalities({"count": 2}), torch.tensor([[0]]))
+    with pytest.raises(InputError, match="'count' is a variable"):
+        named.to_pandas()
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@given(data=observations(missing=True))
+def test_csv_equals_pandas(tmp_path_factory, data: Observations) -> None:
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    frame = data.to_pandas()
+    frame.to_csv(path, index=False)
+    read = Observations.from_csv(path, domain=data.domain)
+    assert torch.equal(read.codes, data.codes)
+    assert torch.equal(read.counts, data.counts)
+    seen = frame.drop(columns="count").notna().any()
+    if seen.all():  # levels found in the file: those that occur, in the same order
+        strings = frame.astype(dict.fromkeys(data.domain.names, object))
+        found, same = Observations.from_csv(path), Observations.from_pandas(strings, count="count")
+        assert found.domain == same.domain
+        assert torch.equal(found.codes, same.codes)
+
+
+def test_csv_rows_cells_and_weights(tmp_path: Path) -> None:
+    rows = Observations.from_csv(write(tmp_path, "a,b\nx,1\ny,\nx,?\n"))
+    assert rows.counts.tolist() == [1, 1, 1]
+    assert rows.domain["b"].labels == ("1", "?")
+    assert rows.codes.tolist() == [[0, 0], [1, -1], [0, 1]]
+    assert Observations.from_csv(tmp_path / "t.csv", missing_values=("", "?")).num_missing_cells == 2
+    path = write(tmp_path, "count,a,w\n3,x,0.5\n0,y,2\n")
+    cells = Observations.from_csv(path, columns=["a"])
+    assert cells.counts.tolist() == [3, 0]
+    assert cells.domain["a"].labels == ("x", "y")
+    assert Observations.from_csv(path, columns=1).domain.names == ("a",)
+    weighted = Observations.from_csv(path, count=None, weights="w", columns=["a"])
+    assert weighted.counts.tolist() == [0.5, 2]
+    assert Observations.from_csv(path, weights="count", columns=["a"]).counts.tolist() == [3, 0]
+    assert Observations.from_csv(path, count=None).domain.names == ("count", "a", "w")
+    with pytest.raises(InputError, match="at most one of them, received columns 'count' and 'w'"):
+        Observations.from_csv(path, weights="w")
+
+
+def test_constant_columns_are_variables_of_one_state(tmp_path: Path) -> None:
+    data = Observations.from_csv(write(tmp_path, "a,b\nx,1\nx,2\n"))
+    assert data.domain.cardinalities == (1, 2)
+    assert data.entropy() == pytest.approx(math.log(2), rel=RELATIVE)
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        ("nan", "received 'nan'"),
+        ("inf", "received 'inf'"),
+        ("-3", "received '-3'"),
+        ("2.5", r"whole number, received '2\.5'; pass the column as weights="),
+        ("", "received ''"),
+        ("many", "received 'many'"),
+    ],
+)
+def test_csv_bad_counts(tmp_path: Path, count: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"t\.csv line 3, column 'count': expected a non-negative .*{message}"):
+        Observations.from_csv(write(tmp_path, f"a,count\nx,1\ny,{count}\n"))
+
+
+def test_csv_fractions_as_weights(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,count\nx,1\ny,2.5\n")
+    assert Observations.from_csv(path, weights="count").counts.tolist() == [1, 2.5]
+
+
+def test_csv_with_a_domain(tmp_path: Path) -> None:
+    path = write(tmp_path, "extra,age,smoke\n1,old,n\n2,,y\n3,older,y\n")
+    data = Observations.from_csv(path, domain=DOMAIN)
+    assert data.domain == DOMAIN
+    assert data.codes.tolist() == [[1, 1], [0, -1], [0, 2]]
+    assert Observations.from_csv(path, domain=DOMAIN, columns=["age"]).domain.names == ("age",)
+    with pytest.raises(
+        UnknownNameError, match=r"t\.csv line 3, column 'age': unknown label 'oldd'; did you mean 'old'"
+    ):
+        Observations.from_csv(write(tmp_path, "age,smoke\nold,n\noldd,y\n"), domain=DOMAIN)
+    with pytest.raises(UnknownNameError, match=r"t\.csv: unknown column 'smoke'; did you mean 'smokes'"):
+        Observations.from_csv(write(tmp_path, "age,smokes\nold,n\n"), domain=DOMAIN)
+
+
+def test_csv_column_errors(tmp_path: Path) -> None:
+    path = write(tmp_path, "smoke,age,count\ny,old,3\n")
+    with pytest.raises(UnknownNameError, match="unknown column 'smok'; did you mean 'smoke'"):
+        Observations.from_csv(path, columns=["smok"])
+    with pytest.raises(InputError, match="'smoke' is repeated"):
+        Observations.from_csv(path, columns=["smoke", "smoke"])
+    with pytest.raises(InputError, match="expected a number from 1 to 2"):
+        Observations.from_csv(path, columns=3)
+    with pytest.raises(UnknownNameError, match=r"count of .*unknown column 'cuont'; did you mean 'count'"):
+        Observations.from_csv(path, count="cuont")
+    with pytest.raises(UnknownNameError, match=r"weights of .*unknown column 'w'"):
+        Observations.from_csv(path, count=None, weights="w")
+    with pytest.raises(InputError, match="at least one variable besides the counts"):
+        Observations.from_csv(write(tmp_path, "count\n3\n"))
+    with pytest.raises(InputError, match="column 'a': expected at least one level, received missing cells only"):
+        Observations.from_csv(write(tmp_path, "a,b\n,1\n,2\n"))
+    with pytest.raises(InputTypeError, match="missing_values: expected a collection of labels, received '\\?'"):
+        Observations.from_csv(path, missing_values="?")
+
+
+def test_pandas_errors() -> None:
+    frame = pd.DataFrame({"a": ["x", "y"], "n": [1.0, math.nan]})
+    with pytest.raises(InputError, match=r"row 1 \(counted from 0\), column 'n': expected .* received nan"):
+        Observations.from_pandas(frame, count="n")
+    with pytest.raises(InputError, match="'a' is repeated"):
+        Observations.from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    with pytest.raises(InputError, match="the frame: expected at least one row, received none"):
+        Observations.from_pandas(frame.iloc[:0])
+    with pytest.raises(InputTypeError, match="expected a DataFrame, received list"):
+        Observations.from_pandas([1])  # type: ignore[arg-type]
+    assert Observations.from_pandas(frame).codes.tolist() == [[0, 0], [1, -1]]
+
+
+def test_pandas_index_does_not_matter() -> None:
+    frame = pd.DataFrame({"a": ["x", "y", "x"], "n": [1, 2, 3]}, index=[5, 5, 0])
+    data = Observations.from_pandas(frame, count="n")
+    assert (data.codes.tolist(), data.counts.tolist()) == ([[0], [1], [0]], [1, 2, 3])
+
+
+def test_numpy() -> None:
+    data = Observations.from_numpy(np.array([["b", "1"], ["a", "10"], ["", "9"]]), counts=[1, 2, 3])
+    assert data.domain == Domain.from_labels({"x0": ("a", "b"), "x1": ("1", "9", "10")})
+    assert data.codes.tolist() == [[1, 0], [0, 2], [-1, 1]]
+    assert data.counts.tolist() == [1, 2, 3]
+    known = Observations.from_numpy([["old", "y"]], names=["age", "smoke"], domain=DOMAIN, weights=[0.5])
+    assert known.codes.tolist() == [[0, 1]]
+    assert known.counts.tolist() == [0.5]
+    with pytest.raises(InputError, match=r"from_numpy values: expected shape \(rows, variables\), received \(3,\)"):
+        Observations.from_numpy([1, 2, 3])
+    with pytest.raises(InputError, match="expected 2 names, received 1"):
+        Observations.from_numpy([[1, 2]], names=["a"])
+    with pytest.raises(InputError, match="'a' is repeated"):
+        Observations.from_numpy([[1, 2]], names=["a", "a"])
+    with pytest.raises(UnknownNameError, match="unknown label '7'"):
+        Observations.from_numpy([[7, 0]], domain=Domain.from_cardinalities([2, 2]))
+    with pytest.raises(InputError, match=r"row 1 .*, counts: expected a non-negative whole number, received 0\.5"):
+        Observations.from_numpy([[1, 2], [1, 3]], counts=[1, 0.5])
+
+
+def test_tensor_is_copied_and_checked() -> None:
+    codes = torch.tensor([[0, 2], [1, -1]], dtype=torch.int32)
+    data = Observations.from_tensor(codes, DOMAIN)
+    codes[0, 0] = 1
+    assert data.codes.dtype == torch.long
+    assert data.codes.tolist() == [[0, 2], [1, -1]]
+    assert data.counts.dtype == torch.float64
+    assert Observations.from_tensor(np.array([[1, 0]]), DOMAIN, weights=[1.5]).total_count == 1.5
+    with pytest.raises(InputError, match=r"row 0 .*variable 'age': expected a code from 0 to 2.*received 3"):
+        Observations.from_tensor(torch.tensor([[0, 3]]), DOMAIN)
+    with pytest.raises(InputError, match=r"variable 'smoke'.*received -2"):
+        Observations.from_tensor(torch.tensor([[-2, 0]]), DOMAIN)
+    with pytest.raises(InputTypeError, match=r"expected integers, received torch\.float32"):
+        Observations.from_tensor(torch.zeros(1, 2), DOMAIN)
+    for wrong in (torch.zeros(2, dtype=torch.long), torch.zeros((1, 3), dtype=torch.long)):
+        with pytest.raises(InputError, match=r"codes: expected shape \(rows, 2\), received"):
+            Observations.from_tensor(wrong, DOMAIN)
+
+
+@pytest.mark.parametrize("count", [math.nan, math.inf, -1.0, 0.5])
+def test_tensor_bad_counts(count: float) -> None:
+    codes = torch.zeros((2, 2), dtype=torch.long)
+    with pytest.raises(InputError, match="counts: expected a non-negative whole number"):
+        Observations.from_tensor(codes, DOMAIN, [1.0, count])
+    with pytest.raises(InputError, match="counts: expected shape"):
+        Observations.from_tensor(codes, DOMAIN, [1.0])
+    with pytest.raises(InputError, match="at most one of them"):
+        Observations.from_tensor(codes, DOMAIN, [1, 1], weights=[1, 1])
+    if count == 0.5:
+        assert Observations(DOMAIN, codes, torch.tensor([1.0, count])).total_count == 1.5
+    else:
+        with pytest.raises(InputError, match="Observations counts: expected a finite non-negative number"):
+            Observations(DOMAIN, codes, torch.tensor([1.0, count]))
+
+
+def test_from_table() -> None:
+    table = torch.arange(6.0).reshape(2, 3)
+    data = Observations.from_table(DOMAIN, table)
+    assert torch.equal(data.table(), table.double())
+    assert data.num_rows == 6
+    assert data.counts.tolist() == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(Observations.from_table(DOMAIN, weights=table / 4).table(), table.double() / 4)
+    assert Observations.from_table(Domain(), np.array(3)).total_count == 3
+    with pytest.raises(InputError, match=r"expected shape \(2, 3\), received \(3, 2\)"):
+        Observations.from_table(DOMAIN, table.T)
+    with pytest.raises(InputError, match="exactly one of counts and weights"):
+        Observations.from_table(DOMAIN)
+    for wrong in (math.nan, math.inf, -1.0, 0.5):
+        with pytest.raises(InputError, match="counts: expected a non-negative whole number"):
+            Observations.from_table(DOMAIN, torch.full((2, 3), wrong))
+
+
+def test_domain_must_be_finite() -> None:
+    with pytest.raises(InputError, match="variable 'n' is of kind 'count', not finite"):
+        Observations(Domain([Variable("n", kind="count")]), torch.zeros((1, 1), dtype=torch.long))
+    with pytest.raises(InputTypeError, match="expected a Domain"):
+        Observations([2], torch.zeros((1, 1), dtype=torch.long))  # type: ignore[arg-type]
+
+
+def test_frozen_pickled_and_shown() -> None:
+    data = Observations(DOMAIN, torch.tensor([[0, -1], [1, 1]]))
+    with pytest.raises(AttributeError):
+        data.counts = None  # type: ignore[misc]
+    copy = pickle.loads(pickle.dumps(data))
+    assert copy.domain == data.domain
+    assert torch.equal(copy.codes, data.codes)
+    assert repr(data) == "Observations(2 variables, 2 rows, total 2, 1 missing cells)"
+
+
+def test_no_rows_are_allowed_in_code() -> None:
+    empty = Observations(DOMAIN, torch.zeros((0, 2), dtype=torch.long))
+    assert empty.total_count == 0
+    assert empty.table().sum() == 0
+    assert [p.num_rows for p in empty.split([0.5, 0.5], 0)] == [0, 0]
+    assert empty.to_pandas().shape == (0, 3)

@@ -1,0 +1,181 @@
+"""Finding, downloading, verifying and caching data files; nothing here uses the network."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from pyro_hoim.datasets import FileInfo, data_file, dataset_files
+from pyro_hoim.datasets.files import cache_folder, canonical_form
+from pyro_hoim.errors import InputError, UnknownNameError
+
+INFO = {info.name: info for info in dataset_files()}
+NAMES = list(INFO)
+
+
+def published_form(clean: bytes, name: str) -> bytes:
+    """The published bytes made from a clean copy, by undoing what cleaning did."""
+    rows = clean.decode().splitlines()[1:]
+    if name in ("mushroom", "breast_cancer"):
+        return "".join(f"{row}\n" for row in rows).encode()
+    full_stop = "." if name == "adult_test" else ""
+    body = "".join(row.replace(",", ", ") + full_stop + "\n" for row in rows) + "\n"
+    return (("|1x3 Cross validator\n" if name == "adult_test" else "") + body).encode()
+
+
+@pytest.fixture
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, no local copies, and no network."""
+
+    def refuse(url: str, timeout: float) -> io.BytesIO:
+        raise urllib.error.URLError("no route to host")
+
+    monkeypatch.delenv("PYRO_HOIM_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    return tmp_path
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[tuple[str, float]]:
+    """Answer every download with the content; returns the requests made."""
+    requests: list[tuple[str, float]] = []
+
+    def answer(url: str, timeout: float) -> io.BytesIO:
+        requests.append((url, timeout))
+        return io.BytesIO(content)
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    return requests
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pinned_checksums_of_both_forms(name: str, shared_data: Path) -> None:
+    info = INFO[name]
+    clean = (shared_data / f"{name}.csv").read_bytes()
+    raw = published_form(clean, name)
+    assert hashlib.sha256(clean).hexdigest() == info.sha256
+    assert hashlib.sha256(raw).hexdigest() == info.original_sha256
+    assert canonical_form(clean, info) == clean
+    assert canonical_form(raw, info) == clean
+    assert canonical_form(raw.replace(b"\n", b"\r\n"), info) == clean
+    assert clean.count(b"\n") == info.num_rows + 1
+    # Control: one changed cell is another file.
+    assert canonical_form(raw.replace(b"e", b"f", 1), info) != clean
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_addresses(name: str) -> None:
+    info = INFO[name]
+    assert info.url.startswith("https://archive.ics.uci.edu/")
+    assert info.url.endswith(info.original_name)
+    assert "CC BY" in info.licence
+
+
+def test_local_clean_copy(isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
+    assert data_file("breast_cancer") == shared_data / "breast_cancer.csv"
+    assert not cache_folder().exists()
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "mushroom"])
+def test_local_published_copy(name: str, isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = (shared_data / f"{name}.csv").read_bytes()
+    local = isolated / "local"
+    local.mkdir()
+    (local / INFO[name].original_name).write_bytes(published_form(clean, name))
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(local))
+    path = data_file(name)
+    assert path == isolated / "cache" / "pyro_hoim" / f"{name}.csv"
+    assert path.read_bytes() == clean
+
+
+def test_local_folder_without_the_file(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(isolated))
+    with pytest.raises(InputError, match=r"PYRO_HOIM_DATA: expected adult\.csv or adult\.data in the folder"):
+        data_file("adult")
+
+
+@pytest.mark.parametrize("content", [b"class,age\n1,2\n", b"\xff\xfe", b"", None])
+def test_local_copy_that_differs(
+    content: bytes | None, isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if content is None:  # one cell changed
+        content = (shared_data / "breast_cancer.csv").read_bytes().replace(b"premeno", b"ge40", 1)
+    (isolated / "breast_cancer.csv").write_bytes(content)
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(isolated))
+    with pytest.raises(InputError, match=r"breast_cancer\.csv: (expected data set .* sha256|.*not the published file)"):
+        data_file("breast_cancer")
+
+
+def test_download_once(isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = (shared_data / "breast_cancer.csv").read_bytes()
+    requests = serve(monkeypatch, published_form(clean, "breast_cancer"))
+    path = data_file("breast_cancer", timeout=3.0)
+    assert path.read_bytes() == clean
+    assert requests == [(INFO["breast_cancer"].url, 3.0)]
+    assert data_file("breast_cancer") == path
+    assert len(requests) == 1
+    path.write_bytes(clean[:-5])  # a damaged cache is replaced
+    assert data_file("breast_cancer").read_bytes() == clean
+    assert len(requests) == 2
+    assert [p.name for p in path.parent.iterdir()] == ["breast_cancer.csv"]
+
+
+def test_download_of_another_file_leaves_nothing(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, b"<html>moved</html>")
+    with pytest.raises(InputError, match=r"https://archive.*line 1, received 1; this is not the published file"):
+        data_file("mushroom")
+    assert not cache_folder().exists()
+
+
+def test_offline(isolated: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        data_file("adult_test")
+    message = str(caught.value)
+    assert message.startswith("data set 'adult_test': https://archive.ics.uci.edu/")
+    assert "(no route to host)" in message
+    assert "set PYRO_HOIM_DATA to the folder that holds adult.test or adult_test.csv" in message
+    assert "\n" not in message
+    assert not cache_folder().exists()
+
+
+def test_timeout(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(url: str, timeout: float) -> io.BytesIO:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(urllib.request, "urlopen", late)
+    with pytest.raises(InputError, match=r"could not be downloaded \(timed out\)"):
+        data_file("adult")
+
+
+def test_cache_that_cannot_be_written(isolated: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, (shared_data / "breast_cancer.csv").read_bytes())
+    (isolated / "cache").write_text("a file where the folder should be")
+    with pytest.raises(InputError, match=r"the cache folder cannot be written .* set XDG_CACHE_HOME"):
+        data_file("breast_cancer")
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/pyro_hoim")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert cache_folder() == Path.home() / ".cache" / "pyro_hoim"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert cache_folder() == Path.home() / "Library" / "Caches" / "pyro_hoim"
+
+
+def test_unknown_data_set() -> None:
+    with pytest.raises(UnknownNameError, match="unknown data set 'mushrooms'; did you mean 'mushroom'"):
+        data_file("mushrooms")
+
+
+def test_canonical_form_counts_cells() -> None:
+    info = FileInfo("t", "https://example.org/t.data", "", "", ("a", "b"), 1, "", "")
+    with pytest.raises(InputError, match="data set 't': expected 2 cells in line 3, received 1"):
+        canonical_form(b"a,b\n1,2\n3\n", info)

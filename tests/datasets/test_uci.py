@@ -1,0 +1,209 @@
+"""Mushroom, adult and breast cancer: sizes, orders and the published discretisation, against the raw files."""
+
+from __future__ import annotations
+
+import csv
+import math
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import adult_domain, load_adult, load_breast_cancer, load_mushroom
+from pyro_hoim.datasets.uci import _discretise_adult
+from pyro_hoim.errors import InputError, UnknownNameError
+
+pytestmark = pytest.mark.usefixtures("shared_data")
+
+# The published intervals written out: (name, lower bounds of the whole numbers in each interval, end).
+STARTS = {
+    "age": [15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100],
+    "fnlwgt": [1, *range(50_001, 450_000, 50_000), 1_500_001],
+    "capital-gain": [0, 1, 1001, 3001, 10001, 30001, 100001],
+    "capital-loss": [0, 1001, 1501, 2001, 2501, 5001],
+    "hours-per-week": [1, 11, 21, 31, 36, 41, 46, 51, 61, 81, 101],
+}
+ASIA = [
+    "India",
+    "South",
+    "Iran",
+    "Philippines",
+    "Cambodia",
+    "Thailand",
+    "Laos",
+    "Taiwan",
+    "China",
+    "Japan",
+    "Vietnam",
+    "Hong",
+]
+EUROPE = [
+    "Germany",
+    "Italy",
+    "Poland",
+    "Portugal",
+    "France",
+    "Yugoslavia",
+    "Scotland",
+    "Greece",
+    "Ireland",
+    "Hungary",
+    "Holand-Netherlands",
+]
+
+
+def country_group(country: str) -> str:
+    single = {"United-States": "usa", "Mexico": "mexico", "England": "uk", "Canada": "canada", "?": "?"}
+    return single.get(country) or ("asia" if country in ASIA else "europe" if country in EUROPE else "latAm")
+
+
+def raw_rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_adult_number_of_states() -> None:
+    domain = adult_domain()
+    assert domain.cardinalities == (14, 9, 9, 16, 7, 15, 6, 5, 2, 6, 5, 10, 8, 2)
+    assert f"{domain.num_states:.2e}" == "5.49e+11"
+    wider = adult_domain(unused_levels=True)
+    assert f"{wider.num_states:.1e}" == "6.5e+11"
+    assert wider.num_states * 9 * 15 == domain.num_states * 10 * 16
+    assert [v.name for v, w in zip(domain, wider, strict=True) if v != w] == ["workclass", "occupation"]
+    assert "education-num" not in domain
+    assert [v.name for v in domain if v.kind == "ordinal"] == list(STARTS)
+
+
+@pytest.mark.parametrize(("part", "file", "num_rows"), [("train", "adult", 32561), ("test", "adult_test", 16281)])
+def test_adult_every_cell(part, file: str, num_rows: int, shared_data: Path) -> None:
+    data = load_adult(part)
+    assert data.num_rows == num_rows
+    assert not data.has_missing
+    rows = raw_rows(shared_data, file)
+    for i, variable in enumerate(data.domain):
+        raw = [row[variable.name] for row in rows]
+        codes = data.codes[:, i].tolist()
+        if variable.name in STARTS:
+            starts = STARTS[variable.name]
+            assert all(starts[c] <= int(v) < starts[c + 1] for c, v in zip(codes, raw, strict=True))
+        elif variable.name == "native-country":
+            assert [variable.labels[c] for c in codes] == [country_group(v) for v in raw]
+        else:
+            assert [variable.labels[c] for c in codes] == raw
+        if part == "train":  # every level of the domain occurs
+            assert set(codes) == set(range(variable.cardinality))
+
+
+def test_adult_interval_labels() -> None:
+    domain = adult_domain()
+    assert domain["age"].labels[0] == "15-19"
+    assert domain["age"].labels[-4:] == ("65-69", "70-79", "80-89", "90-99")
+    assert domain["fnlwgt"].labels[-2:] == ("350001-400000", "400001-1500000")
+    assert domain["capital-gain"].labels[:2] == ("0", "1-1000")
+    assert domain["hours-per-week"].labels[2:6] == ("21-30", "31-35", "36-40", "41-45")
+    for name, starts in STARTS.items():
+        assert domain[name].cardinality == len(starts) - 1
+
+
+def test_adult_unused_levels_change_no_code() -> None:
+    wide, narrow = load_adult(unused_levels=True), load_adult()
+    assert torch.equal(wide.codes, narrow.codes)
+    assert wide.entropy() == narrow.entropy()
+    assert wide.domain["workclass"].labels[-1] == "(unused)"
+
+
+def test_adult_questions_are_levels() -> None:
+    data = load_adult()
+    counts = {n: data.marginal_counts([(n,)])[data.domain[n].code("?")].item() for n in ("workclass", "occupation")}
+    assert counts == {"workclass": 1836, "occupation": 1843}
+    countries = data.marginal_counts([("native-country",)]).tolist()
+    named = dict(zip(data.domain["native-country"].labels, countries, strict=True))
+    assert (named["?"], named["uk"], named["usa"]) == (583, 90, 29170)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "error", "message"),
+    [
+        ("age", "14", InputError, r"line 2, column 'age': expected a number above 14\.5 and up to 99\.5, received 14"),
+        ("age", "100", InputError, "received 100"),
+        ("fnlwgt", "0", InputError, "expected a number above 0 and up to 1.5e\\+06, received 0"),
+        ("fnlwgt", "1500001", InputError, "received 1500001"),
+        ("capital-gain", "?", InputError, "column 'capital-gain': expected whole numbers"),
+        ("native-country", "Atlantis", UnknownNameError, "line 2, column 'native-country': unknown label 'Atlantis'"),
+        ("workclass", "Privat", UnknownNameError, "did you mean 'Private'"),
+    ],
+)
+def test_adult_values_outside(
+    column: str, value: str, error: type[Exception], message: str, shared_data: Path, tmp_path: Path
+) -> None:
+    from pyro_hoim.data.csv_file import read_csv
+
+    row = raw_rows(shared_data, "adult")[0]
+    path = tmp_path / "adult.csv"
+    path.write_text(",".join(row) + "\n" + ",".join({**row, column: value}.values()) + "\n", encoding="utf-8")
+    with pytest.raises(error, match=message):
+        _discretise_adult(read_csv(path), adult_domain())
+
+
+def test_adult_interval_ends(shared_data: Path, tmp_path: Path) -> None:
+    """Intervals are closed on the right: 50,000 belongs to the first, 50,001 to the second."""
+    from pyro_hoim.data.csv_file import read_csv
+
+    row = raw_rows(shared_data, "adult")[0]
+    path = tmp_path / "adult.csv"
+    values = ["1", "50000", "50001", "400000", "400001", "1500000"]
+    lines = [",".join(row), *(",".join({**row, "fnlwgt": v}.values()) for v in values)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    codes = _discretise_adult(read_csv(path), adult_domain())
+    assert codes[:, 2].tolist() == [0, 0, 1, 7, 8, 8]
+
+
+def test_adult_part() -> None:
+    with pytest.raises(InputError, match="expected 'train' or 'test', received 'all'"):
+        load_adult("all")  # type: ignore[arg-type]
+
+
+def test_mushroom(shared_data: Path) -> None:
+    data = load_mushroom()
+    published = (2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)
+    assert data.domain.cardinalities == published
+    assert data.domain.num_states == 243_799_621_632_000
+    assert math.prod(published[:10]) == 829_440
+    assert data.num_rows == data.unique().num_rows == 8124
+    assert data.entropy() == pytest.approx(math.log(8124), rel=1e-12)
+    assert data.marginal_counts([("class",)]).tolist() == [4208, 3916]
+    assert data.marginal_counts([("stalk-root",)])[data.domain["stalk-root"].code("?")] == 2480
+    assert not data.has_missing
+    rows = raw_rows(shared_data, "mushroom")
+    labels = [[v.labels[c] for v, c in zip(data.domain, row, strict=True)] for row in data.codes.tolist()]
+    assert labels == [list(row.values()) for row in rows]
+    assert [p.num_rows for p in data.split([0.35, 0.15, 0.5], 0)] == [2843, 1219, 4062]
+
+
+def test_breast_cancer(shared_data: Path) -> None:
+    data = load_breast_cancer()
+    assert data.domain.cardinalities == (2, 6, 3, 11, 7, 3, 3, 2, 6, 2)
+    assert data.domain.num_states == 598_752
+    assert data.num_rows == 286
+    assert data.unique().num_rows == 286 - 14
+    assert data.marginal_counts([("class",)]).tolist() == [201, 85]
+    ordinal = [v for v in data.domain if v.kind == "ordinal"]
+    assert [v.name for v in ordinal] == ["age", "tumor-size", "inv-nodes", "deg-malig"]
+    for variable in ordinal:
+        lower = [int(label.split("-")[0]) for label in variable.labels]
+        assert lower == sorted(lower)
+        assert list(variable.labels) != sorted(variable.labels) or variable.name in ("age", "deg-malig")
+    rows = raw_rows(shared_data, "breast_cancer")
+    expected = Counter(tuple(row.values()) for row in rows)
+    found = Counter(tuple(v.labels[c] for v, c in zip(data.domain, row, strict=True)) for row in data.codes.tolist())
+    assert found == expected
+
+
+def test_a_large_file_is_read_in_about_a_second(shared_data: Path) -> None:
+    start = time.process_time()
+    data = Observations.from_csv(shared_data / "adult.csv")
+    assert data.num_rows == 32561
+    assert time.process_time() - start < 3.0  # about 0.3 s; the bound allows for a slow machine

@@ -1,0 +1,104 @@
+"""Variables and domains."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.schema import Domain, Variable
+
+DOMAIN = Domain(
+    [Variable("smoke", ("y", "n")), Variable("age", ("young", "old", "older"), "ordinal"), Variable("one", ("x",))]
+)
+
+
+def test_sizes_and_order() -> None:
+    assert DOMAIN.names == ("smoke", "age", "one")
+    assert DOMAIN.cardinalities == (2, 3, 1)
+    assert DOMAIN.num_states == len(list(itertools.product(*(v.labels for v in DOMAIN)))) == 6
+    assert len(DOMAIN) == 3
+    assert "age" in DOMAIN
+    assert "Age" not in DOMAIN
+    assert DOMAIN["age"].code("old") == 1
+    assert DOMAIN.indices(("one", "smoke")) == (2, 0)
+
+
+def test_empty_domain_has_one_state() -> None:
+    assert Domain().num_states == 1
+    assert Domain() == Domain([])
+
+
+def test_num_states_is_exact_beyond_machine_integers() -> None:
+    assert Domain.from_cardinalities([10] * 30).num_states == 10**30
+
+
+def test_project_keeps_schema_order() -> None:
+    assert DOMAIN.project(["one", "smoke"]).names == ("smoke", "one")
+
+
+def test_equality_hash_and_copies() -> None:
+    copy = pickle.loads(pickle.dumps(DOMAIN))
+    assert copy == DOMAIN
+    assert hash(copy) == hash(DOMAIN)
+    assert DOMAIN.project(["age", "smoke"]) != DOMAIN
+
+
+@given(st.lists(st.integers(1, 5), max_size=5), st.sampled_from(["nominal", "ordinal"]))
+def test_json_round_trip(cardinalities: list[int], kind: str) -> None:
+    domain = Domain(Variable(v.name, v.labels, kind, "cm") for v in Domain.from_cardinalities(cardinalities))
+    assert Domain.from_json(json.loads(json.dumps(domain.to_json()))) == domain
+
+
+def test_json_round_trip_of_infinite_kinds() -> None:
+    domain = Domain([Variable("n", kind="count"), Variable("r", kind="real", unit="m")])
+    assert Domain.from_json(domain.to_json()) == domain
+    with pytest.raises(InputError, match="'n' is of kind 'count' and has no cardinality"):
+        _ = domain.cardinalities
+
+
+def test_encode_state() -> None:
+    assert DOMAIN.encode_state({"age": "older", "smoke": 1}) == {"age": 2, "smoke": 1}
+    with pytest.raises(UnknownNameError, match="unknown label 'yuong'; did you mean 'young'"):
+        DOMAIN.encode_state({"age": "yuong"})
+    for wrong in (3, -1, True):
+        with pytest.raises(InputError, match="expected a label or a code from 0 to 2"):
+            DOMAIN.encode_state({"age": wrong})
+
+
+def test_unknown_and_repeated_names() -> None:
+    with pytest.raises(UnknownNameError, match="unknown variable 'smok'; did you mean 'smoke'"):
+        DOMAIN.index("smok")
+    with pytest.raises(UnknownNameError, match="unknown variable 'smok'"):
+        DOMAIN["smok"]
+    with pytest.raises(InputError, match="'age' is repeated"):
+        DOMAIN.indices(("age", "age"))
+    with pytest.raises(InputError, match="'a' is repeated"):
+        Domain([Variable("a", ("0",)), Variable("a", ("1",))])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("",), InputError, "non-empty string"),
+        (("a", ("x", "x")), InputError, "'x' is repeated"),
+        (("a", ("x",), "other"), InputError, "kind: expected one of"),
+        (("a", ()), InputError, "needs at least one label"),
+        (("a", ("x",), "count"), InputError, "takes no labels"),
+        (("a", "xy"), InputTypeError, "received a string"),
+        (("a", (1, 2)), InputTypeError, "expected strings, received 1"),
+    ],
+)
+def test_bad_variables(arguments: tuple, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Variable(*arguments)
+
+
+def test_bad_domain() -> None:
+    with pytest.raises(InputTypeError, match="expected Variable objects"):
+        Domain(["a"])  # type: ignore[list-item]
