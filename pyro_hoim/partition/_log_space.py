@@ -1,0 +1,120 @@
+"""Bucket elimination in log space, in PyTorch: any device, any dtype, any range of parameters, any order of derivative.
+
+The readable form of the computation, and the one used on CUDA, for derivatives of derivatives and for tables whose
+range would underflow in linear space. Messages are log tables (B, *cardinalities of the scope).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ._buckets import Bucket, BucketPlan
+
+__all__ = ["factors_of", "log_root", "log_z", "trace_back", "upward"]
+
+Reduce = Callable[[torch.Tensor], torch.Tensor]
+
+
+def factors_of(plan: BucketPlan, tables: torch.Tensor) -> list[torch.Tensor]:
+    """Log tables (B, *cardinalities), axes in the plan's order, from flat ones (B, terms of one slice)."""
+    factors: list[torch.Tensor] = []
+    start = 0
+    for f, edge in enumerate(plan.hypergraph.edge_indices):
+        shape = tuple(plan.cards[v] for v in edge)
+        size = math.prod(shape)
+        table = tables[:, start : start + size].reshape(tables.shape[0], *shape)
+        start += size
+        axes = [edge.index(v) + 1 for v in plan.scopes[f]]
+        factors.append(table if axes == sorted(axes) else table.permute(0, *axes))
+    return factors
+
+
+def _view(plan: BucketPlan, table: torch.Tensor, scope: tuple[int, ...], union: tuple[int, ...]) -> torch.Tensor:
+    """The table with axes of length one where a variable of ``union`` is not in its scope."""
+    return table.reshape(table.shape[0], *(plan.cards[v] if v in scope else 1 for v in union))
+
+
+def _sum_of(plan: BucketPlan, factors: list[torch.Tensor], bucket: Bucket, like: torch.Tensor) -> torch.Tensor:
+    """Sum of a bucket's log tables over its message's scope and, last, its variable."""
+    union = (*bucket.scope, bucket.variable)
+    views = [_view(plan, factors[f], plan.scopes[f], union) for f in bucket.factors]
+    if not views:
+        return like.new_zeros(like.shape[0], plan.cards[bucket.variable])
+    total: torch.Tensor = views[0]
+    for view in sorted(views[1:], key=lambda t: t.numel()):
+        total = total + view
+    return total
+
+
+def log_sum(table: torch.Tensor) -> torch.Tensor:
+    """Logarithm of the sum over the last axis."""
+    return torch.logsumexp(table, -1)
+
+
+def log_max(table: torch.Tensor) -> torch.Tensor:
+    """Maximum over the last axis."""
+    return table.amax(-1)
+
+
+def upward(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> list[torch.Tensor]:
+    """All factors, tables and messages, of one slice; ``tables`` (B, terms of the slice)."""
+    factors = factors_of(plan, tables)
+    for bucket in plan.buckets:
+        factors.append(reduce(_sum_of(plan, factors, bucket, tables)))
+    return factors
+
+
+def log_root(plan: BucketPlan, factors: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """Unnormalised log table (B, *cardinalities of keep), log Z if nothing is kept."""
+    total = like.new_zeros(like.shape[0], *(plan.cards[v] for v in plan.keep))
+    for f in plan.roots:
+        total = total + _view(plan, factors[f], plan.scopes[f], plan.keep)
+    return total
+
+
+def log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> torch.Tensor:
+    """Log Z (B,), or the unnormalised log table over ``keep`` (B, *cardinalities), all slices together.
+
+    ``tables`` is flat, (B, num_terms).
+    """
+    if not plan.slices:
+        return log_root(plan, upward(plan, tables, reduce), tables)
+    parts: list[torch.Tensor] = []
+    for state in plan.slice_states():
+        piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
+        parts.append(log_root(plan, upward(plan, piece, reduce), piece))
+    return reduce(torch.stack(parts, -1))
+
+
+def trace_back(
+    plan: BucketPlan,
+    factors: list[torch.Tensor],
+    rows: torch.Tensor,
+    choose: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """States chosen one variable at a time, against the order of elimination.
+
+    Each variable sees the log weights of its levels given the variables already chosen: the sum of its bucket's
+    factors there. ``choose`` maps these weights (n, cardinality) to codes (n,).
+
+    Shape:
+        factors (B, ...); rows (n,) the batch element of every state; result (n, d), 0 for kept and sliced variables.
+    """
+    states = rows.new_zeros(rows.numel(), len(plan.cards))
+    for bucket in reversed(plan.buckets):
+        size = plan.cards[bucket.variable]
+        if size == 1:
+            continue
+        weights = torch.zeros(rows.numel(), size, dtype=factors[0].dtype if factors else None, device=rows.device)
+        for f in bucket.factors:
+            rest = plan.scopes[f][:-1]
+            flat = factors[f].reshape(factors[f].shape[0], -1, size)
+            index = torch.zeros_like(rows)
+            for v in rest:
+                index = index * plan.cards[v] + states[:, v]
+            weights = weights + flat[rows, index]
+        states[:, bucket.variable] = choose(weights)
+    return states

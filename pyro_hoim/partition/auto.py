@@ -1,0 +1,154 @@
+"""The automatic choice of an exact backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ..structure.hypergraph import InteractionHypergraph
+from .base import Cost, LogLinearModel, LogPartition
+from .elimination import VariableElimination
+from .enumeration import Enumeration
+from .matrix import MatrixEnumeration
+
+__all__ = ["Auto"]
+
+_ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in enumeration
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Exact inference by the cheapest exact backend; the first row of this table that applies is taken.
+
+    ===== ============================================================== ==========================
+    row   condition                                                      backend
+    ===== ============================================================== ==========================
+    1     states times terms within ``matrix.max_entries``               ``MatrixEnumeration``
+    2     states within ``enumeration.max_states`` and fewer operations  ``Enumeration``
+          than elimination would need (weighted by 4)
+    3     largest table within ``elimination.max_cells``, if need be by  ``VariableElimination``
+          conditioning on a few variables
+    4     states within ``enumeration.max_states``                       ``Enumeration``
+    5     otherwise                                                      refusal with the numbers
+    ===== ============================================================== ==========================
+
+    The choice depends on the structure only; :meth:`plan` and :meth:`select` tell it before anything is computed.
+
+    Args:
+        matrix: options of the design-matrix backend.
+        enumeration: options of enumeration.
+        elimination: options of variable elimination.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+        >>> Auto().plan(hypergraph).method
+        'design matrix'
+    """
+
+    matrix: MatrixEnumeration = field(default_factory=MatrixEnumeration)
+    enumeration: Enumeration = field(default_factory=Enumeration)
+    elimination: VariableElimination = field(default_factory=VariableElimination)
+
+    @property
+    def is_exact(self) -> bool:
+        """Always true."""
+        return True
+
+    def _choose(
+        self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()
+    ) -> tuple[MatrixEnumeration | Enumeration | VariableElimination, Cost]:
+        cost = self.matrix.plan(hypergraph, keep=keep)
+        if cost.feasible:
+            return self.matrix, cost
+        listed = self.enumeration.plan(hypergraph, keep=keep)
+        cost = self.elimination.plan(hypergraph, keep=keep)
+        if listed.feasible and (not cost.feasible or listed.flops < _ELIMINATION_OVERHEAD * cost.flops):
+            why = f"{listed.reason}; elimination would need {cost.flops} operations against {listed.flops}"
+            return self.enumeration, replace(listed, reason=why)
+        if not cost.feasible:
+            why = (
+                f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={self.enumeration.max_states}"
+            )
+            return self.elimination, replace(cost, reason=why)
+        return self.elimination, cost
+
+    def select(
+        self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()
+    ) -> MatrixEnumeration | Enumeration | VariableElimination:
+        """The backend that will do the work.
+
+        Raises:
+            IntractableError: no exact backend is within its budget.
+        """
+        backend, cost = self._choose(hypergraph, keep)
+        cost.check()
+        return backend
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost, method and reason of the choice, after conditioning on ``evidence_names``.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        if evidence_names:
+            hypergraph.domain.indices(evidence_names)
+            hypergraph = hypergraph.restrict(evidence_names)
+        return self._choose(hypergraph, keep)[1]
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z in nats, value (*batch).
+
+        Raises:
+            IntractableError: no exact backend is within its budget; nothing was computed.
+            InputError: the tables are not finite.
+        """
+        return self.select(model.hypergraph).log_partition(model)
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
+
+        Raises:
+            IntractableError: no exact backend is within its budget; nothing was computed.
+        """
+        return self.select(model.hypergraph).expectations(model)
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
+
+        Raises:
+            IntractableError: no exact backend is within its budget; nothing was computed.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        return self.select(model.hypergraph, names).log_marginal(model, names)
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Probabilities of ``names``, see :meth:`log_marginal`."""
+        return self.select(model.hypergraph, names).marginal(model, names)
+
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states, long (*sample_shape, *batch, d).
+
+        Raises:
+            IntractableError: no exact backend is within its budget; nothing was computed.
+
+        Randomness:
+            From ``generator`` or, if it is None, PyTorch's global generator.
+        """
+        return self.select(model.hypergraph).sample(model, sample_shape, generator)
+
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
+
+        Raises:
+            IntractableError: no exact backend is within its budget; nothing was computed.
+        """
+        return self.select(model.hypergraph).mode(model)

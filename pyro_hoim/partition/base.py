@@ -1,0 +1,151 @@
+"""The contract of the partition layer: what a computation costs, what it returns, what a backend can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+
+from ..errors import InputError, IntractableError
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend"]
+
+Kind = Literal["exact", "lower bound", "unbiased", "biased"]
+
+
+class LogLinearModel(Protocol):
+    """What a backend reads of a model: its hypergraph and flat interaction tables (*batch, num_terms)."""
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph: ...
+    @property
+    def tables(self) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a computation will cost, known before it runs, for one element of the batch in float64.
+
+    Attributes:
+        cells: cells of the largest table that is formed.
+        total_cells: cells of all tables formed (all slices together).
+        flops: floating-point operations of log Z, to within a small factor; marginals cost about three times that.
+        memory_bytes: peak memory of log Z and all marginals.
+        feasible: whether the backend will run it.
+        reason: why this method was chosen, or why the computation is refused, in one sentence.
+        method: name of the method.
+        order: elimination order, empty where none is used.
+        slices: variables that are conditioned on and looped over.
+    """
+
+    cells: int
+    total_cells: int
+    flops: int
+    memory_bytes: int
+    feasible: bool
+    reason: str
+    method: str
+    order: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
+
+    def check(self) -> Cost:
+        """Return the cost itself, or raise :class:`IntractableError` with its reason if it is not feasible."""
+        if not self.feasible:
+            raise IntractableError(self.reason)
+        return self
+
+
+@dataclass(frozen=True)
+class LogPartition:
+    """Logarithm of the normalising constant, in nats, and how far it can be trusted.
+
+    Attributes:
+        value: log Z of the model's tables, shape (*batch); for balanced tables this is the log Z of the coding.
+        kind: ``exact``, or the kind of estimate.
+        std_error: standard error of ``value``, 0 when exact.
+        ess: effective sample size, None when exact.
+        lower: one-sided lower limit, equal to ``value`` when exact.
+        upper: one-sided upper limit, equal to ``value`` when exact.
+        cost: what it cost.
+        method: name of the method.
+        coding: the coding whose theta has no constant term.
+    """
+
+    value: torch.Tensor
+    kind: Kind
+    std_error: torch.Tensor | float
+    ess: torch.Tensor | None
+    lower: torch.Tensor
+    upper: torch.Tensor
+    cost: Cost
+    method: str
+    coding: str = "balanced"
+
+    @classmethod
+    def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
+        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result."""
+        if not torch.isfinite(value.detach()).all():
+            raise InputError(
+                "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
+            )
+        return cls(value, "exact", 0.0, None, value, value, cost, cost.method)
+
+
+@runtime_checkable
+class PartitionBackend(Protocol):
+    r"""A method that normalises log-linear models :math:`q(x) = \exp \sum_S \theta^S_{x_S}`.
+
+    A backend is a frozen dataclass of options, compared by value; it holds no results. Work on the structure alone is
+    cached per hypergraph. Every method takes batches (*batch, num_terms) and keeps dtype and device; ``log_partition``,
+    ``expectations``, ``marginal`` and ``log_marginal`` are differentiable in ``model.tables``, twice. Past its budget
+    a backend raises :class:`~pyro_hoim.errors.IntractableError` before any work. The laws it must obey:
+
+    * ``log_partition(model).value == log(sum over x of q(x))``
+    * ``grad(log_partition(model).value, model.tables) == expectations(model)``
+    * ``expectations(model)[slice of S] == marginal(model, S)``, flat, for every edge S
+    * ``marginal(model, names) == exp(log_marginal(model, names))``, summing to one over the axes of ``names``
+    * ``log_marginal(model, all names)[x] == log q(x) - log_partition(model).value``
+    * ``mode(model) == (argmax q, max log q)``; ``sample`` draws independent states with law ``q / Z``
+    * ``plan(hypergraph).feasible`` is True exactly when ``log_partition`` and ``expectations`` run
+    * a zero table changes nothing; disjoint models add their log Z; one state per variable gives ``log q`` of it.
+
+    ``is_exact`` tells whether the equalities hold exactly (to rounding) or in expectation.
+    """
+
+    @property
+    def is_exact(self) -> bool: ...
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of log Z after conditioning on ``evidence_names``, with a joint table over ``keep`` at the end."""
+        ...
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z, value (*batch)."""
+        ...
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """eta, the probability of every cell of every edge, flat (*batch, num_terms)."""
+        ...
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given."""
+        ...
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Logarithms of :meth:`marginal`, in nats."""
+        ...
+
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states, long (*sample_shape, *batch, d)."""
+        ...
+
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """A most probable state, long (*batch, d), and its log q (*batch)."""
+        ...
