@@ -102,7 +102,7 @@ class Parametrization:
         if not self.hypergraph.is_hierarchical:
             raise InputError(
                 f"{what} lives on the closure of a collection that is not hierarchical; "
-                "use the coding 'free' or 'balanced', or build the model on hypergraph.closure()"
+                "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
             )
 
     @staticmethod
@@ -367,6 +367,32 @@ class Parametrization:
             flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
         batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in flat))
         return torch.cat([piece.expand(*batch, piece.shape[-1]) for piece in flat], -1)
+
+    def lift(self, tables: torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """The same tables in a larger collection, such as the closure, with zeros for its other hyperedges.
+
+        Balanced tables stay balanced, and the law stays the same.
+
+        Args:
+            tables: any tables of this collection.
+            hypergraph: a collection over the same domain that has every hyperedge of this one.
+
+        Shape:
+            tables (*batch, num_terms); result (*batch, hypergraph.num_terms).
+
+        Raises:
+            InputError: wrong length, another domain, or a hyperedge that the larger collection lacks.
+        """
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        if hypergraph.domain != self.hypergraph.domain:
+            raise InputError("hypergraph: expected a collection over the same domain, received one over another domain")
+        where = hypergraph.term_slices
+        absent = [edge for edge in self.hypergraph.edges if edge not in where]
+        if absent:
+            raise InputError(f"hypergraph: expected every hyperedge of this collection, but {absent[0]!r} is absent")
+        places = [torch.arange(where[edge].start, where[edge].stop) for edge in self.hypergraph.edges]
+        index = torch.cat([torch.zeros(0, dtype=torch.long), *places]).to(tables.device)
+        return tables.new_zeros(*tables.shape[:-1], hypergraph.num_terms).index_add(-1, index, tables)
 
     def matrix(self, source: Coding, target: Coding) -> torch.Tensor:
         """Dense matrix M with ``theta_target = M @ theta_source``, in float64; for small collections.

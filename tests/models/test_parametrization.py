@@ -371,6 +371,34 @@ def test_split_and_join(hypergraph: InteractionHypergraph) -> None:
         assert all(np.array_equal(parts[e].numpy(), literal[e]) for e in parts)
 
 
+def test_lift_keeps_the_law_and_opens_every_coding(hypergraph: InteractionHypergraph) -> None:
+    larger = InteractionHypergraph.saturated(hypergraph.domain)
+    codings = parametrization(hypergraph)
+    tables = draw(hypergraph, "balanced", batch=(2,))
+    lifted = codings.lift(tables, larger)
+    close(exact_table(larger, lifted), exact_table(hypergraph, tables))
+    closure = hypergraph.closure()
+    corner = parametrization(closure).from_tables(codings.lift(tables, closure), "corner")
+    close(literal_log_probs(closure, corner[0], "corner"), exact_table(hypergraph, tables[0]))
+    if hypergraph.edges:
+        with pytest.raises(InputError, match="absent"):
+            codings.lift(tables, InteractionHypergraph(hypergraph.domain))
+        with pytest.raises(InputError, match="domain"):
+            codings.lift(tables, InteractionHypergraph(Domain()))
+
+
+def test_function_transforms() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    codings = parametrization(graph)
+    theta = draw(graph, "free", batch=(4,))
+    close(torch.func.vmap(codings.to_tables)(theta), codings.to_tables(theta))
+    close(torch.func.jacrev(codings.to_tables)(theta[0]), codings.matrix("free", "balanced"))
+    structured = Parametrization(InteractionHypergraph.from_order(Domain.from_cardinalities([5] * 6), 3))
+    wide = torch.ones(2, structured.hypergraph.num_parameters, dtype=torch.float64)
+    assert not structured._conversion("free", "balanced").is_dense
+    close(torch.func.vmap(structured.to_tables)(wide), structured.to_tables(wide))
+
+
 # Refusals
 
 
