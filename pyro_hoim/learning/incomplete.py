@@ -1,0 +1,185 @@
+"""Rows with missing cells: their likelihood by summing over completions, and maximum likelihood by EM."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ..data import Observations
+from ..errors import ConvergenceWarning, InputError, IntractableError
+from ..models import LogLinearEnergy
+from ..partition import Auto, PartitionBackend
+from ..structure import InteractionHypergraph
+from .fit import fit
+from .result import FitResult
+
+__all__ = ["fit_incomplete", "row_log_likelihood"]
+
+_MAX_COMPLETIONS = 2**22
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """Rows that miss the same variables, with every completion of each.
+
+    Attributes:
+        rows: positions of the rows, (R,).
+        codes: the completed rows, (R, C, d), C being the number of completions.
+    """
+
+    rows: torch.Tensor
+    codes: torch.Tensor
+
+
+def _patterns(data: Observations) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Distinct sets of missing variables: (mask (d,), positions of the rows with it)."""
+    masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
+    for number, mask in enumerate(masks):
+        yield mask, (inverse == number).nonzero().squeeze(-1)
+
+
+def _completions(data: Observations, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """All completions of rows that miss the variables in ``mask``: (R, C, d)."""
+    missing = mask.nonzero().squeeze(-1).tolist()
+    cards = [data.domain.cardinalities[i] for i in missing]
+    grid = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
+    codes = data.codes[rows].unsqueeze(1).repeat(1, len(grid), 1)
+    codes[:, :, missing] = grid
+    return codes
+
+
+def _num_completions(data: Observations, mask: torch.Tensor) -> int:
+    return math.prod(n for n, gone in zip(data.domain.cardinalities, mask.tolist(), strict=True) if gone)
+
+
+def row_log_likelihood(
+    model: LogLinearEnergy, data: Observations, partition: PartitionBackend | None = None
+) -> torch.Tensor:
+    r"""Log-probability of every row, summed over what it misses.
+
+    .. math:: \log q(x_O) = \log \sum_{x_M} \exp(-E(x_O, x_M)) - \log Z
+
+    Rows with few completions are summed directly; a row with more than 2^22 goes through the backend on the model
+    conditioned on its known cells. Exact; the counts of the rows play no role.
+
+    Args:
+        model: an energy without batch dimensions.
+        data: rows over the model's domain, missing cells as -1.
+        partition: exact backend; :class:`~pyro_hoim.partition.Auto` by default.
+
+    Shape:
+        Result (N,), in nats.
+
+    Raises:
+        InputError: another domain, or a batch of models.
+        IntractableError: the backend refuses.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))
+        >>> model = LogLinearEnergy.from_theta(hypergraph, torch.zeros(3, dtype=torch.float64))
+        >>> data = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), hypergraph.domain)
+        >>> (-row_log_likelihood(model, data).exp().log2()).abs().round().tolist()
+        [2.0, 1.0, 0.0]
+    """
+    if data.domain != model.domain:
+        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+    if model.batch_shape:
+        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
+    backend = partition if partition is not None else Auto()
+    unique = data.codes.unique(dim=0, return_inverse=True) if len(data.codes) else (data.codes, torch.zeros(0).long())
+    rows = Observations.from_tensor(unique[0], data.domain)
+    values = torch.empty(len(rows.codes), dtype=model.dtype)
+    for mask, positions in _patterns(rows):
+        count = _num_completions(rows, mask)
+        if count <= _MAX_COMPLETIONS:
+            step = max(1, _MAX_COMPLETIONS // count)
+            for part in positions.split(step):
+                values[part] = torch.logsumexp(-model.energy(_completions(rows, mask, part)), -1)
+        else:
+            for position in positions.tolist():
+                known = {
+                    name: int(code)
+                    for name, code in zip(rows.domain.names, rows.codes[position], strict=True)
+                    if code >= 0
+                }
+                rest, constant = model.condition(known)
+                values[position] = backend.log_partition(rest).value + constant
+    return values[unique[1]] - backend.log_partition(model).value
+
+
+def fit_incomplete(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    *,
+    tolerance: float = 1e-8,
+    max_iterations: int = 500,
+    partition: PartitionBackend | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> FitResult:
+    r"""Maximum likelihood from rows with missing cells, marginalised under "missing at random", by EM.
+
+    .. math:: \max_\theta \sum_i w_i \log \sum_{x_M} q_\theta(x_{i, O}, x_M)
+
+    The E step spreads the count of a row over its completions in proportion to the current model, the M step is
+    :func:`~pyro_hoim.learning.fit` of the completed counts. The likelihood never falls; its maximum may be local.
+
+    Args:
+        hypergraph: the interactions.
+        data: rows with missing cells as -1.
+        tolerance: stop when the mean log-likelihood of a row rises by less, in nats.
+        max_iterations: EM steps at most.
+        partition: exact backend; ``Auto`` by default.
+        progress: show a progress bar on standard error.
+        options: passed to every M step.
+
+    Returns:
+        The last M step's result; its ``log_likelihood`` is that of the observed cells.
+
+    Raises:
+        IntractableError: the rows have more than 2^22 completions together; drop rows or name missing cells a level.
+
+    Warns:
+        ConvergenceWarning: ``max_iterations`` was reached.
+
+    References:
+        A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, 1977.
+    """
+    merged = data.unique()
+    if not merged.has_missing:
+        return fit(hypergraph, data, partition=partition, **options)
+    total = sum(len(rows) * _num_completions(merged, mask) for mask, rows in _patterns(merged))
+    if total > _MAX_COMPLETIONS:
+        raise IntractableError(
+            f"missing cells: marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}; "
+            "drop the rows (drop) or make missing a level of its own"
+        )
+    patterns = [_Pattern(rows, _completions(merged, mask, rows)) for mask, rows in _patterns(merged)]
+    codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
+    counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
+    shares = [torch.full(p.codes.shape[:2], 1.0 / p.codes.shape[1], dtype=torch.float64) for p in patterns]
+    last = -math.inf
+    for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
+        weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
+        completed = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
+        result = fit(hypergraph, completed, partition=partition, **options)
+        model = LogLinearEnergy(hypergraph, result.tables)
+        log_z = (partition if partition is not None else Auto()).log_partition(model).value
+        scores = [-model.energy(p.codes) - log_z for p in patterns]
+        shares = [s.softmax(-1) for s in scores]
+        value = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
+        if value - last < tolerance * data.total_count:
+            return replace(result, log_likelihood=value, num_rows=data.total_count)
+        last = value
+    warnings.warn(
+        ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),
+        stacklevel=2,
+    )
+    return replace(result, log_likelihood=last, num_rows=data.total_count, status="max_iterations")
