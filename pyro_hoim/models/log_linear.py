@@ -90,7 +90,7 @@ class LogLinearEnergy:
     @property
     def batch_shape(self) -> torch.Size:
         """Leading shape of the tables."""
-        return self.tables.shape[:-1]
+        return torch.Size(self.tables.shape[:-1])
 
     @property
     def dtype(self) -> torch.dtype:
