@@ -3,6 +3,7 @@
 from . import kl as kl  # registers the divergences
 from .log_linear import HierarchicalLogLinear
 from .priors import DiaconisYlvisaker, normal_prior
+from .reparam import StateIndexReparam
 from .statistics import LogLinearStatistics, statistics_of
 from .support import MarginalCounts, StateSpace
 
@@ -11,6 +12,7 @@ __all__ = [
     "HierarchicalLogLinear",
     "LogLinearStatistics",
     "MarginalCounts",
+    "StateIndexReparam",
     "StateSpace",
     "normal_prior",
     "statistics_of",

@@ -35,7 +35,8 @@ class Law:
         theta: parameters (*batch, size of the coding), floating.
         coding: "free", "corner" or "balanced".
         partition: exact backend, ``Auto()`` when None.
-        is_lenient: keep theta that is not finite instead of raising; :attr:`is_finite` is then False.
+        is_lenient: keep theta that is not finite, or so large that sums overflow, instead of raising;
+            :attr:`is_finite` is then False.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Law:
             )
         self.hypergraph = hypergraph
         self.theta = theta
-        self.coding = coding
+        self.coding: Coding = coding
         self.partition = Auto() if partition is None else partition
         self.parametrization: Parametrization = parametrization(hypergraph)
         size = self.parametrization.num(coding)
@@ -67,7 +68,7 @@ class Law:
                 f"theta: expected shape (..., {size}), the size of the {coding!r} coding of {len(hypergraph)} edges, "
                 f"received {tuple(theta.shape)}"
             )
-        self.batch_shape = theta.shape[:-1]
+        self.batch_shape = torch.Size(theta.shape[:-1])
         self._is_lenient = is_lenient
         self._forget()
         if coding == "balanced" and self.is_finite and not torch.jit.is_tracing():
@@ -76,9 +77,15 @@ class Law:
     def _forget(self) -> None:
         """Empty the cache and look at theta, as at the start and after a change in place."""
         self._version = _version(self.theta)
-        self.is_finite = torch.jit.is_tracing() or bool(torch.isfinite(self.theta.detach()).all())
-        if not (self.is_finite or self._is_lenient):
-            check_finite(self.theta.detach(), "theta")
+        values = self.theta.detach()
+        if torch.jit.is_tracing():
+            self.is_finite = True
+        elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
+            self.is_finite = bool((values.abs() < torch.finfo(values.dtype).max ** 0.5).all())
+        else:
+            self.is_finite = bool(torch.isfinite(values).all())
+            if not self.is_finite:
+                check_finite(values, "theta")
         self._plain: dict[str, Any] = {}
         self._graph: dict[str, Any] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import TorchDistribution, constraints
@@ -76,7 +76,9 @@ class HierarchicalLogLinear(TorchDistribution):
         (torch.Size([2]), tensor(0.1667))
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"theta": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
+        "theta": constraints.real_vector,
+    }
     has_rsample = False
 
     max_enumerated_states: int = 2**16
@@ -235,7 +237,7 @@ class HierarchicalLogLinear(TorchDistribution):
         return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> StateSpace:
+    def support(self) -> StateSpace:  # type: ignore[override]
         """Vectors of level codes."""
         return StateSpace(self.domain.cardinalities)
 
@@ -265,7 +267,7 @@ class HierarchicalLogLinear(TorchDistribution):
         Raises:
             InputError: the present batch shape does not broadcast to the new one.
         """
-        new = self._get_checked_instance(HierarchicalLogLinear, _instance)
+        new = cast("HierarchicalLogLinear", self._get_checked_instance(HierarchicalLogLinear, _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
         new._law = self._law
         super(HierarchicalLogLinear, new).__init__(shape, self.event_shape, validate_args=False)
@@ -348,7 +350,10 @@ class HierarchicalLogLinear(TorchDistribution):
     def log_partition(self) -> LogPartition:
         """Normalising constant of the balanced tables with its kind and cost, computed once per law; value (*batch)."""
         result = self._law.log_partition
-        return result if self._is_own_batch else replace(result, value=self._expanded(result.value))
+        if self._is_own_batch:
+            return result
+        value, lower, upper = (self._expanded(limit) for limit in (result.value, result.lower, result.upper))
+        return replace(result, value=value, lower=lower, upper=upper)
 
     @property
     def log_prob_table(self) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import TorchDistribution, constraints
@@ -76,7 +76,7 @@ class LogLinearStatistics(TorchDistribution):
         True
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,
         "total_count": constraints.nonnegative_integer,
     }
@@ -148,7 +148,7 @@ class LogLinearStatistics(TorchDistribution):
         return torch.as_tensor(self._total, dtype=tensor.dtype, device=tensor.device)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> MarginalCounts:
+    def support(self) -> MarginalCounts:  # type: ignore[override]
         """Consistent marginal counts."""
         return MarginalCounts(self.hypergraph, self._total)
 
@@ -171,7 +171,7 @@ class LogLinearStatistics(TorchDistribution):
         Raises:
             InputError: the present batch shape does not broadcast to the new one.
         """
-        new = self._get_checked_instance(LogLinearStatistics, _instance)
+        new = cast("LogLinearStatistics", self._get_checked_instance(LogLinearStatistics, _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
         new._rows = self._rows
         new._total = self._total

@@ -12,8 +12,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.distributions import kl_divergence
 
 from pyro_hoim.distributions import HierarchicalLogLinear, StateSpace
