@@ -1,17 +1,100 @@
 """Undirected, higher-order models of discrete data as ordinary Pyro distributions.
 
 The public names of the packages are re-exported here, at this one level, and imported on first use, so that
-``import pyro_hoim`` costs nothing and has no side effects.
+``import pyro_hoim`` costs little and has no side effects. Packages for special purposes (``testing``, ``analysis``,
+``report``) are imported by their own names.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .data import Observations as Observations
+    from .datasets import (
+        FileInfo as FileInfo,
+        TableInfo as TableInfo,
+        adult_domain as adult_domain,
+        data_file as data_file,
+        dataset_files as dataset_files,
+        load_adult as load_adult,
+        load_breast_cancer as load_breast_cancer,
+        load_mushroom as load_mushroom,
+        load_table as load_table,
+        table_info as table_info,
+        tables as tables,
+    )
+    from .distributions import (
+        DiaconisYlvisaker as DiaconisYlvisaker,
+        HierarchicalLogLinear as HierarchicalLogLinear,
+        LogLinearStatistics as LogLinearStatistics,
+        MarginalCounts as MarginalCounts,
+        StateIndexReparam as StateIndexReparam,
+        StateSpace as StateSpace,
+        normal_prior as normal_prior,
+        statistics_of as statistics_of,
+    )
+    from .errors import (
+        ConvergenceWarning as ConvergenceWarning,
+        HoimError as HoimError,
+        InputError as InputError,
+        InputTypeError as InputTypeError,
+        IntractableError as IntractableError,
+        MissingDataError as MissingDataError,
+        ModelFileError as ModelFileError,
+        NonexistentEstimateWarning as NonexistentEstimateWarning,
+        UnknownNameError as UnknownNameError,
+    )
+    from .interop import compare_by_cell as compare_by_cell, loo_by_cell as loo_by_cell, to_arviz as to_arviz
+    from .learning import (
+        L1 as L1,
+        L2 as L2,
+        Combination as Combination,
+        FitResult as FitResult,
+        GoodnessOfFit as GoodnessOfFit,
+        GroupL2 as GroupL2,
+        HistoryEntry as HistoryEntry,
+        LikelihoodRatioTest as LikelihoodRatioTest,
+        MLEExistence as MLEExistence,
+        cell_table as cell_table,
+        coefficient_table as coefficient_table,
+        fit as fit,
+        fit_incomplete as fit_incomplete,
+        goodness_of_fit as goodness_of_fit,
+        likelihood_ratio_test as likelihood_ratio_test,
+        mle_existence as mle_existence,
+        odds_ratio_table as odds_ratio_table,
+        row_log_likelihood as row_log_likelihood,
+    )
+    from .model_file import ModelFile as ModelFile, load_model as load_model, save_model as save_model
+    from .models import (
+        Coding as Coding,
+        ConditionalModel as ConditionalModel,
+        EnergyModel as EnergyModel,
+        LogLinearEnergy as LogLinearEnergy,
+        Parametrization as Parametrization,
+        parametrization as parametrization,
+    )
+    from .partition import (
+        Auto as Auto,
+        Cost as Cost,
+        Enumeration as Enumeration,
+        LogPartition as LogPartition,
+        MatrixEnumeration as MatrixEnumeration,
+        PartitionBackend as PartitionBackend,
+        VariableElimination as VariableElimination,
+    )
+    from .schema import Domain as Domain, Variable as Variable
+    from .structure import (
+        EliminationOrder as EliminationOrder,
+        InteractionHypergraph as InteractionHypergraph,
+        elimination_order as elimination_order,
+    )
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
+_EXPORTS: dict[str, tuple[str, ...]] = {
     "errors": (
         "ConvergenceWarning",
         "HoimError",
@@ -23,12 +106,90 @@ _EXPORTS = {
         "NonexistentEstimateWarning",
         "UnknownNameError",
     ),
-    "schema": ("Domain", "Variable"),
+    "schema": (
+        "Domain",
+        "Variable",
+    ),
+    "data": ("Observations",),
+    "datasets": (
+        "FileInfo",
+        "TableInfo",
+        "adult_domain",
+        "data_file",
+        "dataset_files",
+        "load_adult",
+        "load_breast_cancer",
+        "load_mushroom",
+        "load_table",
+        "table_info",
+        "tables",
+    ),
+    "structure": (
+        "EliminationOrder",
+        "InteractionHypergraph",
+        "elimination_order",
+    ),
+    "models": (
+        "Coding",
+        "ConditionalModel",
+        "EnergyModel",
+        "LogLinearEnergy",
+        "Parametrization",
+        "parametrization",
+    ),
+    "partition": (
+        "Auto",
+        "Cost",
+        "Enumeration",
+        "LogPartition",
+        "MatrixEnumeration",
+        "PartitionBackend",
+        "VariableElimination",
+    ),
+    "model_file": (
+        "ModelFile",
+        "load_model",
+        "save_model",
+    ),
+    "distributions": (
+        "DiaconisYlvisaker",
+        "HierarchicalLogLinear",
+        "LogLinearStatistics",
+        "MarginalCounts",
+        "StateIndexReparam",
+        "StateSpace",
+        "normal_prior",
+        "statistics_of",
+    ),
+    "learning": (
+        "Combination",
+        "FitResult",
+        "GoodnessOfFit",
+        "GroupL2",
+        "HistoryEntry",
+        "L1",
+        "L2",
+        "LikelihoodRatioTest",
+        "MLEExistence",
+        "cell_table",
+        "coefficient_table",
+        "fit",
+        "fit_incomplete",
+        "goodness_of_fit",
+        "likelihood_ratio_test",
+        "mle_existence",
+        "odds_ratio_table",
+        "row_log_likelihood",
+    ),
+    "interop": (
+        "compare_by_cell",
+        "loo_by_cell",
+        "to_arviz",
+    ),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = list(_HOME)
-__all__ += ["__version__"]
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
