@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
+from . import _linear_space as linear_space
 from . import _log_space as log_space
 from ._buckets import BucketPlan, bucket_plan, sliced_plan
 from .base import Cost, LogLinearModel, LogPartition
@@ -43,6 +45,8 @@ class VariableElimination:
         max_cells: largest table allowed.
         max_slices: largest number of slices allowed.
         order: names of all variables in the order of elimination; default: a good one is searched for.
+        space: ``auto`` computes in scaled linear space with compiled loops on the CPU, in log space with PyTorch on
+            other devices and where the range of the tables would underflow; ``log`` always in log space.
 
     Raises:
         InputError: an option that is not positive.
@@ -68,11 +72,14 @@ class VariableElimination:
     max_cells: int = 2**26
     max_slices: int = 2**10
     order: tuple[str, ...] | None = None
+    space: Literal["auto", "log"] = "auto"
 
     def __post_init__(self) -> None:
         for name in ("max_cells", "max_slices"):
             if getattr(self, name) < 1:
                 raise InputError(f"VariableElimination {name}: expected at least 1, received {getattr(self, name)}")
+        if self.space not in ("auto", "log"):
+            raise InputError(f"VariableElimination space: expected 'auto' or 'log', received {self.space!r}")
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
 
@@ -135,6 +142,9 @@ class VariableElimination:
         cost = self._cost(plan).check()
         return plan, cost, model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
 
+    def _is_linear(self, tables: torch.Tensor) -> bool:
+        return self.space == "auto" and linear_space.is_supported(tables)
+
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Log Z in nats, value (*batch).
 
@@ -143,7 +153,8 @@ class VariableElimination:
             InputError: the tables are not finite.
         """
         plan, cost, tables = self._ready(model)
-        return LogPartition.exact(log_space.log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
+        log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
+        return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
@@ -152,7 +163,8 @@ class VariableElimination:
             IntractableError: the largest table exceeds the budget; nothing was computed.
         """
         plan, _, tables = self._ready(model)
-        return _autograd_expectations(plan, tables).reshape(model.tables.shape)
+        eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
+        return eta(plan, tables).reshape(model.tables.shape)
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
@@ -226,15 +238,3 @@ class VariableElimination:
                 found[:, v] = code
             states[mine] = found
         return states
-
-
-def _autograd_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
-    """eta as the gradient of log Z, with a graph if one is being recorded."""
-    keep_graph = torch.is_grad_enabled() and tables.requires_grad
-    with torch.enable_grad():
-        leaf = tables if keep_graph else tables.detach().requires_grad_()
-        value = log_space.log_z(plan, leaf).sum()
-        if not value.requires_grad:
-            return torch.zeros_like(tables)
-        (eta,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, materialize_grads=True)
-    return eta

@@ -1,0 +1,325 @@
+"""Bucket plans compiled to a straight line of two-operand contractions over one flat buffer.
+
+A bucket with factors f1, ..., fk (by size) becomes the products f1 f2, (f1 f2) f3, ... and, last, a contraction that
+multiplies and sums the bucket's variable out at once. Each step Z = sum X Y has two adjoints, gX = sum gZ Y and
+gY = sum gZ X, which are contractions as well. Every contraction is a nest of loops with a stride per operand, its
+inner loop chosen to be long and contiguous. All of it depends on the structure only and is made once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._buckets import BucketPlan
+
+__all__ = ["Contraction", "Program", "compiled"]
+
+Ints = NDArray[np.int64]
+_Loop = tuple[int, int, int, int]  # length and strides of x, y, z
+
+_INNER = 4096  # longest inner loop: three rows of it fit the first-level cache
+_FAST = 32  # cells of the fastest axes that should stay untouched by the next steps
+_ACCUMULATOR = 256  # largest result that is summed in a private float64 accumulator
+
+
+class Contraction(NamedTuple):
+    """Loops of one contraction, the outermost first.
+
+    ``by_rows``: loops over the result come first, then ``num_reduced`` iterations per result row, then the inner
+    loop; otherwise any order, and the result is accumulated.
+    """
+
+    loops: tuple[_Loop, ...]
+    swapped: bool
+    by_rows: bool
+    num_reduced: int
+
+
+class Program(NamedTuple):
+    """Arrays that the executors read.
+
+    Nodes are the constant one (0), the tables, then the results of the steps; ``offset``, ``reused`` and
+    ``gradient`` are their places in the buffer of values, in one where places are reused (log Z alone) and in that
+    of the adjoints. Contraction 3 i + r of step i is the step itself (r = 0) and the adjoints of its operands.
+    """
+
+    num_terms: int
+    table_start: Ints
+    steps: Ints  # (n, 3): nodes x, y, z
+    size: Ints
+    offset: Ints
+    reused: Ints
+    gradient: Ints
+    buffers: tuple[int, int, int]
+    pointer: Ints  # (3 n + 1)
+    loops: Ints  # (4, total): length, strides of x, y, z
+    form: Ints  # (3 n, 3): swapped, by_rows, num_reduced
+    roots: Ints
+    log_constant: float
+    work: Ints  # (n,) multiplications of each step
+
+
+def _merged(loops: list[_Loop]) -> list[_Loop]:
+    """Loops with every pair joined that walks all three operands like one longer loop."""
+    loops = sorted((loop for loop in loops if loop[0] > 1), key=lambda w: -max(w[1:]))
+    changed = True
+    while changed:
+        changed = False
+        for i, outer in enumerate(loops):
+            for j, inner in enumerate(loops):
+                if i != j and all(outer[k] == inner[k] * inner[0] for k in (1, 2, 3)):
+                    loops[j] = (outer[0] * inner[0], *inner[1:])
+                    del loops[i]
+                    changed = True
+                    break
+            if changed:
+                break
+    return loops
+
+
+def _inner_cost(loop: _Loop, total: int) -> float:
+    """Estimated time of a contraction in nanoseconds with this loop innermost."""
+    length, x, y, z = loop
+    contiguous = (x, y) in ((1, 0), (0, 1), (1, 1)) and z in (0, 1)
+    return total / length * (5 + length * (0.15 if contiguous else 1.0))
+
+
+def contraction(loops: list[_Loop], sizes: tuple[int, int, int]) -> Contraction:
+    """Order the loops of a contraction of operands of the given sizes (x, y, z)."""
+    total = math.prod(loop[0] for loop in loops)
+    loops = _merged(loops) or [(1, 0, 0, 0)]
+    inner = min(loops, key=lambda w: _inner_cost(w, total))
+    loops.remove(inner)
+    by_rows = not (sizes[2] <= _ACCUMULATOR and 4 * sizes[2] <= max(sizes))
+    big = 1 + max(range(3), key=lambda i: sizes[i])
+    loops.sort(key=lambda w: (-w[big], -max(w[1:])))
+    length = inner[0]
+    if length > _INNER:
+        block = max(b for b in range(1, _INNER + 1) if length % b == 0)
+        if block >= _FAST:
+            loops.append((length // block, *(s * block for s in inner[1:])))
+            inner = (block, *inner[1:])
+    num_reduced = 1
+    if by_rows:
+        rows = [w for w in loops if w[3]]
+        summed = [w for w in loops if not w[3]]
+        num_reduced = math.prod(w[0] for w in summed)
+        loops = rows + summed
+    loops.append(inner)
+    swapped = inner[1] != 1 and inner[2] == 1
+    if swapped:
+        loops = [(n, y, x, z) for n, x, y, z in loops]
+    return Contraction(tuple(loops), swapped, by_rows, num_reduced)
+
+
+def _strides(layout: Sequence[int], cards: Sequence[int]) -> dict[int, int]:
+    strides: dict[int, int] = {}
+    step = 1
+    for v in reversed(layout):
+        strides[v] = step
+        step *= cards[v]
+    return strides
+
+
+class _Compiler:
+    """Collects nodes and steps of one plan."""
+
+    def __init__(self, plan: BucketPlan) -> None:
+        self.plan = plan
+        self.layouts: list[tuple[int, ...]] = [(), *plan.hypergraph.edge_indices]
+        self.steps: list[tuple[int, int, int]] = []
+        self.num_tables = len(plan.hypergraph.edge_indices)
+        self.rank = {v: i for i, v in enumerate(plan.order)}
+        consumers: dict[int, int] = {}
+        for number, bucket in enumerate(plan.buckets):
+            for f in bucket.factors:
+                consumers[f] = number
+        self.consumers = consumers
+
+    def size(self, node: int) -> int:
+        return self.plan.size(self.layouts[node])
+
+    def step(self, x: int, y: int, layout: tuple[int, ...]) -> int:
+        self.layouts.append(layout)
+        self.steps.append((x, y, len(self.layouts) - 1))
+        return len(self.layouts) - 1
+
+    def product(self, x: int, y: int) -> int:
+        """Product of two nodes: the larger one's layout, the other variables in front."""
+        if self.size(x) < self.size(y):
+            x, y = y, x
+        mine = self.layouts[x]
+        new = [v for v in self.layouts[y] if v not in mine]
+        return self.step(x, y, (*sorted(new, key=self.rank.__getitem__), *mine))
+
+    def cheapest_pair(self, nodes: list[int]) -> tuple[int, int]:
+        """The two nodes whose product is smallest; the two smallest nodes if there are many."""
+        nodes = sorted(nodes, key=self.size)[:24]
+
+        def joined(pair: tuple[int, int]) -> int:
+            return self.plan.size({*self.layouts[pair[0]], *self.layouts[pair[1]]})
+
+        return min(itertools.combinations(nodes, 2), key=joined)
+
+    def message_layout(self, factor: int, x: int, y: int, variable: int) -> tuple[int, ...]:
+        """Keep the larger operand's layout, new variables in the place of the one summed out, while that is good.
+
+        It is not when the fastest axes are needed soon; then the variables are sorted, the soonest slowest.
+        """
+        scope = self.plan.scopes[factor]
+        ordered = tuple(sorted(scope, key=self.rank.__getitem__))
+        big = self.layouts[x] if self.size(x) >= self.size(y) else self.layouts[y]
+        if self.plan.size(scope) < 2**10:
+            return ordered
+        new = [v for v in ordered if v not in big]
+        lazy: list[int] = []
+        for v in big:
+            if v == variable:
+                lazy.extend(new)
+                new = []
+            elif v in scope:
+                lazy.append(v)
+        lazy = [*new, *lazy]
+        parent = self.consumers.get(factor)
+        if parent is None:
+            return tuple(lazy)
+        bucket = self.plan.buckets[parent]
+        active = {bucket.variable}
+        for f in bucket.factors:
+            if f < self.num_tables:
+                active.update(self.plan.scopes[f])
+        cells = 1
+        for v in reversed(lazy):
+            if v in active:
+                return ordered
+            cells *= self.plan.cards[v]
+            if cells >= _FAST:
+                break
+        return tuple(lazy)
+
+    def run(self) -> tuple[list[int], float]:
+        """Make the steps; returns the root nodes and the log of the states of variables without any factor."""
+        plan = self.plan
+        nodes = list(range(1, self.num_tables + 1))
+        log_constant = 0.0
+        for number, bucket in enumerate(plan.buckets):
+            factor = self.num_tables + number
+            if not bucket.factors:
+                log_constant += math.log(plan.cards[bucket.variable])
+                nodes.append(0)
+                continue
+            pending = _absorbed([nodes[f] for f in bucket.factors], self)
+            while len(pending) > 2:
+                x, y = self.cheapest_pair(pending)
+                pending = [*(n for n in pending if n not in (x, y)), self.product(x, y)]
+            x, y = (*pending, 0)[:2]
+            nodes.append(self.step(x, y, self.message_layout(factor, x, y, bucket.variable)))
+        return [nodes[f] for f in plan.roots if nodes[f]], log_constant
+
+
+def _absorbed(nodes: list[int], compiler: _Compiler) -> list[int]:
+    """Multiply every node whose variables all belong to another one into the smallest such node."""
+    nodes = sorted(nodes, key=lambda n: (compiler.size(n), len(compiler.layouts[n])))
+    kept: list[int] = []
+    left = len(nodes)
+    for i, node in enumerate(nodes):
+        mine = set(compiler.layouts[node])
+        for j in range(i + 1, len(nodes)):
+            if left > 2 and mine <= set(compiler.layouts[nodes[j]]):
+                nodes[j] = compiler.product(nodes[j], node)
+                left -= 1
+                break
+        else:
+            kept.append(node)
+    return kept
+
+
+def _places(births: Sequence[int], deaths: Sequence[int], size: Sequence[int], start: int, offset: Ints) -> int:
+    """First-fit places for nodes alive from birth to death (inclusive); writes ``offset``, returns the length."""
+    free: list[tuple[int, int]] = []  # start, length
+    top = start
+    ending: dict[int, list[int]] = {}
+    for node in sorted((n for n in range(len(births)) if births[n] >= 0), key=lambda n: births[n]):
+        for time in [t for t in ending if t < births[node]]:
+            free.extend((int(offset[n]), size[n]) for n in ending.pop(time))
+        free.sort()
+        joined: list[tuple[int, int]] = []
+        for begin, length in free:
+            if joined and sum(joined[-1]) == begin:
+                joined[-1] = (joined[-1][0], joined[-1][1] + length)
+            else:
+                joined.append((begin, length))
+        free = joined
+        fit = [gap for gap in free if gap[1] >= size[node]]
+        if fit:
+            gap = min(fit, key=lambda g: g[1])
+            free.remove(gap)
+            offset[node] = gap[0]
+            if gap[1] > size[node]:
+                free.append((gap[0] + size[node], gap[1] - size[node]))
+        else:
+            offset[node] = top
+            top += size[node]
+        ending.setdefault(deaths[node], []).append(node)
+    return top
+
+
+@lru_cache(maxsize=128)
+def compiled(plan: BucketPlan) -> Program:
+    """Program of a plan that keeps no variables."""
+    compiler = _Compiler(plan)
+    roots, log_constant = compiler.run()
+    layouts, steps, cards = compiler.layouts, compiler.steps, plan.cards
+    size = [plan.size(layout) for layout in layouts]
+    strides = [_strides(layout, cards) for layout in layouts]
+    num_steps, first = len(steps), compiler.num_tables + 1
+    table_start = np.cumsum([0, *size[1:first]])
+    num_terms = int(table_start[-1])
+    base = np.zeros(len(size), dtype=np.int64)
+    base[1:first] = 1 + table_start[:-1]
+    offset, reused, gradient = base.copy(), base.copy(), base.copy()
+    offset[first:] = 1 + num_terms + np.cumsum([0, *size[first:-1]])[: len(size) - first]
+    used = {n: i for i, (x, y, _) in enumerate(steps) for n in (x, y)}
+    made = {z: i for i, (_, _, z) in enumerate(steps)}
+    births = [made.get(n, -1) for n in range(len(size))]
+    deaths = [used.get(n, num_steps) for n in range(len(size))]
+    reused_top = _places(births, deaths, size, 1 + num_terms, reused)
+    back_births = [num_steps - used.get(n, num_steps) if n in made else -1 for n in range(len(size))]
+    back_deaths = [num_steps - made.get(n, 0) for n in range(len(size))]
+    gradient_top = _places(back_births, back_deaths, size, 1 + num_terms, gradient)
+    found: list[Contraction] = []
+    work: list[int] = []
+    for x, y, z in steps:
+        union = sorted({*layouts[x], *layouts[y]})
+        rows = [(cards[v], strides[x].get(v, 0), strides[y].get(v, 0), strides[z].get(v, 0)) for v in union]
+        work.append(math.prod(r[0] for r in rows))
+        found.append(contraction(rows, (size[x], size[y], size[z])))
+        found.append(contraction([(n, c, b, a) for n, a, b, c in rows], (size[z], size[y], size[x])))
+        if y:
+            found.append(contraction([(n, c, a, b) for n, a, b, c in rows], (size[z], size[x], size[y])))
+        else:
+            found.append(Contraction((), False, False, 1))
+    flat = [loop for c in found for loop in c.loops]
+    return Program(
+        num_terms=num_terms,
+        table_start=table_start.astype(np.int64),
+        steps=np.array(steps, dtype=np.int64).reshape(-1, 3),
+        size=np.array(size, dtype=np.int64),
+        offset=offset,
+        reused=reused,
+        gradient=gradient,
+        buffers=(1 + sum(size[1:]), reused_top, gradient_top),
+        pointer=np.cumsum([0, *(len(c.loops) for c in found)], dtype=np.int64),
+        loops=np.ascontiguousarray(np.array(flat, dtype=np.int64).reshape(-1, 4).T),
+        form=np.array([(c.swapped, c.by_rows, c.num_reduced) for c in found], dtype=np.int64).reshape(-1, 3),
+        roots=np.array(roots, dtype=np.int64),
+        log_constant=log_constant,
+        work=np.array(work, dtype=np.int64),
+    )
