@@ -139,8 +139,8 @@ def mode_tables(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> torc
     r"""Tables of the law whose marginals are proportional to ``counts``: the mode of the density over theta.
 
     Shape:
-        counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``: :math:`\log \alpha^C - \log \alpha^S` at
-        every clique C, zero elsewhere. Unbalanced tables, nats.
+        counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``:
+        :math:`\log \alpha^C - \log \alpha^S` at every clique C, zero elsewhere. Unbalanced tables, nats.
 
     Raises:
         IntractableError: the collection is not decomposable.

@@ -18,9 +18,9 @@ from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .hyper_dirichlet import mode_tables
 
-__all__ = ["fisher_information", "interior_margin", "solve_natural_parameters"]
+__all__ = ["MAX_DENSE_PARAMETERS", "fisher_information", "interior_margin", "solve_natural_parameters"]
 
-_MAX_DENSE_PARAMETERS = 2000
+MAX_DENSE_PARAMETERS = 2000
 _MAX_STEPS = 200
 
 
@@ -73,57 +73,78 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
 
 
 def solve_natural_parameters(
-    hypergraph: InteractionHypergraph, eta: torch.Tensor, partition: PartitionBackend, *, tolerance: float = 1e-10
+    hypergraph: InteractionHypergraph,
+    eta: torch.Tensor,
+    partition: PartitionBackend,
+    *,
+    precision: torch.Tensor | None = None,
+    centre: torch.Tensor | None = None,
+    tolerance: float = 1e-10,
 ) -> torch.Tensor:
     r"""The free theta with given mean coordinates, :math:`\eta(\theta) = \eta`, unique when it exists.
 
     In closed form on decomposable collections; otherwise the maximum of the concave function
-    :math:`\eta \cdot \theta - \log Z(\theta)` by damped Newton steps in double precision. Each step costs one
-    evaluation and one backward pass per parameter.
+    :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
+    in double precision. Each step costs one evaluation and one backward pass per parameter.
 
     Args:
         hypergraph: the interactions.
-        eta: marginal probabilities of every hyperedge, in the interior of the marginal polytope.
+        eta: marginal probabilities of every hyperedge; in the interior of the marginal polytope unless there is a
+            ``precision``.
         partition: exact backend for log Z and eta.
+        precision: :math:`\lambda`, for the mode under a normal prior: its inverse variances divided by the number of
+            rows. None leaves the term out.
+        centre: :math:`\mu`, zero when None.
         tolerance: largest allowed error of a free statistic.
 
     Shape:
-        eta (num_terms,), no batch; returns (num_parameters,) in the dtype of eta.
+        eta (num_terms,), precision and centre (num_parameters,), no batch; returns (num_parameters,) in the dtype of
+        eta.
 
     Raises:
         InputError: no such theta was found: eta lies on or outside the boundary of the polytope.
         IntractableError: log Z exceeds the backend's budget, or the collection has more than 2,000 parameters and
             no closed form.
+
+    Example:
+        >>> from pyro_hoim.partition import Auto
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
+        >>> theta = solve_natural_parameters(hypergraph, torch.tensor([0.75, 0.25]), Auto())
+        >>> parametrization(hypergraph).convert(theta, "free", "corner").exp()  # odds of the second level
+        tensor([0.3333])
     """
     codings = parametrization(hypergraph)
-    if hypergraph.is_decomposable:
+    if hypergraph.is_decomposable and precision is None:
         return codings.from_tables(mode_tables(hypergraph, eta.detach()), "free")
     _check_dense(hypergraph, "mode")
     target = codings.free_statistics(eta.detach().double())
+    weight = torch.zeros_like(target) if precision is None else precision.detach().double()
+    middle = torch.zeros_like(target) if centre is None else centre.detach().double()
 
     def objective(theta: torch.Tensor) -> torch.Tensor:
         model = LogLinearEnergy.from_theta(hypergraph, theta)
-        return (target * theta).sum() - partition.log_partition(model).value
+        value = (target * theta).sum() - partition.log_partition(model).value
+        return value - (weight * (theta - middle).square()).sum() / 2
 
-    theta = torch.zeros_like(target)
+    theta = middle.clone()
     value = objective(theta)
     error = float("inf")
     for _ in range(_MAX_STEPS):
-        gradient, information = _statistics_and_information(hypergraph, theta, partition)
-        gradient = target - gradient
+        mean, information = _statistics_and_information(hypergraph, theta, partition)
+        gradient = target - mean - weight * (theta - middle)
         error = float(gradient.abs().max()) if gradient.numel() else 0.0
         if error <= tolerance:
             break
-        factor, failed = torch.linalg.cholesky_ex(information)
+        factor, failed = torch.linalg.cholesky_ex(information + torch.diag(weight))
         if bool(failed):
             break
         step = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
         slope = float((gradient * step).sum())
-        # Near the optimum the objective no longer resolves a step of size `slope`, and full steps are safe.
         size = 1.0
-        while slope > 1e-13 * (1 + float(value.abs())):
-            trial = objective(theta + size * step)
-            if bool(trial >= value + 1e-4 * size * slope) or size < 1e-10:
+        # Near the optimum the objective no longer resolves a step of this slope, and full steps are safe.
+        while slope > 1e-13 * (1 + float(value.abs())) and size > 1e-10:
+            if bool(objective(theta + size * step) >= value + 1e-4 * size * slope):
                 break
             size /= 2
         theta = theta + size * step
@@ -168,8 +189,8 @@ def _statistics_and_information(
 
 
 def _check_dense(hypergraph: InteractionHypergraph, what: str) -> None:
-    if hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
+    if hypergraph.num_parameters > MAX_DENSE_PARAMETERS:
         raise IntractableError(
             f"{what}: needs a dense matrix over {hypergraph.num_parameters} parameters, the limit is "
-            f"{_MAX_DENSE_PARAMETERS}; use fewer interactions, or a decomposable collection"
+            f"{MAX_DENSE_PARAMETERS}; use fewer interactions, or a decomposable collection"
         )

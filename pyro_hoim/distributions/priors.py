@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import Independent, Normal, TorchDistribution, constraints
@@ -161,11 +161,11 @@ class DiaconisYlvisaker(TorchDistribution):
         tensor(0.0500)
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "mean_statistics": constraints.independent(constraints.unit_interval, 1),
         "prior_sample_size": constraints.positive,
     }
-    support = constraints.real_vector
+    support = constraints.real_vector  # type: ignore[assignment]
     has_rsample = False
 
     def __init__(
@@ -283,7 +283,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: DiaconisYlvisaker | None = None) -> DiaconisYlvisaker:
         """The law with its batch dimensions broadcast to a larger shape."""
-        new = self._get_checked_instance(DiaconisYlvisaker, _instance)
+        new = cast("DiaconisYlvisaker", self._get_checked_instance(DiaconisYlvisaker, _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
         s = self.mean_statistics.expand(*shape, self.hypergraph.num_terms)
         n0 = self.prior_sample_size.expand(shape)
@@ -377,7 +377,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     @property
     def log_normaliser(self) -> torch.Tensor:
-        """Constant log C ``(*batch)``: log of the integral of exp(n0 (s . theta - log Z)) over the free coordinates, exact.
+        """Constant log C ``(*batch)``: log-integral of exp(n0 (s . theta - log Z)) over the free coordinates, exact.
 
         Raises:
             IntractableError: the collection is not decomposable.

@@ -1,0 +1,367 @@
+"""Posterior draws of theta by NUTS from sufficient statistics: a plain Pyro model, a good metric, several chains."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, TypeGuard
+
+import pyro
+import torch
+from pyro.distributions import Independent, Normal
+from pyro.infer import MCMC
+from pyro.infer.mcmc.adaptation import BlockMassMatrix
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from pyro.util import get_rng_state, set_rng_seed, set_rng_state
+
+from ..data import Observations
+from ..distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, statistics_of
+from ..distributions.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
+from ..errors import ConvergenceWarning, InputError, InputTypeError, check_finite
+from ..models import parametrization
+from ..partition import Auto, PartitionBackend
+from ..structure import InteractionHypergraph
+from .kernels import RecordingNUTS
+
+__all__ = ["Metric", "PosteriorSamples", "log_linear_model", "sample_posterior"]
+
+Metric = Literal["laplace", "adapt"]
+_R_HAT_LIMIT = 1.05
+
+
+def log_linear_model(
+    hypergraph: InteractionHypergraph,
+    prior: Any,
+    counts: torch.Tensor | None,
+    total_count: float,
+    partition: PartitionBackend | None = None,
+) -> torch.Tensor:
+    r"""The Pyro model :math:`\theta \sim \text{prior}`, counts of N rows given theta; one log Z per evaluation.
+
+    Sites are ``theta`` (free coordinates) and ``counts`` (marginal counts of every hyperedge), the latter observed
+    unless ``counts`` is None.
+
+    Args:
+        hypergraph: the interactions.
+        prior: distribution over the free coordinates, event shape (num_parameters,).
+        counts: marginal counts t of shape (num_terms,), or None to simulate them.
+        total_count: number of rows N.
+        partition: exact backend; ``Auto()`` when None.
+
+    Returns:
+        theta (num_parameters,).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+        >>> trace = pyro.poutine.trace(log_linear_model).get_trace(hypergraph, normal_prior(hypergraph), None, 10)
+        >>> float(trace.nodes["counts"]["value"][:2].sum())
+        10.0
+    """
+    theta = pyro.sample("theta", prior)
+    law = LogLinearStatistics(hypergraph, theta, total_count, partition=partition)
+    pyro.sample("counts", law, obs=counts)
+    return theta
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorSamples:
+    """Draws of theta and what is needed to judge and to use them.
+
+    Attributes:
+        hypergraph: the interactions.
+        prior: the prior distribution.
+        counts: marginal counts of every hyperedge, (num_terms,).
+        total_count: number of rows N.
+        theta: draws in the free coding, (num_chains, num_draws, num_parameters).
+        seed: seed of the run.
+        mcmc: Pyro's MCMC object after its run, with ``theta`` as its site.
+        status: "converged", or "unconverged" when some split R-hat exceeds 1.05 or a transition diverged.
+    """
+
+    hypergraph: InteractionHypergraph
+    prior: Any
+    counts: torch.Tensor
+    total_count: float
+    theta: torch.Tensor
+    seed: int
+    mcmc: MCMC = field(repr=False)
+    status: Literal["converged", "unconverged"]
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.theta.shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Draws per chain."""
+        return self.theta.shape[1]
+
+    @property
+    def flat_theta(self) -> torch.Tensor:
+        """All draws, chain after chain, (num_chains * num_draws, num_parameters)."""
+        return self.theta.flatten(0, 1)
+
+    @property
+    def tables(self) -> torch.Tensor:
+        """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
+        return parametrization(self.hypergraph).to_tables(self.theta)
+
+    @property
+    def num_divergences(self) -> int:
+        """Divergent transitions after warm-up, over all chains."""
+        return sum(len(where) for where in self.mcmc.diagnostics()["divergences"].values())
+
+    @property
+    def r_hat(self) -> torch.Tensor:
+        """Split R-hat of every free parameter, (num_parameters,)."""
+        return split_gelman_rubin(self.theta, chain_dim=0, sample_dim=1)
+
+    @property
+    def ess(self) -> torch.Tensor:
+        """Effective sample size of the mean of every free parameter over all chains, (num_parameters,)."""
+        return effective_sample_size(self.theta, chain_dim=0, sample_dim=1)
+
+
+def sample_posterior(
+    hypergraph: InteractionHypergraph,
+    data: Observations | torch.Tensor,
+    prior: Any = 1.0,
+    *,
+    total_count: float | None = None,
+    num_draws: int = 1000,
+    num_warmup: int | None = None,
+    num_chains: int = 4,
+    seed: int = 0,
+    metric: Metric | None = None,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    partition: PartitionBackend | None = None,
+    progress: bool = True,
+) -> PosteriorSamples:
+    r"""Draw from the posterior of theta with Pyro's NUTS; the cost of a step does not depend on the number of rows.
+
+    The model is :func:`log_linear_model`; a conjugate prior is first updated in closed form, which leaves its
+    posterior as the only site. The chains run one after the other in this process, on any machine, so that a seed
+    gives the same draws everywhere and nothing is forked. With the ``laplace`` metric the mass matrix is the
+    posterior's curvature at its mode, found by Newton's method, and chains start from draws of twice its spread
+    around the mode; warm-up then only tunes the step size. With ``adapt`` chains start from the prior and Pyro's
+    warm-up learns a diagonal metric.
+
+    Args:
+        hypergraph: the interactions.
+        data: complete observations, or their marginal counts over every hyperedge.
+        prior: a positive number (scale of :func:`~pyro_hoim.distributions.normal_prior`), or a Pyro distribution over
+            the free coordinates, such as the result of ``normal_prior`` or
+            :class:`~pyro_hoim.distributions.DiaconisYlvisaker`.
+        total_count: number of rows N; needed with counts only.
+        num_draws: draws kept per chain, at least 4.
+        num_warmup: transitions before them; 200 with the laplace metric, else 500, when None.
+        num_chains: number of chains.
+        seed: seed of everything random; the global generators are left as they were.
+        metric: "laplace" (default for normal and conjugate priors and at most 2,000 parameters) or "adapt".
+        target_accept: acceptance probability that the step size is tuned to.
+        max_tree_depth: largest number of doublings of a trajectory.
+        partition: exact backend for log Z; ``Auto()`` when None.
+        progress: show Pyro's progress bars on standard error.
+
+    Shape:
+        counts (num_terms,); the draws are (num_chains, num_draws, num_parameters), float64.
+
+    Returns:
+        The draws with their diagnostics: a Monte Carlo sample, exact in the limit of long chains.
+
+    Raises:
+        InputError: another domain, inconsistent counts, a prior of the wrong event shape, or numbers out of range.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: the observations have missing cells.
+        IntractableError: log Z exceeds the backend's budget; found before anything is drawn.
+
+    Warns:
+        ConvergenceWarning: a split R-hat above 1.05 or divergent transitions; ``status`` says so too.
+
+    References:
+        Matthew D. Hoffman and Andrew Gelman, The No-U-Turn sampler, JMLR 15, 2014.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+        >>> result = sample_posterior(
+        ...     hypergraph, counts, total_count=40, num_draws=200, num_chains=2, seed=1, progress=False
+        ... )
+        >>> result.theta.shape, result.num_divergences
+        (torch.Size([2, 200, 2]), 0)
+    """
+    _check_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
+    if not isinstance(hypergraph, InteractionHypergraph):
+        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    backend = Auto() if partition is None else partition
+    if not hypergraph.num_parameters:
+        raise InputError("hypergraph: it has no parameters to draw")
+    counts, total = _counts(hypergraph, data, total_count)
+    backend.plan(hypergraph).check()
+    law = _prior(hypergraph, prior)
+    if metric not in (None, "laplace", "adapt"):
+        raise InputError(f"metric: expected 'laplace' or 'adapt', received {metric!r}")
+    has_curvature = isinstance(law, DiaconisYlvisaker) or _is_normal(law)
+    if metric == "laplace" and not has_curvature:
+        raise InputError("metric: 'laplace' needs a normal or conjugate prior; use 'adapt'")
+    if metric is None:
+        metric = "laplace" if has_curvature and hypergraph.num_parameters <= MAX_DENSE_PARAMETERS else "adapt"
+    state = get_rng_state()
+    try:
+        set_rng_seed(seed)
+        options: dict[str, Any] = {"target_accept_prob": target_accept, "max_tree_depth": max_tree_depth}
+        if isinstance(law, DiaconisYlvisaker):
+            # One log Z per step instead of two: the posterior is known and needs no likelihood.
+            model = partial(pyro.sample, "theta", law.posterior(counts, total))
+        else:
+            model = partial(log_linear_model, hypergraph, law, counts, total, backend)
+        if metric == "laplace":
+            mode, covariance = _laplace(hypergraph, law, counts, total, backend)
+            kernel = RecordingNUTS(model, full_mass=True, adapt_mass_matrix=False, **options)
+            kernel.mass_matrix_adapter = _FixedMassMatrix(covariance)
+            noise = torch.randn(num_chains, len(mode), dtype=torch.float64)
+            start = mode + 2 * noise @ torch.linalg.cholesky(covariance).mT
+        else:
+            kernel = RecordingNUTS(model, **options)
+            start = law.sample((num_chains,)).to(torch.float64)
+        warmup = (200 if metric == "laplace" else 500) if num_warmup is None else num_warmup
+        mcmc = _SequentialMCMC(kernel, num_draws, warmup, {"theta": start}, disable_progbar=not progress)
+        mcmc.run()
+    finally:
+        set_rng_state(state)
+    theta = mcmc.get_samples(group_by_chain=True)["theta"]
+    result = PosteriorSamples(hypergraph, law, counts, total, theta, seed, mcmc, "converged")
+    return _judged(result)
+
+
+def _judged(result: PosteriorSamples) -> PosteriorSamples:
+    """The same result with its status; warns when it is not converged."""
+    r_hat = float(result.r_hat.max()) if result.theta.shape[-1] else 1.0
+    divergences = result.num_divergences
+    if r_hat <= _R_HAT_LIMIT and not divergences:
+        return result
+    warnings.warn(
+        f"posterior: largest R-hat {r_hat:.3f} (limit {_R_HAT_LIMIT}), {divergences} divergent transitions; take more "
+        "warm-up or draws, or raise target_accept",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return replace(result, status="unconverged")
+
+
+class _FixedMassMatrix(BlockMassMatrix):
+    """A dense mass matrix that is given and not adapted."""
+
+    def __init__(self, covariance: torch.Tensor) -> None:
+        super().__init__()
+        self._covariance = covariance
+
+    def configure(
+        self, mass_matrix_shape: dict[Any, Any], adapt_mass_matrix: bool = True, options: dict[str, Any] | None = None
+    ) -> None:
+        """Set the inverse mass matrix of the only block; nothing is adapted, the options are the matrix's own."""
+        del adapt_mass_matrix, options
+        for names, shape in mass_matrix_shape.items():
+            self._mass_matrix_size[names] = shape[0]
+            self.inverse_mass_matrix = {names: self._covariance}
+
+
+class _SequentialMCMC(MCMC):
+    """Pyro's MCMC with its chains one after the other in this process, whatever the number of cores."""
+
+    def __init__(
+        self, kernel: RecordingNUTS, num_draws: int, num_warmup: int, start: dict[str, torch.Tensor], **options: Any
+    ) -> None:
+        # Built for one chain, which is what selects the sampler without processes, then told the real number.
+        super().__init__(kernel, num_draws, num_warmup, **options)
+        self.num_chains = len(next(iter(start.values())))
+        self._diagnostics = [None] * self.num_chains
+        self.sampler.num_chains = self.num_chains
+        self.sampler.initial_params = start
+
+
+def _laplace(
+    hypergraph: InteractionHypergraph, prior: Any, counts: torch.Tensor, total: float, partition: PartitionBackend
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Posterior mode (P,) and inverse curvature (P, P) there, float64."""
+    if isinstance(prior, DiaconisYlvisaker):
+        posterior = prior.posterior(counts, total)
+        mode = posterior.mode.double()
+        curvature = float(posterior.prior_sample_size) * fisher_information(hypergraph, mode, partition)
+    else:
+        normal = prior.base_dist
+        precision = normal.scale.double().reciprocal().square()
+        mode = normal.loc.double()
+        curvature = torch.diag(precision)
+        if total > 0:
+            mode = solve_natural_parameters(
+                hypergraph, counts / total, partition, precision=precision / total, centre=normal.loc
+            )
+            curvature = curvature + total * fisher_information(hypergraph, mode, partition)
+    return mode, torch.linalg.inv(curvature) if curvature.numel() else curvature
+
+
+def _is_normal(prior: object) -> TypeGuard[Independent]:
+    return isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)
+
+
+def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
+    """The prior as a distribution in double precision over the free coordinates."""
+    if isinstance(prior, int | float) and not isinstance(prior, bool):
+        return normal_prior(hypergraph, float(prior), dtype=torch.float64)
+    if not isinstance(prior, torch.distributions.Distribution):
+        raise InputTypeError(f"prior: expected a positive number or a distribution, received {type(prior).__name__}")
+    if tuple(prior.event_shape) != (hypergraph.num_parameters,) or prior.batch_shape:
+        raise InputError(
+            f"prior: expected event shape ({hypergraph.num_parameters},) and no batch, received event shape "
+            f"{tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
+        )
+    if isinstance(prior, DiaconisYlvisaker):
+        if prior.hypergraph != hypergraph:
+            raise InputError("prior: it belongs to another hypergraph than the one given")
+        s, n0 = prior.mean_statistics.double(), prior.prior_sample_size.double()
+        return prior if s.dtype == prior.mean_statistics.dtype else DiaconisYlvisaker(hypergraph, s, n0)
+    if _is_normal(prior):
+        return Normal(prior.base_dist.loc.double(), prior.base_dist.scale.double()).to_event(1)
+    return prior
+
+
+def _counts(
+    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, total_count: float | None
+) -> tuple[torch.Tensor, float]:
+    """Checked marginal counts (num_terms,), float64, and the number of rows."""
+    if isinstance(data, Observations):
+        if total_count is not None:
+            raise InputError("total_count: observations carry their own number of rows; leave it out")
+        return statistics_of(data, hypergraph), data.total_count
+    if not isinstance(data, torch.Tensor):
+        raise InputTypeError(f"data: expected Observations or a tensor of counts, received {type(data).__name__}")
+    if total_count is None:
+        raise InputError("total_count: expected the number of rows when data are marginal counts")
+    counts = data.detach().double()
+    if counts.shape != (hypergraph.num_terms,):
+        raise InputError(f"data: expected shape ({hypergraph.num_terms},), received {tuple(counts.shape)}")
+    check_finite(counts, "data")
+    flat = torch.zeros(hypergraph.num_parameters, dtype=torch.float64)
+    LogLinearStatistics(hypergraph, flat, total_count, validate_args=True)._validate_sample(counts)
+    return counts, float(total_count)
+
+
+def _check_settings(
+    num_draws: int, num_warmup: int | None, num_chains: int, target_accept: float, max_tree_depth: int
+) -> None:
+    """Raise unless the sampler's settings make sense."""
+    wanted = {"num_draws": (num_draws, 4), "num_chains": (num_chains, 1), "max_tree_depth": (max_tree_depth, 1)}
+    if num_warmup is not None:
+        wanted["num_warmup"] = (num_warmup, 0)
+    for name, (value, least) in wanted.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
+    if not (isinstance(target_accept, float) and math.isfinite(target_accept) and 0 < target_accept < 1):
+        raise InputError(f"target_accept: expected a number between 0 and 1, received {target_accept!r}")

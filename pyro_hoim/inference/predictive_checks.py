@@ -1,0 +1,327 @@
+"""Prior and posterior predictive checks: replicated tables, discrepancies with p values, interval coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from ..data import Observations
+from ..distributions import HierarchicalLogLinear, LogLinearStatistics, statistics_of
+from ..distributions.statistics import multinomial_counts
+from ..errors import InputError, InputTypeError, IntractableError
+from ..partition import PartitionBackend
+from ..structure import InteractionHypergraph
+
+__all__ = [
+    "Discrepancy",
+    "IntervalCoverage",
+    "PredictiveCheck",
+    "Replicates",
+    "deviance_discrepancy",
+    "interval_coverage",
+    "pearson_discrepancy",
+    "posterior_predictive",
+    "predictive_check",
+    "prior_predictive",
+]
+
+Discrepancy = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Level = Literal["cells", "margins"]
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """Data sets simulated from draws of theta, as counts.
+
+    Attributes:
+        hypergraph: the interactions of the model that simulated them.
+        theta: the draws, (num_draws, num_parameters).
+        total_count: rows per data set, that of the observed data.
+        level: "cells" for counts of every joint cell, "margins" for the model's own sufficient statistics.
+        counts: one data set per draw, (num_draws, size): joint cells in row-major order, or the flat layout of the
+            hyperedges' tables.
+        expected: their expectation given the draw, same shape.
+    """
+
+    hypergraph: InteractionHypergraph
+    theta: torch.Tensor
+    total_count: int
+    level: Level
+    counts: torch.Tensor
+    expected: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveCheck:
+    """A discrepancy of the observed data against replicated ones.
+
+    Attributes:
+        observed: discrepancy of the observed data under every draw, (num_draws,).
+        replicated: discrepancy of that draw's replicate, (num_draws,).
+        p_value: share of draws whose replicate is at least as discrepant, a tie counting one half. Near 0: the data
+            are more discrepant than the model's; near 1: less.
+        std_error: Monte Carlo standard error of ``p_value`` if draws were independent.
+    """
+
+    observed: torch.Tensor
+    replicated: torch.Tensor
+    p_value: float
+    std_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalCoverage:
+    """Central predictive intervals of every count.
+
+    Attributes:
+        lower: lower ends, (size,).
+        upper: upper ends, (size,).
+        is_inside: whether the observed count lies between them, ends included, (size,).
+        coverage: share of counts inside. Counts are discrete, so it exceeds the level when they are small.
+        level: nominal probability of an interval.
+    """
+
+    lower: torch.Tensor
+    upper: torch.Tensor
+    is_inside: torch.Tensor
+    coverage: float
+    level: float
+
+
+def posterior_predictive(
+    hypergraph: InteractionHypergraph,
+    theta: torch.Tensor,
+    total_count: int,
+    *,
+    level: Level = "cells",
+    seed: int = 0,
+    max_cells: int = 2**26,
+    partition: PartitionBackend | None = None,
+) -> Replicates:
+    r"""One replicated data set of N rows for every draw of theta.
+
+    Each replicate is exact: cell counts are multinomial with the law of its theta, computed once for all draws. The
+    time does not depend on N.
+
+    Args:
+        hypergraph: the interactions.
+        theta: draws in the free coding, from the posterior or elsewhere; leading dimensions are flattened.
+        total_count: rows N per data set, usually that of the observed data.
+        level: keep counts of "cells" or only of "margins" (every hyperedge), for tables too large to hold.
+        seed: seed of the simulation; the global generator is left as it was.
+        max_cells: largest number of cells held over all draws.
+        partition: exact backend; ``Auto()`` when None.
+
+    Shape:
+        theta ``(*draws, num_parameters)``; counts (number of draws, number of cells or num_terms).
+
+    Raises:
+        InputError: wrong shapes, no draws, a bad ``level`` or ``total_count``.
+        IntractableError: the cells exceed ``max_cells``, or the law exceeds the backend's budget.
+
+    References:
+        Andrew Gelman, Xiao-Li Meng and Hal Stern, Posterior predictive assessment of model fitness via realized
+        discrepancies, Statistica Sinica 6, 1996.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> replicates = posterior_predictive(hypergraph, torch.zeros(3, 2), 100)
+        >>> replicates.counts.shape, replicates.counts.sum(1)
+        (torch.Size([3, 4]), tensor([100., 100., 100.]))
+        >>> observed = Observations.from_table(hypergraph.domain, [[50, 0], [0, 50]])
+        >>> predictive_check(replicates, observed).p_value
+        0.0
+    """
+    if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
+        raise InputTypeError("theta: expected a tensor of floating-point numbers")
+    if level not in ("cells", "margins"):
+        raise InputError(f"level: expected 'cells' or 'margins', received {level!r}")
+    if isinstance(total_count, bool) or not float(total_count).is_integer() or total_count < 1:
+        raise InputError(f"total_count: expected a whole number of at least 1, received {total_count!r}")
+    if theta.dim() < 1 or not theta.numel():
+        raise InputError(f"theta: expected draws of shape (..., {hypergraph.num_parameters}), received none")
+    draws = theta.detach().reshape(-1, theta.shape[-1])
+    law = HierarchicalLogLinear(hypergraph, draws, partition=partition)
+    size = len(draws) * (hypergraph.domain.num_states if level == "cells" else hypergraph.num_terms)
+    if size > max_cells:
+        raise IntractableError(
+            f"level {level!r}: needs {size:.4g} counts over {len(draws)} draws, the budget is {max_cells}; raise "
+            "max_cells, pass fewer draws, or use level='margins'"
+        )
+    count = int(total_count)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if level == "cells":
+            probs = _cell_probs(law)
+            totals = torch.full((len(draws),), float(count), dtype=torch.float64)
+            counts = multinomial_counts(totals, probs.double()).to(probs)
+            return Replicates(hypergraph, draws, count, level, counts, count * probs)
+        counts = LogLinearStatistics(hypergraph, draws, count, partition=partition).sample()
+        return Replicates(hypergraph, draws, count, level, counts, count * law.eta)
+
+
+def prior_predictive(
+    hypergraph: InteractionHypergraph,
+    prior: Any,
+    total_count: int,
+    *,
+    num_draws: int = 1000,
+    level: Level = "cells",
+    seed: int = 0,
+    max_cells: int = 2**26,
+    partition: PartitionBackend | None = None,
+) -> Replicates:
+    """Data sets of N rows simulated from the prior: what the prior says before any data.
+
+    Args:
+        hypergraph: the interactions.
+        prior: distribution over the free coordinates with exact draws.
+        total_count: rows N per data set.
+        num_draws: number of data sets.
+        level: as in :func:`posterior_predictive`.
+        seed: seed of theta and of the data; the global generator is left as it was.
+        max_cells: as in :func:`posterior_predictive`.
+        partition: exact backend; ``Auto()`` when None.
+
+    Raises:
+        InputError: as in :func:`posterior_predictive`.
+        IntractableError: the prior cannot be drawn from exactly (a conjugate prior that is not decomposable), or the
+            budget is exceeded.
+
+    Example:
+        >>> from pyro_hoim.distributions import normal_prior
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+        >>> prior_predictive(hypergraph, normal_prior(hypergraph), 50, num_draws=10).counts.shape
+        torch.Size([10, 4])
+    """
+    if not getattr(prior, "sample_is_exact", True):
+        raise IntractableError(
+            "prior: its sample() is a proposal, not a draw from it (see sample_is_exact); draw theta by NUTS, for "
+            "instance with sample_posterior on zero counts, and pass the draws to posterior_predictive"
+        )
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise InputError(f"num_draws: expected a whole number of at least 1, received {num_draws!r}")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        theta = prior.sample((num_draws,))
+        fresh = int(torch.randint(2**62, ()))
+    return posterior_predictive(
+        hypergraph, theta, total_count, level=level, seed=fresh, max_cells=max_cells, partition=partition
+    )
+
+
+def deviance_discrepancy(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    r"""Deviance :math:`G^2 = 2 \sum_i n_i \log (n_i / m_i)` of counts from expected counts, over the last dimension.
+
+    Example:
+        >>> deviance_discrepancy(torch.tensor([5.0, 5.0]), torch.tensor([5.0, 5.0]))
+        tensor(0.)
+    """
+    counts, expected = torch.broadcast_tensors(counts, expected)
+    return 2 * (torch.xlogy(counts, counts) - torch.xlogy(counts, expected)).sum(-1)
+
+
+def pearson_discrepancy(counts: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    r"""Pearson's :math:`X^2 = \sum_i (n_i - m_i)^2 / m_i` of counts from expected counts, over the last dimension.
+
+    Example:
+        >>> pearson_discrepancy(torch.tensor([6.0, 4.0]), torch.tensor([5.0, 5.0]))
+        tensor(0.4000)
+    """
+    return ((counts - expected).square() / expected).sum(-1)
+
+
+def predictive_check(
+    replicates: Replicates,
+    observed: Observations | torch.Tensor,
+    discrepancy: Literal["deviance", "pearson"] | Discrepancy = "deviance",
+) -> PredictiveCheck:
+    """Compare a discrepancy of the observed data with that of the replicates, draw by draw.
+
+    Args:
+        replicates: from :func:`posterior_predictive` or :func:`prior_predictive`.
+        observed: complete observations, or their counts in the replicates' layout.
+        discrepancy: "deviance" (G2), "pearson" (X2), or a function of counts and expected counts, both
+            (num_draws, size), that returns (num_draws,). Any statistic of the counts alone will do.
+
+    Raises:
+        InputError: another domain, another number of rows, or a discrepancy of the wrong shape.
+        MissingDataError: the observations have missing cells.
+    """
+    functions: dict[str, Discrepancy] = {"deviance": deviance_discrepancy, "pearson": pearson_discrepancy}
+    if isinstance(discrepancy, str) and discrepancy not in functions:
+        raise InputError(f"discrepancy: expected 'deviance', 'pearson' or a function, received {discrepancy!r}")
+    function = functions[discrepancy] if isinstance(discrepancy, str) else discrepancy
+    counts = _observed_counts(replicates, observed).expand_as(replicates.counts)
+    seen = function(counts, replicates.expected)
+    simulated = function(replicates.counts, replicates.expected)
+    for value in (seen, simulated):
+        if value.shape != replicates.counts.shape[:1]:
+            raise InputError(
+                f"discrepancy: expected one value per draw, shape {tuple(replicates.counts.shape[:1])}, received "
+                f"{tuple(value.shape)}"
+            )
+    # Values that agree up to rounding are ties.
+    gap = simulated - seen
+    is_tie = gap.abs() <= 1e-9 * (1 + seen.abs())
+    p_value = float(torch.where(is_tie, 0.5, (gap > 0).double()).mean())
+    return PredictiveCheck(seen, simulated, p_value, math.sqrt(p_value * (1 - p_value) / len(seen)))
+
+
+def interval_coverage(
+    replicates: Replicates, observed: Observations | torch.Tensor, *, level: float = 0.9
+) -> IntervalCoverage:
+    """Central predictive interval of every count, and whether the observed count lies inside.
+
+    Args:
+        replicates: from :func:`posterior_predictive` or :func:`prior_predictive`.
+        observed: complete observations, or their counts in the replicates' layout.
+        level: probability of an interval, between 0 and 1. Ends are order statistics that leave at most
+            ``(1 - level) / 2`` of the replicates outside on either side.
+
+    Raises:
+        InputError: another domain, another number of rows, or a level out of range.
+        MissingDataError: the observations have missing cells.
+    """
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    counts = _observed_counts(replicates, observed)
+    ordered = replicates.counts.sort(0).values
+    outside = math.floor((1 - level) / 2 * len(ordered))
+    lower, upper = ordered[outside], ordered[len(ordered) - 1 - outside]
+    is_inside = (counts >= lower) & (counts <= upper)
+    return IntervalCoverage(lower, upper, is_inside, float(is_inside.double().mean()), level)
+
+
+def _cell_probs(law: HierarchicalLogLinear) -> torch.Tensor:
+    """Probabilities of the joint cells, (num_draws, num_states)."""
+    return law.probs.reshape(len(law.theta), -1)
+
+
+def _observed_counts(replicates: Replicates, observed: Observations | torch.Tensor) -> torch.Tensor:
+    """Counts of the observed data in the replicates' layout, (size,)."""
+    size = replicates.counts.shape[-1]
+    if isinstance(observed, Observations):
+        margins = statistics_of(observed, replicates.hypergraph)
+        counts = observed.table().reshape(-1) if replicates.level == "cells" else margins
+        total = observed.total_count
+    elif isinstance(observed, torch.Tensor):
+        counts = observed.detach()
+        if replicates.level == "cells" and counts.shape == replicates.hypergraph.domain.cardinalities:
+            counts = counts.reshape(-1)
+        if counts.shape != (size,):
+            raise InputError(f"observed: expected counts of shape ({size},), received {tuple(counts.shape)}")
+        edges = replicates.hypergraph.term_slices
+        first = slice(None) if replicates.level == "cells" else next(iter(edges.values()), slice(0))
+        total = float(counts[first].sum())
+    else:
+        raise InputTypeError(f"observed: expected Observations or counts, received {type(observed).__name__}")
+    if abs(total - replicates.total_count) > 1e-6 * replicates.total_count and size:
+        raise InputError(f"observed: it has {total:g} rows, the replicates have {replicates.total_count} each")
+    return counts.to(replicates.counts)
