@@ -38,6 +38,7 @@ class LogLinearStatistics(TorchDistribution):
     :meth:`HierarchicalLogLinear.log_prob <pyro_hoim.distributions.HierarchicalLogLinear.log_prob>` over the rows. The
     number h(t) of ordered data sets with statistic t does not depend on theta and is left out, so posteriors and
     gradients are those of the rows; log_prob is not normalised over t. One evaluation costs one log Z whatever N is.
+    Use double precision for large N: the rounding error of single precision is about 1e-7 N.
 
     Args:
         hypergraph: the interactions.
@@ -256,8 +257,8 @@ class LogLinearStatistics(TorchDistribution):
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Counts of N fresh rows, in the dtype of theta.
 
-        Up to 2**20 cells the cell counts are drawn by repeated binomial halving, whose time does not depend on N;
-        beyond that N rows are drawn by the backend and counted.
+        Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, whose time does
+        not depend on N; beyond that N rows are drawn by the backend and counted.
 
         Shape:
             (*sample_shape, *batch, num_terms).
@@ -268,21 +269,22 @@ class LogLinearStatistics(TorchDistribution):
         sample_shape = torch.Size(sample_shape)
         with torch.no_grad():
             count = self.total_count.to(torch.float64)
-            draw = self._sample_cells if self.domain.num_states <= _MAX_CELLS else self._sample_rows
+            num_cells = self.domain.num_states
+            is_small = num_cells <= _MAX_CELLS and num_cells * law.batch_shape.numel() <= _CHUNK
+            draw = self._sample_cells if is_small else self._sample_rows
             return draw(sample_shape, count).to(law.theta.dtype)
 
     def _sample_cells(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
         """Counts by way of the full table."""
-        d = len(self.domain)
-        probs = self._rows._log_prob_table().exp().to(torch.float64)
-        probs = probs.reshape((*self._rows._law.batch_shape, -1)).expand((*self.batch_shape, -1))
+        d, law = len(self.domain), self._rows._law
+        probs = self._rows._log_prob_table().exp().to(torch.float64).reshape(-1, self.domain.num_states)
         shape = sample_shape + self.batch_shape
-        flat_probs = probs.expand((*shape, probs.shape[-1])).reshape((-1, probs.shape[-1]))
+        which = torch.arange(len(probs), device=probs.device).reshape(law.batch_shape).expand(shape).reshape(-1)
         flat_count = count.expand(shape).reshape(-1)
         step = max(1, _CHUNK // probs.shape[-1])
         pieces = []
         for start in range(0, len(flat_count), step):
-            cells = multinomial_counts(flat_count[start : start + step], flat_probs[start : start + step])
+            cells = multinomial_counts(flat_count[start : start + step], probs[which[start : start + step]])
             table = cells.reshape((len(cells), *self.domain.cardinalities))
             margins = [
                 table.sum([1 + i for i in range(d) if i not in edge]).flatten(1) if len(edge) < d else table.flatten(1)

@@ -13,6 +13,7 @@ import pyro
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch.distributions import kl_divergence
 
 from pyro_hoim.distributions import HierarchicalLogLinear, StateSpace
@@ -282,18 +283,31 @@ def test_plate_of_a_million_rows_costs_one_normalising_constant():
     hypergraph = GRAPHS["cycle"]
     counting = Counting()
     law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), partition=counting)
-    rows = law.sample(torch.Size([1_000_000])) if not isinstance(law.partition, Counting) else all_states(hypergraph)
-    with pyro.plate("rows", len(rows)):
-        pyro.sample("x", law, obs=rows)
-    trace = pyro.poutine.trace(lambda: _observe(law, rows)).get_trace()
+    rows = law.sample(torch.Size([1_000_000]))
+
+    def model():
+        with pyro.plate("rows", len(rows)):
+            pyro.sample("x", law, obs=rows)
+
+    trace = pyro.poutine.trace(model).get_trace()
     trace.compute_log_prob()
     assert trace.nodes["x"]["log_prob"].shape == (len(rows),)
     assert counting.calls == [torch.Size()]
 
 
-def _observe(law, rows):
-    with pyro.plate("rows", len(rows)):
-        pyro.sample("x", law, obs=rows)
+def test_pyros_default_expand_would_lose_the_enumeration():
+    law = HierarchicalLogLinear(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    assert law.expand(torch.Size([3])).enumerate_support().shape == (24, 3, 4)
+    with pytest.raises(RuntimeError):
+        TorchDistributionMixin.expand(law, torch.Size([3])).enumerate_support()
+
+
+def test_a_subclass_expands_to_itself():
+    class Named(HierarchicalLogLinear):
+        pass
+
+    law = Named(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]))
+    assert type(law.expand(torch.Size([3]))) is type(law.marginal(["x0"])) is type(law.condition({"x0": 0})) is Named
 
 
 # Support
@@ -557,6 +571,24 @@ def test_repr():
     text = repr(HierarchicalLogLinear(GRAPHS["chain"], draw_theta(GRAPHS["chain"], 2)))
     assert text.startswith("HierarchicalLogLinear(InteractionHypergraph(4 variables")
     assert "batch_shape=(2,)" in text
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda():
+    theta = draw_theta(GRAPHS["cycle"], 2)
+    law = HierarchicalLogLinear(GRAPHS["cycle"], theta.cuda())
+    assert law.sample(torch.Size([5])).is_cuda
+    states = law.enumerate_support()
+    assert_close(law.log_prob(states).cpu(), HierarchicalLogLinear(GRAPHS["cycle"], theta).log_prob(states.cpu()))
+    for result in (
+        law.mean,
+        law.mode,
+        law.entropy(),
+        law.eta,
+        law.marginal(["x0"]).probs,
+        law.condition({"x0": 1}).probs,
+    ):
+        assert result.is_cuda
 
 
 # Conditional and marginal laws

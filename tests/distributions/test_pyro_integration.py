@@ -6,6 +6,9 @@ Every check compares Pyro's result with brute force over all states, or with qua
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -175,19 +178,48 @@ def test_validation_switch_is_pyros():
     assert HierarchicalLogLinear(CYCLE, theta).log_prob(torch.zeros(4)).isfinite()
 
 
-def test_model_relations_know_the_sites():
-    def model():
-        theta = pyro.sample("theta", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("rows", 4):
-            pyro.sample("x", HierarchicalLogLinear(PAIR, theta), obs=torch.zeros(4, 2))
-        pyro.sample("t", LogLinearStatistics(PAIR, theta, 4), obs=statistics_of(torch.zeros(4, 2), PAIR).float())
+def both_sites():
+    theta = pyro.sample("theta", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with pyro.plate("rows", 4):
+        pyro.sample("x", HierarchicalLogLinear(PAIR, theta), obs=torch.zeros(4, 2))
+    pyro.sample("t", LogLinearStatistics(PAIR, theta, 4), obs=statistics_of(torch.zeros(4, 2), PAIR).float())
 
-    relations = get_model_relations(model)
+
+def test_model_relations_know_the_sites():
+    relations = get_model_relations(both_sites)
     assert relations["sample_sample"] == {"theta": [], "x": ["theta"], "t": ["theta"]}
     assert relations["sample_dist"]["x"] == "HierarchicalLogLinear"
     assert relations["sample_dist"]["t"] == "LogLinearStatistics"
     assert relations["plate_sample"] == {"rows": ["x"]}
     assert relations["observed"] == ["x", "t"]
+
+
+class RecordedGraph:
+    """Stands in for graphviz.Digraph, so that the test needs no optional package."""
+
+    def __init__(self, name=None):
+        self.name = name
+        self.nodes: list[str] = []
+        self.edges: list[tuple[str, str]] = []
+
+    def node(self, name, **style):
+        self.nodes.append(name)
+
+    def edge(self, source, target):
+        self.edges.append((source, target))
+
+    def attr(self, **style):
+        pass
+
+    def subgraph(self, graph):
+        self.nodes += graph.nodes
+
+
+def test_render_model(monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphviz", SimpleNamespace(Digraph=RecordedGraph))
+    graph = pyro.render_model(both_sites, render_distributions=True)
+    assert {"theta", "x", "t"} <= set(graph.nodes)
+    assert sorted(graph.edges) == [("theta", "t"), ("theta", "x")]
 
 
 # Mixtures
@@ -604,3 +636,47 @@ def test_log_prob_is_deterministic():
     state = torch.tensor([1, 2, 0, 1])
     values = {float(HierarchicalLogLinear(CYCLE, draw_theta(CYCLE)).log_prob(state)) for _ in range(5)}
     assert values == {float(law.log_prob(state))}
+
+
+PARALLEL_CHAINS = """
+import sys
+import torch
+import torch.multiprocessing as mp
+
+mp.cpu_count = lambda: 4  # so that Pyro really runs two chains at once
+import pyro
+import pyro.distributions as dist
+from pyro.infer import MCMC, NUTS
+from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+SMALL, LARGE = (InteractionHypergraph.from_order(Domain.from_cardinalities([2] * d), 2) for d in (3, 17))
+
+
+def model(t):
+    theta = pyro.sample("theta", dist.Normal(torch.zeros(6, dtype=torch.float64), 1.0).to_event(1))
+    pyro.sample("t", LogLinearStatistics(SMALL, theta, 50), obs=t)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    pyro.set_rng_seed(0)
+    law = LogLinearStatistics(SMALL, torch.zeros(6, dtype=torch.float64), 50)
+    HierarchicalLogLinear(LARGE, torch.zeros(153)).log_prob(torch.zeros(17))  # works in threads in the parent
+    mcmc = MCMC(NUTS(model), num_samples=5, warmup_steps=5, num_chains=2, disable_progbar=True, mp_context=sys.argv[1])
+    assert type(mcmc.sampler).__name__ == "_MultiSampler"
+    mcmc.run(law.sample())
+    print(tuple(mcmc.get_samples(group_by_chain=True)["theta"].shape))
+"""
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_chains_in_parallel_processes(context, tmp_path):
+    script = tmp_path / "chains.py"
+    script.write_text(PARALLEL_CHAINS)
+    done = subprocess.run(
+        [sys.executable, str(script), context], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "(2, 5, 6)"

@@ -342,6 +342,15 @@ def test_mean_and_variance_of_millions_of_rows():
     assert float(((drawn.mean(0) - wrong.mean) / (wrong.variance / 1000).sqrt()).abs().max()) > 6
 
 
+def test_a_batch_too_large_for_tables_is_drawn_by_rows(monkeypatch):
+    hypergraph = graph([2] * 10, [("x0", "x1")])
+    law = LogLinearStatistics(hypergraph, draw_theta(hypergraph, 6), torch.tensor([3, 0, 1, 2, 5, 4]))
+    for chunk in (2**12, 2**22):  # 6 x 1,024 cells are past the first
+        monkeypatch.setattr("pyro_hoim.distributions.statistics._CHUNK", chunk)
+        drawn = law.sample(torch.Size([30]))
+        assert bool(law.support.check(drawn).all())
+
+
 @pytest.mark.parametrize("num_cells", [1, 2, 5, 8])
 def test_multinomial_counts(num_cells):
     probs = torch.arange(num_cells, dtype=torch.float64)  # the first cell is impossible
