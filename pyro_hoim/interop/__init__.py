@@ -1,0 +1,20 @@
+"""Bridges to other libraries: ArviZ of both generations, imported when first used."""
+
+from __future__ import annotations
+
+from .arviz import CELL_GROUP, to_arviz
+from .backend import choose_backend, get_group
+from .coordinates import interaction_name, theta_coords
+from .loo import compare_by_cell, loo_by_cell, summarise
+
+__all__ = [
+    "CELL_GROUP",
+    "choose_backend",
+    "compare_by_cell",
+    "get_group",
+    "interaction_name",
+    "loo_by_cell",
+    "summarise",
+    "theta_coords",
+    "to_arviz",
+]

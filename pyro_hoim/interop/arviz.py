@@ -1,0 +1,232 @@
+"""From Pyro draws to ArviZ: named dimensions, statistics of the draws, log-likelihoods and predictive draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ..errors import InputError, check_names
+from ..models.parametrization import Coding, parametrization
+from ..structure.hypergraph import InteractionHypergraph
+from .backend import BackendName, choose_backend, get_group, set_group
+from .coordinates import THETA_DIM, table_variables, theta_coords
+from .samples import Draws, constant_sites, read_draws, read_group, to_array
+
+__all__ = ["CELL_GROUP", "to_arviz"]
+
+CELL_GROUP = "cell_log_likelihood"
+"""Group of the log-likelihoods that hold one term per observed cell instead of one per row."""
+
+_MAX_EXPANDED = 2**25
+
+Group = Mapping[str, Any]
+
+
+def to_arviz(
+    posterior: Any = None,
+    *,
+    num_chains: int | None = None,
+    hypergraph: InteractionHypergraph | None = None,
+    theta: str = "theta",
+    coding: Coding = "free",
+    layout: Literal["flat", "tables"] = "flat",
+    sample_stats: Group | None = None,
+    log_likelihood: Group | Callable[..., Group] | None = None,
+    cell_count: Any = None,
+    expand_cells: bool | None = None,
+    posterior_predictive: Group | Callable[..., Group] | None = None,
+    prior: Group | None = None,
+    prior_predictive: Group | None = None,
+    observed_data: Group | None = None,
+    constant_data: Group | None = None,
+    integer_sites: Iterable[str] | None = None,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    backend: BackendName | None = None,
+) -> Any:
+    r"""ArviZ data from the draws of any Pyro program: ``InferenceData`` before ArviZ 1.0, ``DataTree`` from then on.
+
+    The call is the same for both generations. Faults of Pyro 1.9.2 are undone on the way: integer sites that came
+    back as floats are integers again; values that ``MCMC(save_params=...)`` handed to the wrong names go back to
+    their own; diagnostics that are missing, None or without divergences are left out instead of raising; entries
+    that never change are counted in the attribute ``constant_sites``, since their R-hat is NaN.
+
+    Args:
+        posterior: a Pyro ``MCMC`` object after ``run()``, ``{site: draws}``, or None.
+        num_chains: None if the arrays of a dict are (chain, draw, \*shape); a number if they are flat. Not for MCMC.
+        hypergraph: names the coordinates of the site ``theta``. With ``layout="flat"`` that site gets the dimension
+            ``interaction_level`` ("smoke:mental[1]") with the further coordinates ``interaction`` and ``level`` on it;
+            with ``layout="tables"`` it becomes one variable per interaction, ``theta[smoke:mental]``, its balanced
+            table, with dimensions ``smoke_level`` and ``mental_level`` whose coordinates are the labels.
+        theta: name of that site.
+        coding: coding of that site.
+        layout: see ``hypergraph``.
+        sample_stats: further statistics of each draw, (chain, draw) or flat, for instance ``{"lp": ...}``; they
+            replace those found in the MCMC object. Found are ``diverging`` with any HMC kernel, ``step_size`` with
+            one chain, and energy, tree depth, steps and acceptance with
+            :class:`pyro_hoim.inference.RecordingNUTS`.
+        log_likelihood: ``{name: terms}`` in nats, (chain, draw, \*observations) or flat, or a function that gets the
+            draws as tensors (chain, draw, \*shape) and returns that (see
+            :func:`pyro_hoim.inference.pointwise_log_likelihood`).
+        cell_count: counts of the observed cells when ``log_likelihood`` has one term per distinct cell: an array if
+            it has one name, else ``{name: counts}``. The terms go to the group ``cell_log_likelihood``, the counts to
+            ``constant_data`` as ``name_count``; :func:`loo_by_cell` reads both.
+        expand_cells: whether the group ``log_likelihood`` gets one term per row, cell after cell, so that
+            ArviZ's own ``loo`` is right; None does so up to 2^25 numbers. Per-cell terms are never put there, because
+            ``loo`` would then count every cell once.
+        posterior_predictive: ``{name: draws}``, grouped or flat as ``Predictive`` gives them, or such a function.
+        prior: ``{site: draws}``, flat (draw, \*shape).
+        prior_predictive: ``{name: draws}``, flat (draw, \*shape).
+        observed_data: ``{name: array}``.
+        constant_data: ``{name: array}``.
+        integer_sites: sites to be returned as int64; None finds them in an MCMC run (every draw whole, not all
+            equal); an empty tuple switches that off.
+        coords: coordinate values by dimension.
+        dims: dimension names by variable, without chain and draw.
+        backend: "arviz", "arviz_base" or None, see :func:`pyro_hoim.interop.choose_backend`.
+
+    Returns:
+        ``arviz.InferenceData`` or ``xarray.DataTree`` with the groups for which there was something.
+
+    Raises:
+        InputError: shapes or names that do not fit, a run without draws, cell counts that are not whole numbers; or
+            the backend is not installed.
+        InputTypeError: a posterior or group of the wrong type.
+
+    Example:
+        >>> import numpy as np
+        >>> data = to_arviz({"mu": np.zeros((2, 50, 3))}, dims={"mu": ["city"]}, coords={"city": ["a", "b", "c"]})
+        >>> data.posterior["mu"].dims
+        ('chain', 'draw', 'city')
+    """
+    if layout not in ("flat", "tables"):
+        raise InputError(f"layout: expected 'flat' or 'tables', received {layout!r}")
+    engine = choose_backend(backend)
+    draws = (
+        Draws({}) if posterior is None else read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
+    )
+    lead, variables = draws.lead, dict(draws.arrays)
+    all_dims = {name: list(value) for name, value in (dims or {}).items()}
+    all_coords: dict[str, Any] = {name: list(value) for name, value in (coords or {}).items()}
+    prior_arrays = {} if prior is None else _like(read_group("prior", prior, None, {}), variables)
+
+    extra_coords: dict[str, list[str]] = {}
+    if hypergraph is not None:
+        if variables or not prior_arrays:
+            check_names([theta], list(variables), "theta", noun="site")
+        labels = theta_coords(hypergraph, coding)
+        names = labels.pop(THETA_DIM)
+        for group in (variables, prior_arrays):
+            if theta not in group:
+                continue
+            if group[theta].shape[2:] != (len(names),):
+                raise InputError(
+                    f"theta: site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} "
+                    f"coordinates in the {coding!r} coding"
+                )
+            if layout == "flat":
+                all_dims[theta], all_coords[THETA_DIM], extra_coords = [THETA_DIM], names, labels
+                continue
+            values = torch.as_tensor(group.pop(theta))
+            tables = parametrization(hypergraph).to_tables(values, coding, validate=False)
+            arrays, axes, levels = table_variables(hypergraph, theta, tables.numpy())
+            group.update(arrays)
+            all_dims.update(axes)
+            all_coords.update(levels)
+
+    groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
+    stats = dict(draws.sample_stats)
+    stats.update(read_group("sample_stats", sample_stats or {}, lead, {}))
+    groups["sample_stats"] = stats
+    if posterior_predictive is not None:
+        predictive = read_group("posterior_predictive", posterior_predictive, lead, draws.arrays)
+        groups["posterior_predictive"] = predictive
+    if prior_predictive is not None:
+        groups["prior_predictive"] = read_group("prior_predictive", prior_predictive, None, {})
+    for group, values in (("observed_data", observed_data), ("constant_data", constant_data)):
+        groups[group] = {name: to_array(value) for name, value in (values or {}).items()}
+
+    terms = {} if log_likelihood is None else read_group("log_likelihood", log_likelihood, lead, draws.arrays)
+    counts = _counts(terms, cell_count)
+    cells = {name: terms.pop(name) for name in counts}
+    for name, count in counts.items():
+        groups["constant_data"][f"{name}_count"] = count
+        all_dims.setdefault(f"{name}_count", [f"{name}_cell"])
+        size = int(count.sum()) * int(np.prod(cells[name].shape[:2]))
+        if expand_cells or (expand_cells is None and size <= _MAX_EXPANDED):
+            terms[name] = np.repeat(cells[name], count, axis=2)
+            all_dims[name] = [f"{name}_row"]
+    groups["log_likelihood"] = terms
+
+    if not any(groups.values()) and not cells:
+        raise InputError("to_arviz: nothing to convert; give posterior draws or at least one other group")
+    data = engine.from_dict(groups, all_coords, _usable(all_dims, groups))
+    if cells:
+        cell_dims = {name: [f"{name}_cell"] for name in cells}
+        set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
+    _annotate(data, draws, variables, extra_coords)
+    return data
+
+
+def _like(prior: dict[str, np.ndarray], posterior: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Prior draws without the dimensions of size one that ``Predictive`` puts in for the model's plates."""
+    result = {}
+    for name, value in prior.items():
+        shape = posterior[name].shape[2:] if name in posterior else value.shape[2:]
+        extra = value.ndim - 2 - len(shape)
+        padded = value.shape[2:] == (1,) * extra + shape
+        result[name] = value.reshape(*value.shape[:2], *shape) if extra > 0 and padded else value
+    return result
+
+
+def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.ndarray]:
+    """Whole cell counts by name, checked against the terms."""
+    if cell_count is None:
+        return {}
+    if not isinstance(cell_count, Mapping):
+        if len(terms) != 1:
+            raise InputError(f"cell_count: expected a dict of counts for {sorted(terms)}, received one array")
+        cell_count = {next(iter(terms)): cell_count}
+    check_names(cell_count, list(terms), "cell_count", noun="log-likelihood")
+    result = {}
+    for name, value in cell_count.items():
+        count = to_array(value)
+        if count.ndim != 1 or terms[name].shape[2:] != count.shape:
+            raise InputError(
+                f"cell_count[{name!r}]: expected one count per term {terms[name].shape[2:]}, received {count.shape}"
+            )
+        if not np.isfinite(count).all() or (count != np.floor(count)).any() or (count < 0).any():
+            raise InputError(f"cell_count[{name!r}]: expected whole non-negative counts; leave-one-out needs rows")
+        result[name] = count.astype(np.int64)
+    return result
+
+
+def _usable(dims: Mapping[str, list[str]], groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, list[str]]:
+    """Dimension names of the variables that exist."""
+    present = {name for group in groups.values() for name in group}
+    return {name: list(value) for name, value in dims.items() if name in present}
+
+
+def _annotate(data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]]) -> None:
+    """Secondary coordinates of theta, and what is to be known about the run, as attributes."""
+    try:
+        version = metadata.version("pyro-ppl")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    about = {"inference_library": "pyro-ppl", "inference_library_version": version}
+    about.update({name: json.dumps(value) for name, value in draws.attributes.items()})
+    for group in ("posterior", "prior"):
+        dataset = get_group(data, group)
+        if dataset is None:
+            continue
+        if extra and THETA_DIM in dataset.dims:
+            dataset = dataset.assign_coords({name: (THETA_DIM, value) for name, value in extra.items()})
+        dataset = dataset.assign_attrs(about)
+        if group == "posterior":
+            dataset = dataset.assign_attrs(constant_sites=json.dumps(constant_sites(variables)))
+        set_group(data, group, dataset)

@@ -1,0 +1,97 @@
+"""Names for the coordinates of theta: which interaction, which levels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import InputError
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = ["THETA_DIM", "interaction_name", "theta_coords"]
+
+THETA_DIM = "interaction_level"
+"""Name of the dimension that runs over the coordinates of theta."""
+
+
+def interaction_name(edge: tuple[str, ...]) -> str:
+    """Readable name of a hyperedge: its variables joined by colons.
+
+    Example:
+        >>> interaction_name(("smoke", "mental"))
+        'smoke:mental'
+    """
+    return ":".join(edge)
+
+
+def theta_coords(
+    hypergraph: InteractionHypergraph, coding: Literal["free", "corner", "balanced"] = "free"
+) -> dict[str, list[str]]:
+    """Interaction and level of every coordinate of theta, in the order of the flat vector.
+
+    Args:
+        hypergraph: the interactions.
+        coding: "balanced" and "corner" coordinates belong to levels, whose labels are used ("corner" starts at the
+            second label of each variable); a "free" coordinate belongs to a contrast of each variable, numbered
+            from 1.
+
+    Returns:
+        Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and
+        ``"interaction_level"`` ("smoke:mental[y,n]"), which is unique.
+
+    Raises:
+        InputError: an unknown coding.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
+        >>> graph = InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
+        >>> theta_coords(graph, "corner")["interaction_level"]
+        ['smoke[n]', 'age[mid]', 'age[new]', 'smoke:age[n,mid]', 'smoke:age[n,new]']
+    """
+    if coding not in ("free", "corner", "balanced"):
+        raise InputError(f"coding: expected 'free', 'corner' or 'balanced', received {coding!r}")
+    domain = hypergraph.domain
+    result: dict[str, list[str]] = {"interaction": [], "level": [], THETA_DIM: []}
+    for edge in hypergraph.edges:
+        labels = []
+        for name in edge:
+            levels = list(domain[name].labels)
+            if coding == "free":
+                levels = [f"contrast {i}" for i in range(1, len(levels))]
+            labels.append(levels[1:] if coding == "corner" else levels)
+        for combination in itertools.product(*labels):
+            level = ",".join(combination)
+            short = level.replace("contrast ", "") if coding == "free" else level
+            result["interaction"].append(interaction_name(edge))
+            result["level"].append(level)
+            result[THETA_DIM].append(f"{interaction_name(edge)}[{short}]")
+    return result
+
+
+def table_variables(
+    hypergraph: InteractionHypergraph, name: str, tables: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, list[str]], dict[str, list[str]]]:
+    r"""One variable per interaction with a dimension of labelled levels per member.
+
+    Args:
+        hypergraph: the interactions.
+        name: site name; variables are called ``"theta[smoke:mental]"``.
+        tables: balanced tables (chain, draw, num_terms).
+
+    Returns:
+        Arrays (chain, draw, \*edge shape), their dimension names (``"smoke_level"``), and the coordinates.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    dims: dict[str, list[str]] = {}
+    coords: dict[str, list[str]] = {}
+    slices: Mapping[Any, slice] = hypergraph.term_slices
+    for (edge, where), shape in zip(slices.items(), hypergraph.edge_shapes, strict=True):
+        variable = f"{name}[{interaction_name(edge)}]"
+        arrays[variable] = tables[..., where].reshape(*tables.shape[:-1], *shape)
+        dims[variable] = [f"{member}_level" for member in edge]
+        coords.update({f"{member}_level": list(hypergraph.domain[member].labels) for member in edge})
+    return arrays, dims, coords

@@ -1,0 +1,186 @@
+"""Leave-one-out comparison when rows of one cell share their log-likelihood, and a summary that says "constant"."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..errors import InputError, check_names
+from .arviz import CELL_GROUP
+from .backend import choose_backend, get_group
+
+__all__ = ["compare_by_cell", "loo_by_cell", "summarise"]
+
+
+def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = None) -> Any:
+    r"""PSIS-LOO computed once per observed cell and weighted by the cell's count; equal to that of all rows.
+
+    .. math:: \mathrm{elpd} = \sum_c n_c\, \mathrm{elpd}_c, \qquad
+        p = \sum_c n_c (\mathrm{lppd}_c - \mathrm{elpd}_c), \qquad
+        \mathrm{se}^2 = \sum_c n_c \Bigl(\mathrm{elpd}_c - \tfrac{1}{N} \mathrm{elpd}\Bigr)^2
+
+    Rows of one cell have the same terms under every draw, hence the same importance weights and the same Pareto k.
+    The cost is that of the number of distinct cells, whatever the number N of rows.
+
+    Args:
+        data: from :func:`to_arviz` with ``cell_count``.
+        var_name: name of the log-likelihood; may be None if there is one.
+        reff: relative efficiency of the draws; from the posterior when None, as ArviZ does.
+
+    Returns:
+        ArviZ's ``ELPDData`` with pointwise values for every row, cell after cell, as ``loo(..., pointwise=True)``
+        gives for the expanded data. ``compare`` accepts it; models of one data set share the order of the cells.
+
+    Raises:
+        InputError: no per-cell log-likelihood, several of them and no ``var_name``, or fewer than two rows.
+
+    References:
+        Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC,
+        2017, equations (4) and (10).
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_hoim.interop import to_arviz
+        >>> rng = np.random.default_rng(0)
+        >>> draws, terms = rng.normal(size=(2, 200)), -1 + 0.1 * rng.normal(size=(2, 200, 3))
+        >>> data = to_arviz({"mu": draws}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
+        >>> int(loo_by_cell(data)["n_data_points"])
+        10
+    """
+    engine = choose_backend(data=data)
+    cells, name = _cells(data, var_name)
+    terms, dims = cells[name], ("chain", "draw", cells[name].dims[-1])
+    terms = terms.transpose(*dims)
+    counts = np.asarray(get_group(data, "constant_data")[f"{name}_count"].values)
+    if counts.sum() < 2:
+        raise InputError(f"{name!r}: leave-one-out needs at least two rows, received {int(counts.sum())}")
+    keep = np.flatnonzero(counts)
+    terms, counts = terms.isel({dims[2]: keep}), counts[keep]
+    if len(counts) == 1:
+        raise InputError(f"{name!r}: all rows fall in one cell; leave-one-out has nothing to compare")
+
+    posterior = get_group(data, "posterior")
+    groups = {"log_likelihood": terms.rename(name).to_dataset()}
+    if posterior is not None:
+        groups["posterior"] = posterior
+    elif reff is None:
+        raise InputError("reff: the data have no posterior group to compute the efficiency from; give reff")
+    result = engine.stats.loo(engine.bundle(groups), pointwise=True, var_name=name, reff=reff)
+
+    keys = ("elpd", "p", "elpd_i") if engine.is_tree else ("elpd_loo", "p_loo", "loo_i")
+    each = np.asarray(result[keys[2]].values, dtype=np.float64)
+    flat = np.asarray(terms.values, dtype=np.float64).reshape(-1, len(counts))
+    lppd = logsumexp(flat, axis=0) - math.log(flat.shape[0])
+    num_rows = int(counts.sum())
+    elpd = float(counts @ each)
+    result[keys[0]] = elpd
+    result[keys[1]] = float(counts @ lppd) - elpd
+    result["se"] = math.sqrt(float(counts @ (each - elpd / num_rows) ** 2))
+    result["n_data_points"] = num_rows
+    row = f"{name}_row"
+    for key in (keys[2], "pareto_k"):
+        values = result[key].isel({dims[2]: np.repeat(np.arange(len(counts)), counts)})
+        result[key] = (
+            values.drop_vars(dims[2], errors="ignore").rename({dims[2]: row}).assign_coords({row: range(num_rows)})
+        )
+    if engine.is_tree:
+        result["log_weights"] = None
+    return result
+
+
+def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, **options: Any) -> Any:
+    """ArviZ's ``compare`` on :func:`loo_by_cell` of every model: the same table as on the expanded rows.
+
+    Args:
+        models: ``{name: data}``, each from :func:`to_arviz` with ``cell_count``, all on the same cells in the same
+            order, of one generation of ArviZ.
+        var_name: name of the log-likelihood.
+        options: further arguments of ``compare``, for instance ``method="stacking"``.
+
+    Returns:
+        The pandas table of ``compare``, best model first.
+
+    Raises:
+        InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
+    """
+    if len(models) < 2:
+        raise InputError(f"models: expected at least two, received {len(models)}")
+    first = None
+    for label, data in models.items():
+        _, name = _cells(data, var_name)
+        counts = get_group(data, "constant_data")[f"{name}_count"].values
+        if first is not None and not np.array_equal(first, counts):
+            raise InputError(f"models: the cell counts of {label!r} differ from the first model's; use one data set")
+        first = counts
+    engine = choose_backend(data=next(iter(models.values())))
+    return engine.stats.compare(
+        {label: loo_by_cell(data, var_name=var_name) for label, data in models.items()}, **options
+    )
+
+
+def summarise(data: Any, **options: Any) -> Any:
+    """ArviZ's ``summary`` with a column that tells entries that never change from those with a bad R-hat.
+
+    Args:
+        data: from :func:`to_arviz`.
+        options: arguments of ``summary``, for instance ``var_names`` or ``kind="diagnostics"``.
+
+    Raises:
+        InputError: no such group, or ``filter_vars`` or ``coords`` that leave other rows than the variables have.
+        UnknownNameError: a name in ``var_names`` that is no variable.
+
+    Returns:
+        The pandas table of ``summary`` with a further boolean column ``is_constant``; R-hat and the effective sample
+        sizes of constant entries are NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_hoim.interop import to_arviz
+        >>> draws = {"a": np.random.default_rng(0).normal(size=(2, 50)), "b": np.zeros((2, 50))}
+        >>> summarise(to_arviz(draws))["is_constant"].tolist()
+        [False, True]
+    """
+    import pandas as pd
+
+    engine = choose_backend(data=data)
+    posterior = get_group(data, options.get("group", "posterior"))
+    if posterior is None:
+        raise InputError(f"data: there is no group {options.get('group', 'posterior')!r} to summarise")
+    names = [str(name) for name in posterior.data_vars]
+    shown = options.get("var_names")
+    if shown is not None:
+        wanted = [shown] if isinstance(shown, str) else [str(name) for name in shown]
+        check_names(wanted, names, "var_names")
+        names = wanted
+    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        table = engine.stats.summary(data, **options)
+    spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
+    flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
+    if len(flags) != len(table):
+        raise InputError("options: the table's rows cannot be told apart; leave out filter_vars and coords")
+    constant = pd.Series(flags, index=table.index, dtype=bool)
+    for column in ("r_hat", "ess_bulk", "ess_tail"):
+        if column in table:
+            table[column] = pd.to_numeric(table[column], errors="coerce").mask(constant)
+    table["is_constant"] = constant
+    return table
+
+
+def _cells(data: Any, var_name: str | None) -> tuple[Any, str]:
+    """Per-cell terms and the name asked for."""
+    cells = get_group(data, CELL_GROUP)
+    if cells is None:
+        raise InputError("data: no per-cell log-likelihood; call to_arviz with log_likelihood and cell_count")
+    names = [str(name) for name in cells.data_vars]
+    if var_name is None:
+        if len(names) > 1:
+            raise InputError(f"var_name: expected one of {names}, received None")
+        return cells, names[0]
+    check_names([var_name], names, "var_name", noun="log-likelihood")
+    return cells, var_name

@@ -1,0 +1,296 @@
+"""Reading draws and statistics out of Pyro objects, with the faults of Pyro 1.9.2 undone or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InputError, InputTypeError
+
+__all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Draws:
+    r"""Posterior draws and what was learned about the run.
+
+    Attributes:
+        arrays: draws by site, (chain, draw, \*site shape).
+        sample_stats: statistics of each draw, (chain, draw).
+        attributes: figures that belong to chains or to the run, JSON-ready.
+    """
+
+    arrays: Arrays
+    sample_stats: Arrays = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lead(self) -> tuple[int, int] | None:
+        """Numbers of chains and of draws, None without sites."""
+        for value in self.arrays.values():
+            return value.shape[0], value.shape[1]
+        return None
+
+
+def to_array(value: Any) -> np.ndarray:
+    """NumPy copy of a tensor or array; bfloat16 becomes float32."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    return np.array(value)
+
+
+def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Iterable[str] | None = None) -> Draws:
+    r"""Draws grouped by chain from a Pyro ``MCMC`` object or a mapping.
+
+    Args:
+        source: an object with ``get_samples(group_by_chain=True)`` (it is never imported, only asked), or
+            ``{site: draws}``.
+        num_chains: for a mapping: None if its arrays are (chain, draw, \*shape); a number if they are flat,
+            (chain * draw, \*shape).
+        integer_sites: sites to be returned as int64; None finds them in an ``MCMC`` run (see
+            :func:`restore_integers`).
+
+    Raises:
+        InputError: a run that holds no draws, leading dimensions that differ, or a flat array whose length is no
+            multiple of ``num_chains``.
+        InputTypeError: neither of the two kinds.
+    """
+    if isinstance(source, Mapping):
+        arrays = {str(name): to_array(value) for name, value in source.items()}
+        arrays = {name: _grouped(name, value, num_chains) for name, value in arrays.items()}
+        _check_lead(arrays)
+        return Draws(arrays if integer_sites is None else restore_integers(arrays, integer_sites))
+    if not callable(getattr(source, "get_samples", None)):
+        raise InputTypeError(
+            f"posterior: expected a Pyro MCMC object or a dict of draws, received {type(source).__name__}"
+        )
+    if getattr(source, "_samples", ()) is None:
+        raise InputError("posterior: the MCMC object holds no draws; call its run() first")
+    if num_chains is not None:
+        raise InputError("num_chains: applies to a dict of flat draws only; an MCMC object knows its chains")
+    samples = dict(source.get_samples(group_by_chain=True))
+    samples, repaired = _repair_save_params(source, samples)
+    arrays = {str(name): to_array(value) for name, value in samples.items()}
+    _check_lead(arrays)
+    arrays = restore_integers(arrays, integer_sites)
+    first = next(iter(arrays.values()), None)
+    chains = getattr(source, "num_chains", 1) if first is None else first.shape[0]
+    draws = getattr(source, "num_samples", 0) if first is None else first.shape[1]
+    stats, attributes = _sample_stats(source, int(chains), int(draws))
+    if repaired:
+        attributes["repaired_save_params"] = repaired
+    return Draws(arrays, stats, attributes)
+
+
+def restore_integers(arrays: Arrays, sites: Iterable[str] | None = None) -> Arrays:
+    """Give back int64 to sites that Pyro concatenated with floating ones.
+
+    Pyro's MCMC joins all sites of a draw in one tensor, so integer sites beside floating ones come back as float32.
+
+    Args:
+        arrays: draws by site.
+        sites: which; None takes every floating site whose draws are all whole numbers with more than one value,
+            which a continuous site never is.
+
+    Raises:
+        InputError: a named site that is unknown or has a draw that is not a whole number.
+
+    Example:
+        >>> out = restore_integers({"k": np.array([[0.0, 2.0, 1.0]]), "x": np.array([[0.5, 1.0, 2.0]])})
+        >>> out["k"].dtype.name, out["x"].dtype.name
+        ('int64', 'float64')
+    """
+    named = None if sites is None else set(sites)
+    if named is not None and (unknown := sorted(named - set(arrays))):
+        raise InputError(f"integer_sites: unknown site {unknown[0]!r}; known: {sorted(arrays)}")
+    result = dict(arrays)
+    for name, value in arrays.items():
+        if not np.issubdtype(value.dtype, np.floating) or (named is not None and name not in named):
+            continue
+        whole = bool(value.size) and bool((np.isfinite(value) & (value == np.floor(value))).all())
+        if named is not None and not whole:
+            raise InputError(f"integer_sites: site {name!r} has draws that are not whole numbers")
+        if whole and (named is not None or value.min() < value.max()):
+            result[name] = value.astype(np.int64)
+    return result
+
+
+def constant_sites(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Number of entries of each site that never change over chains and draws; sites without any are left out.
+
+    R-hat divides by their variance and is NaN; say so instead of showing it.
+
+    Example:
+        >>> constant_sites({"a": np.zeros((2, 5, 3)), "b": np.arange(10.0).reshape(2, 5)})
+        {'a': 3}
+    """
+    counts = {}
+    for name, value in arrays.items():
+        if value.ndim >= 2 and value.size:
+            flat = value.reshape(value.shape[0] * value.shape[1], -1)
+            if number := int((flat == flat[:1]).all(axis=0).sum()):
+                counts[name] = number
+    return counts
+
+
+def read_group(
+    group: str, values: Mapping[str, Any] | Callable[..., Any], lead: tuple[int, int] | None, samples: Arrays
+) -> Arrays:
+    r"""Draws of a group that belongs to the posterior draws, grouped by chain.
+
+    Args:
+        group: name shown in errors.
+        values: ``{name: draws}``, (chain, draw, \*shape) or flat (chain * draw, \*shape) as ``Predictive`` gives
+            them, or a function of the posterior draws that returns such a mapping.
+        lead: numbers of chains and draws of the posterior, None without one.
+        samples: posterior draws, given to the function as tensors (chain, draw, \*shape).
+
+    Raises:
+        InputError: a leading shape that fits neither form.
+        InputTypeError: not a mapping.
+    """
+    if callable(values):
+        values = values({name: torch.as_tensor(value) for name, value in samples.items()})
+    if not isinstance(values, Mapping):
+        raise InputTypeError(f"{group}: expected a dict of arrays, received {type(values).__name__}")
+    result = {}
+    for name, value in values.items():
+        array = to_array(value)
+        if lead is None:
+            result[str(name)] = array[None]
+        elif array.shape[:2] == lead and not (lead[0] > 1 and lead[1] == 1 and array.shape[0] == lead[0] * lead[1]):
+            result[str(name)] = array
+        elif array.ndim and array.shape[0] == math.prod(lead):
+            result[str(name)] = array.reshape(*lead, *array.shape[1:])
+        else:
+            raise InputError(
+                f"{group}[{name!r}]: expected leading dimensions {lead} (chain, draw) or {math.prod(lead)} flat draws, "
+                f"received shape {array.shape}"
+            )
+    return result
+
+
+def _grouped(name: str, value: np.ndarray, num_chains: int | None) -> np.ndarray:
+    if num_chains is None:
+        if value.ndim < 2:
+            raise InputError(
+                f"posterior[{name!r}]: expected shape (chain, draw, ...), received {value.shape}; for flat draws give "
+                "num_chains"
+            )
+        return value
+    if num_chains < 1 or value.ndim < 1 or value.shape[0] % num_chains:
+        raise InputError(
+            f"posterior[{name!r}]: expected a first dimension that is a multiple of num_chains={num_chains}, "
+            f"received shape {value.shape}"
+        )
+    return value.reshape(num_chains, value.shape[0] // num_chains, *value.shape[1:])
+
+
+def _check_lead(arrays: Arrays) -> None:
+    leads = {name: value.shape[:2] for name, value in arrays.items()}
+    if len(set(leads.values())) > 1:
+        raise InputError(f"posterior: expected equal (chain, draw) for every site, received {leads}")
+
+
+def _has_save_params_fault() -> bool:
+    """Whether the installed Pyro unpacks sites in sorted order whatever order they were packed in."""
+    try:
+        parts = metadata.version("pyro-ppl").split("+")[0].split(".")
+        return tuple(int(part) for part in parts[:3]) <= (1, 9, 2)
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+
+
+def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Values handed back to their own names after ``MCMC(save_params=...)`` with unsorted names.
+
+    Pyro packs each draw in the order of ``save_params`` and unpacks it in sorted order, then maps every site to its
+    constrained space with the transform of the wrong name. Both steps are undone here, exactly up to rounding.
+    """
+    order = list(getattr(getattr(source, "kernel", None), "save_params", None) or [])
+    if order == sorted(order) or not _has_save_params_fault() or set(order) != set(samples):
+        return samples, []
+    transforms = getattr(source, "transforms", None) or {}
+    packed = []
+    for name in sorted(order):
+        value = torch.as_tensor(samples[name])
+        packed.append(transforms[name](value) if name in transforms else value)
+    flat = torch.cat([value.reshape(*value.shape[:2], -1) for value in packed], -1)
+    if not bool(torch.isfinite(flat).all()):
+        raise InputError(
+            f"posterior: MCMC ran with save_params {order}, which this Pyro hands to the wrong names, and the values "
+            "cannot be recovered; run again with save_params sorted"
+        )
+    shapes = {name: value.shape[2:] for name, value in zip(sorted(order), packed, strict=True)}
+    result, start = {}, 0
+    for name in order:
+        size = shapes[name].numel()
+        value = flat[..., start : start + size].reshape(*flat.shape[:2], *shapes[name])
+        result[name] = transforms[name].inv(value) if name in transforms else value
+        start += size
+    return result, order
+
+
+def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[str, Any]]:
+    """Per-draw statistics and per-chain figures from the diagnostics of a run, whatever they hold."""
+    per_chain = _chain_diagnostics(source, chains)
+    stats: Arrays = {}
+    attributes: dict[str, Any] = {}
+    if all("divergences" in chain for chain in per_chain) and per_chain:
+        diverging = np.zeros((chains, draws), dtype=bool)
+        for i, chain in enumerate(per_chain):
+            where = np.asarray(chain["divergences"], dtype=np.int64)
+            diverging[i, where[(where >= 0) & (where < draws)]] = True
+        stats["diverging"] = diverging
+    recorded = [chain.get("sample_stats") for chain in per_chain]
+    if recorded and all(isinstance(record, Mapping) for record in recorded):
+        for name in recorded[0]:
+            rows = [np.asarray(record.get(name, ())) for record in recorded]
+            if all(row.shape == (draws,) for row in rows):
+                stats[name] = np.stack(rows)
+    for name in per_chain[0] if per_chain else ():
+        values = [chain.get(name) for chain in per_chain]
+        if name not in ("divergences", "sample_stats") and all(isinstance(v, int | float) for v in values):
+            attributes["chain_" + str(name).replace(" ", "_")] = [float(v) for v in values]
+    for name in ("tree_depth", "n_steps"):
+        if name in stats:
+            stats[name] = stats[name].astype(np.int64)
+    if "reached_max_treedepth" in stats:
+        stats["reached_max_treedepth"] = stats["reached_max_treedepth"].astype(bool)
+    step_size = getattr(getattr(source, "kernel", None), "step_size", None)
+    if chains == 1 and "step_size" not in stats and isinstance(step_size, int | float):
+        stats["step_size"] = np.full((1, draws), float(step_size))
+    return stats, attributes
+
+
+def _chain_diagnostics(source: Any, chains: int) -> list[Mapping[str, Any]]:
+    """Kernel diagnostics of each chain, empty where there are none.
+
+    The private list is read first: the public method also computes R-hat, which raises for integer sites and for a
+    kernel whose diagnostics are None.
+    """
+    raw = getattr(source, "_diagnostics", None)
+    if isinstance(raw, list):
+        return [item if isinstance(item, Mapping) else {} for item in raw] if len(raw) == chains else []
+    try:
+        public = source.diagnostics()
+    except (AttributeError, TypeError, RuntimeError, ValueError):
+        return []
+    if not isinstance(public, Mapping):
+        return []
+    keys = [f"chain {i}" for i in range(chains)]
+    result: list[dict[str, Any]] = [{} for _ in keys]
+    for name, value in public.items():
+        if isinstance(value, Mapping) and set(value) == set(keys):
+            for target, key in zip(result, keys, strict=True):
+                target[name] = value[key]
+    return result

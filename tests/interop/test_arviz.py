@@ -1,0 +1,405 @@
+"""to_arviz for both generations of ArviZ, from one call, on programs with and without our models."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+import xarray
+from pyro.infer import HMC, MCMC, NUTS, Predictive
+
+from pyro_hoim.distributions import LogLinearStatistics
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.inference import RecordingNUTS, pointwise_log_likelihood
+from pyro_hoim.interop import choose_backend, get_group, theta_coords, to_arviz
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+BACKENDS = ("arviz", "arviz_base")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def graph() -> InteractionHypergraph:
+    domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
+    return InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
+
+
+def _normal_model(data: torch.Tensor) -> None:
+    mu = pyro.sample("mu", dist.Normal(0.0, 2.0))
+    with pyro.plate("rows", len(data)):
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=data)
+
+
+def _run(kernel: Any, *args: Any, num_samples: int = 60, num_chains: int = 1, **options: Any) -> MCMC:
+    pyro.set_rng_seed(3)
+    mcmc = MCMC(
+        kernel, num_samples=num_samples, warmup_steps=60, num_chains=num_chains, disable_progbar=True, **options
+    )
+    mcmc.run(*args)
+    return mcmc
+
+
+@pytest.mark.filterwarnings("ignore:num_chains=.* is more than available_cpu")
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution")
+@pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_plain_pyro_program(backend, num_chains, tmp_path):
+    data = torch.linspace(-1, 2, 8)
+    mcmc = _run(RecordingNUTS(_normal_model), data, num_chains=num_chains)
+    samples = mcmc.get_samples()
+    predictive = Predictive(_normal_model, samples)(data)
+    drawn = {"y": dist.Normal(samples["mu"][:, None], 1.0).expand([len(samples["mu"]), 8]).sample()}
+    assert predictive["y"].shape == drawn["y"].shape
+    result = to_arviz(
+        mcmc,
+        log_likelihood=lambda draws: pointwise_log_likelihood(_normal_model, draws, data),
+        posterior_predictive=drawn,
+        prior=Predictive(_normal_model, num_samples=7)(data),
+        prior_predictive={"y": torch.zeros(7, 8)},
+        observed_data={"y": data},
+        dims={"y": ["row"]},
+        coords={"row": list("abcdefgh")},
+        backend=backend,
+    )
+    assert isinstance(result, xarray.DataTree) == (backend == "arviz_base")
+    groups = ["posterior", "sample_stats", "log_likelihood", "posterior_predictive", "prior", "prior_predictive"]
+    for group in [*groups, "observed_data"]:
+        assert get_group(result, group) is not None, group
+    assert dict(result.posterior["mu"].sizes) == {"chain": num_chains, "draw": 60}
+    assert np.array_equal(result.posterior["mu"].values, mcmc.get_samples(group_by_chain=True)["mu"].numpy())
+    assert result.log_likelihood["y"].dims == ("chain", "draw", "row")
+    assert result.posterior_predictive["y"].shape == (num_chains, 60, 8)
+    assert result.prior["mu"].shape == (1, 7)
+    assert result.observed_data["y"].dims == ("row",)
+    mu = result.posterior["mu"].values[..., None]
+    exact = -0.5 * (data.numpy() - mu) ** 2 - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(result.log_likelihood["y"].values, exact, rtol=1e-5)
+
+    stats = choose_backend(data=result).stats
+    assert list(stats.summary(result, var_names=["mu"]).index) == ["mu"]
+    loo = stats.loo(result)
+    assert np.isfinite(loo["elpd" if backend == "arviz_base" else "elpd_loo"])
+    table = stats.compare({"one": stats.loo(result, pointwise=True), "two": stats.loo(result, pointwise=True)})
+    assert list(table["rank"]) == [0, 1]
+
+    path = tmp_path / "draws.nc"
+    result.to_netcdf(str(path))
+    opened = (
+        xarray.open_datatree(path) if backend == "arviz_base" else choose_backend("arviz").data.from_netcdf(str(path))
+    )
+    for group in [*groups, "observed_data"]:
+        xarray.testing.assert_identical(get_group(result, group).load(), get_group(opened, group).load())
+    opened.close()
+
+
+def test_recorded_statistics(backend):
+    mcmc = _run(RecordingNUTS(_normal_model, max_tree_depth=5), torch.linspace(-1, 2, 8))
+    stats = get_group(to_arviz(mcmc, backend=backend), "sample_stats")
+    assert set(stats.data_vars) == {
+        *("diverging", "energy", "lp", "tree_depth", "n_steps"),
+        *("acceptance_rate", "step_size", "reached_max_treedepth"),
+    }
+    assert stats["diverging"].dtype == bool and stats["tree_depth"].dtype == np.int64
+    assert (stats["n_steps"] >= 1).all() and (stats["n_steps"] <= 2 ** stats["tree_depth"] - 1).all()
+    assert (stats["energy"] > -stats["lp"].min() - 1e3).all() and (stats["acceptance_rate"] >= 0).all()
+    assert len(np.unique(stats["step_size"])) == 1
+
+
+def test_plain_nuts_and_hmc_have_what_pyro_keeps(backend):
+    for kernel in (NUTS(_normal_model), HMC(_normal_model, num_steps=3)):
+        result = to_arviz(_run(kernel, torch.zeros(4)), backend=backend)
+        stats = get_group(result, "sample_stats")
+        assert {"diverging", "step_size"} <= set(stats.data_vars)
+        assert 0 <= json.loads(result.posterior.attrs["chain_acceptance_rate"])[0] <= 1
+
+
+def test_divergences_are_marked_at_their_draws(backend):
+    fake = SimpleNamespace(
+        get_samples=lambda group_by_chain: {"x": torch.randn(2, 5)},
+        _diagnostics=[{"divergences": [1, 4]}, {"divergences": []}],
+    )
+    diverging = to_arviz(fake, backend=backend).sample_stats["diverging"].values
+    assert diverging.tolist() == [[False, True, False, False, True], [False] * 5]
+
+
+@pytest.mark.parametrize(
+    "diagnostics",
+    [
+        {"_diagnostics": [None, None]},
+        {"_diagnostics": [{}, {}]},
+        {"_diagnostics": [{"something": 1}, {"divergences": []}]},
+        {"diagnostics": lambda: None},
+        {},
+    ],
+)
+def test_missing_diagnostics_are_left_out(backend, diagnostics):
+    fake = SimpleNamespace(get_samples=lambda group_by_chain: {"x": torch.randn(2, 5)}, **diagnostics)
+    result = to_arviz(fake, backend=backend)
+    assert get_group(result, "sample_stats") is None
+    assert result.posterior["x"].shape == (2, 5)
+
+
+def test_public_diagnostics_are_enough(backend):
+    both = {"divergences": {"chain 0": [0], "chain 1": []}, "x": {"r_hat": 1.0}}
+    fake = SimpleNamespace(get_samples=lambda group_by_chain: {"x": torch.randn(2, 5)}, diagnostics=lambda: both)
+    assert int(to_arviz(fake, backend=backend).sample_stats["diverging"].sum()) == 1
+
+
+# --- faults of Pyro --------------------------------------------------------------------------------------------------
+
+
+class _MixedKernel(pyro.infer.mcmc.mcmc_kernel.MCMCKernel):
+    """An integer site beside floating ones, one of them constant."""
+
+    transforms: dict[str, Any] = {}  # noqa: RUF012
+    initial_params = {"k": torch.zeros(2, dtype=torch.long), "x": torch.zeros(3), "c": torch.ones(2)}  # noqa: RUF012
+
+    def setup(self, warmup_steps, *args, **kwargs):
+        pass
+
+    def cleanup(self):
+        pass
+
+    def sample(self, params):
+        return {"k": torch.randint(0, 5, (2,)), "x": torch.randn(3), "c": torch.ones(2)}
+
+    def diagnostics(self):
+        return {}
+
+    def logging(self):
+        return {}
+
+
+def test_integer_sites_come_back_as_integers(backend):
+    mcmc = _run(_MixedKernel())
+    assert mcmc.get_samples()["k"].dtype == torch.float32, "the fault is gone from Pyro"
+    posterior = to_arviz(mcmc, backend=backend).posterior
+    assert posterior["k"].dtype == np.int64
+    assert posterior["x"].dtype == np.float32 and posterior["c"].dtype == np.float32
+    assert to_arviz(mcmc, integer_sites=["k", "c"], backend=backend).posterior["c"].dtype == np.int64
+    assert to_arviz(mcmc, integer_sites=(), backend=backend).posterior["k"].dtype == np.float32
+    with pytest.raises(InputError, match="not whole"):
+        to_arviz(mcmc, integer_sites=["x"], backend=backend)
+    with pytest.raises(InputError, match="unknown site 'z'"):
+        to_arviz(mcmc, integer_sites=["z"], backend=backend)
+
+
+def test_constant_entries_are_counted(backend):
+    posterior = to_arviz(_run(_MixedKernel()), backend=backend).posterior
+    assert json.loads(posterior.attrs["constant_sites"]) == {"c": 2}
+
+
+def _ordered_model() -> None:
+    pyro.sample("b", dist.LogNormal(torch.full((2,), 3.0), 0.01).to_event(1))
+    pyro.sample("a", dist.Normal(-5.0, 0.01))
+    pyro.sample("c", dist.Dirichlet(torch.tensor([500.0, 300.0, 200.0])))
+
+
+@pytest.mark.parametrize("names", [["b", "a"], ["c", "b", "a"], ["a", "b"], ["c", "a", "b"]])
+def test_values_of_save_params_go_to_their_own_names(names):
+    mcmc = _run(NUTS(_ordered_model, max_tree_depth=4), save_params=names, num_samples=30)
+    posterior = to_arviz(mcmc).posterior
+    expected = {"a": [-5.0], "b": [np.exp(3)] * 2, "c": [0.5, 0.3, 0.2]}
+    assert set(posterior.data_vars) == set(names)
+    for name in names:
+        mean = np.atleast_1d(posterior[name].mean(("chain", "draw")).values)
+        np.testing.assert_allclose(mean, expected[name], rtol=0.05, err_msg=name)
+    raw = mcmc.get_samples()
+    if names == ["b", "a"]:  # the control: Pyro itself hands out the wrong values
+        assert abs(float(raw["a"].mean()) + 5.0) > 1.0
+    assert ("repaired_save_params" in posterior.attrs) == (names != sorted(names))
+
+
+# --- shapes and groups -----------------------------------------------------------------------------------------------
+
+
+def test_grouped_and_flat_dicts_are_the_same(backend):
+    grouped = np.random.default_rng(0).standard_normal((4, 25, 3))
+    one = to_arviz({"x": grouped}, backend=backend)
+    two = to_arviz({"x": torch.as_tensor(grouped.reshape(100, 3))}, num_chains=4, backend=backend)
+    assert np.array_equal(one.posterior["x"].values, two.posterior["x"].values)
+    assert one.posterior["x"].dims[:2] == ("chain", "draw")
+
+
+def test_flat_groups_follow_the_posterior(backend):
+    posterior = {"x": np.zeros((2, 5))}
+    flat = np.arange(30.0).reshape(10, 3)
+    result = to_arviz(
+        posterior,
+        posterior_predictive={"y": flat},
+        log_likelihood={"y": flat.reshape(2, 5, 3)},
+        sample_stats={"lp": flat[:, 0]},
+        backend=backend,
+    )
+    assert np.array_equal(result.posterior_predictive["y"].values, flat.reshape(2, 5, 3))
+    assert result.sample_stats["lp"].shape == (2, 5)
+    with pytest.raises(InputError, match=r"posterior_predictive\['y'\].*\(2, 5\)"):
+        to_arviz(posterior, posterior_predictive={"y": flat[:7]}, backend=backend)
+
+
+def test_one_group_is_enough_and_none_is_an_error(backend):
+    result = to_arviz(prior={"x": torch.zeros(9, 2)}, backend=backend)
+    assert result.prior["x"].shape == (1, 9, 2)
+    assert get_group(result, "posterior") is None
+    with pytest.raises(InputError, match="nothing to convert"):
+        to_arviz(backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("posterior", "options", "error"),
+    [
+        ({"x": np.zeros(10)}, {}, "give num_chains"),
+        ({"x": np.zeros(10)}, {"num_chains": 3}, "multiple of num_chains"),
+        ({"x": np.zeros((2, 5)), "y": np.zeros((5, 2))}, {}, "equal"),
+        (SimpleNamespace(get_samples=lambda group_by_chain: {}, _samples=None), {}, "run"),
+        (SimpleNamespace(get_samples=lambda group_by_chain: {"x": np.zeros((1, 2))}), {"num_chains": 2}, "num_chains"),
+        ({"x": np.zeros((2, 5))}, {"layout": "tree"}, "layout"),
+        ({"x": np.zeros((2, 5))}, {"backend": "stan"}, "backend"),
+    ],
+)
+def test_bad_input(posterior, options, error):
+    with pytest.raises(InputError, match=error):
+        to_arviz(posterior, **options)
+
+
+def test_wrong_types():
+    with pytest.raises(InputTypeError, match="MCMC object or a dict"):
+        to_arviz([1, 2])
+    with pytest.raises(InputTypeError, match="log_likelihood"):
+        to_arviz({"x": np.zeros((2, 5))}, log_likelihood=np.zeros(3))
+
+
+# --- theta -----------------------------------------------------------------------------------------------------------
+
+
+def test_theta_names(graph):
+    free = theta_coords(graph)
+    assert free["interaction_level"] == ["smoke[1]", "age[1]", "age[2]", "smoke:age[1,1]", "smoke:age[1,2]"]
+    corner = theta_coords(graph, "corner")
+    assert corner["interaction_level"] == ["smoke[n]", "age[mid]", "age[new]", "smoke:age[n,mid]", "smoke:age[n,new]"]
+    balanced = theta_coords(graph, "balanced")
+    assert len(balanced["level"]) == graph.num_terms
+    assert balanced["interaction_level"][5:7] == ["smoke:age[y,old]", "smoke:age[y,mid]"]
+    with pytest.raises(InputError, match="coding"):
+        theta_coords(graph, "tables")
+
+
+def test_free_names_are_the_coordinates_of_their_interaction(graph):
+    """The named coordinate moves the table of its own interaction and no other."""
+    maps, names = parametrization(graph), theta_coords(graph)["interaction"]
+    for i, name in enumerate(names):
+        tables = maps.split(maps.to_tables(torch.eye(len(names), dtype=torch.float64)[i]))
+        assert [":".join(edge) for edge, table in tables.items() if bool(table.abs().max() > 1e-9)] == [name]
+
+
+def test_flat_layout(backend, graph, tmp_path):
+    theta = np.random.default_rng(1).standard_normal((2, 30, 5))
+    result = to_arviz({"theta": theta, "tau": theta[..., 0]}, hypergraph=graph, backend=backend)
+    posterior = result.posterior
+    assert posterior["theta"].dims == ("chain", "draw", "interaction_level")
+    part = posterior["theta"].sel(interaction_level=posterior["interaction"] == "smoke:age")
+    assert np.array_equal(part.values, theta[..., 3:])
+    assert np.array_equal(posterior["theta"].sel(interaction_level="age[2]").values, theta[..., 2])
+    index = list(choose_backend(data=result).stats.summary(result, var_names=["theta"]).index)
+    assert index[0] == "theta[smoke[1]]"
+    path = tmp_path / "theta.nc"
+    result.to_netcdf(str(path))
+    opened = (
+        xarray.open_datatree(path) if backend == "arviz_base" else choose_backend("arviz").data.from_netcdf(str(path))
+    )
+    xarray.testing.assert_identical(get_group(opened, "posterior").load(), get_group(result, "posterior"))
+    opened.close()
+
+
+def test_interaction_and_level_make_an_index(backend, graph):
+    posterior = to_arviz({"theta": np.zeros((1, 4, 5))}, hypergraph=graph, coding="corner", backend=backend).posterior
+    indexed = posterior["theta"].set_index(interaction_level=["interaction", "level"])
+    assert indexed.sel(interaction="smoke:age", level="n,mid").shape == (1, 4)
+
+
+def test_tables_layout(backend, graph, tmp_path):
+    theta = np.random.default_rng(1).standard_normal((2, 30, 5))
+    result = to_arviz({"theta": theta}, hypergraph=graph, layout="tables", backend=backend)
+    posterior = result.posterior
+    assert set(posterior.data_vars) == {"theta[smoke]", "theta[age]", "theta[smoke:age]"}
+    pair = posterior["theta[smoke:age]"]
+    assert pair.dims == ("chain", "draw", "smoke_level", "age_level")
+    np.testing.assert_allclose(pair.sum("age_level").values, 0, atol=1e-12)
+    tables = parametrization(graph).split(parametrization(graph).to_tables(torch.as_tensor(theta)))
+    np.testing.assert_allclose(
+        pair.sel(smoke_level="n", age_level="mid").values, tables[("smoke", "age")][..., 1, 1].numpy(), rtol=1e-12
+    )
+    path = tmp_path / "tables.nc"
+    result.to_netcdf(str(path))
+    opened = (
+        xarray.open_datatree(path) if backend == "arviz_base" else choose_backend("arviz").data.from_netcdf(str(path))
+    )
+    xarray.testing.assert_identical(get_group(opened, "posterior").load(), get_group(result, "posterior"))
+    opened.close()
+
+
+def test_prior_theta_is_named_too(backend, graph):
+    result = to_arviz(
+        {"theta": np.zeros((1, 4, 5))}, prior={"theta": np.zeros((6, 5))}, hypergraph=graph, backend=backend
+    )
+    assert list(result.prior["theta"]["interaction"].values) == list(result.posterior["theta"]["interaction"].values)
+
+
+def test_theta_that_does_not_fit(backend, graph):
+    with pytest.raises(UnknownNameError, match="theta"):
+        to_arviz({"tehta": np.zeros((1, 4, 5))}, hypergraph=graph, backend=backend)
+    with pytest.raises(InputError, match="11 coordinates"):
+        to_arviz({"theta": np.zeros((1, 4, 5))}, hypergraph=graph, coding="balanced", backend=backend)
+    with pytest.raises(InputError, match="5 coordinates"):
+        to_arviz({"theta": np.zeros((1, 4, 6))}, hypergraph=graph, backend=backend)
+
+
+def test_posterior_of_a_log_linear_model(backend, graph):
+    counts = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0, 7.0], dtype=torch.float64)
+    codes = torch.tensor([[i, j] for i in range(2) for j in range(3)])
+    statistics = (parametrization(graph).statistics(codes) * counts[:, None]).sum(0)
+
+    def model() -> None:
+        theta = pyro.sample("theta", dist.Normal(torch.zeros(5, dtype=torch.float64), 1.0).to_event(1))
+        pyro.sample("t", LogLinearStatistics(graph, theta, counts.sum()), obs=statistics)
+
+    mcmc = _run(RecordingNUTS(model), num_samples=50)
+    result = to_arviz(mcmc, hypergraph=graph, backend=backend)
+    assert result.posterior["theta"].dims == ("chain", "draw", "interaction_level")
+    assert result.posterior["theta"].dtype == np.float64
+
+
+@pytest.mark.filterwarnings("ignore::matplotlib.MatplotlibDeprecationWarning")
+def test_plots_of_the_older_generation(graph):
+    """matplotlib's Agg backend is set by the suite; the newer generation's plots are in another package."""
+    import matplotlib.pyplot as plt
+
+    az = choose_backend("arviz").data
+    result = to_arviz(
+        {"theta": np.random.default_rng(2).standard_normal((2, 50, 5))}, hypergraph=graph, backend="arviz"
+    )
+    for axes in (
+        az.plot_forest(result, var_names=["theta"], combined=True),
+        az.plot_trace(result, compact=True),
+        az.plot_rank(result),
+    ):
+        assert np.asarray(axes, dtype=object).size > 0
+    plt.close("all")
+
+
+def test_default_backend_is_arviz():
+    assert choose_backend() == choose_backend("arviz")
+    assert type(to_arviz({"x": np.zeros((1, 4))})).__name__ == "InferenceData"
+    assert choose_backend("arviz_base").is_tree

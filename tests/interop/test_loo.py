@@ -1,0 +1,174 @@
+"""Leave-one-out once per cell equals leave-one-out over all rows, for both generations of ArviZ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.inference import cell_log_likelihood
+from pyro_hoim.interop import CELL_GROUP, choose_backend, compare_by_cell, get_group, loo_by_cell, summarise, to_arviz
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
+COUNTS = np.array([40, 3, 0, 17, 1, 9])
+NAMES = {
+    "arviz": {"elpd": "elpd_loo", "p": "p_loo", "each": "loo_i"},
+    "arviz_base": {"elpd": "elpd", "p": "p", "each": "elpd_i"},
+}
+
+
+@pytest.fixture(params=["arviz", "arviz_base"])
+def backend(request) -> str:
+    return request.param
+
+
+def _draws(order: int, chains: int = 3) -> tuple[InteractionHypergraph, np.ndarray, np.ndarray]:
+    """A normal approximation to a posterior of a 2 x 3 table, and its per-cell terms."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 3})
+    graph = InteractionHypergraph.from_order(domain, order)
+    rng = np.random.default_rng(order)
+    theta = rng.normal(0.1, 0.12, size=(chains, 300, graph.num_parameters))
+    states = torch.tensor([[i, j] for i in range(2) for j in range(3)])
+    return graph, theta, cell_log_likelihood(graph, torch.as_tensor(theta), states).numpy()
+
+
+def _data(order: int, backend: str, chains: int = 3, **options):
+    graph, theta, terms = _draws(order, chains)
+    return to_arviz(
+        {"theta": theta}, hypergraph=graph, log_likelihood={"x": terms}, cell_count=COUNTS, backend=backend, **options
+    )
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_by_cell_equals_expanded(backend, chains):
+    data, names = _data(2, backend, chains), NAMES[backend]
+    stats = choose_backend(data=data).stats
+    rows, cells = stats.loo(data, pointwise=True), loo_by_cell(data)
+    assert rows["n_data_points"] == cells["n_data_points"] == COUNTS.sum()
+    for key in (names["elpd"], names["p"], "se"):
+        assert abs(float(rows[key]) - float(cells[key])) < 1e-8, key
+    np.testing.assert_allclose(cells[names["each"]].values, rows[names["each"]].values, atol=1e-10)
+    np.testing.assert_allclose(cells["pareto_k"].values, rows["pareto_k"].values, atol=1e-8)
+    assert rows["warning"] == cells["warning"]
+    assert cells["good_k"] == rows["good_k"] and cells["n_samples"] == rows["n_samples"]
+    assert str(COUNTS.sum()) in str(cells) or str(cells["n_samples"]) in str(cells)
+
+
+def test_unweighted_cells_are_another_number(backend):
+    """The control: one vote per cell instead of per row."""
+    data, names = _data(2, backend), NAMES[backend]
+    _, theta, terms = _draws(2)
+    unweighted = to_arviz({"theta": theta}, log_likelihood={"x": terms}, backend=backend)
+    wrong = choose_backend(data=data).stats.loo(unweighted)
+    assert abs(float(wrong[names["elpd"]]) - float(loo_by_cell(data)[names["elpd"]])) > 10
+
+
+def test_compare_equals_the_expanded_table(backend):
+    models = {"one": _data(1, backend), "two": _data(2, backend)}
+    stats = choose_backend(data=models["one"]).stats
+    rows = stats.compare({name: stats.loo(data, pointwise=True) for name, data in models.items()})
+    cells = compare_by_cell(models)
+    assert list(rows.index) == list(cells.index) and list(rows.columns) == list(cells.columns)
+    numbers = [
+        column for column in rows.columns if column not in ("warning", "scale", "rank", "diag_diff", "diag_elpd")
+    ]
+    for column in numbers:
+        left, right = (table[column].astype(float).to_numpy() for table in (rows, cells))
+        np.testing.assert_allclose(left, right, atol=1e-8 if column != "weight" else 1e-5, err_msg=column)
+
+
+def test_per_cell_terms_never_pose_as_rows(backend):
+    data = _data(2, backend, expand_cells=False)
+    assert get_group(data, "log_likelihood") is None
+    assert get_group(data, CELL_GROUP)["x"].dims == ("chain", "draw", "x_cell")
+    assert list(get_group(data, "constant_data")["x_count"].values) == list(COUNTS)
+    full = loo_by_cell(_data(2, backend))
+    assert float(loo_by_cell(data)["se"]) == float(full["se"])
+
+
+def test_rows_beyond_the_budget_are_not_expanded(backend):
+    graph, theta, terms = _draws(2, 1)
+    options = {"hypergraph": graph, "log_likelihood": {"x": terms}, "backend": backend}
+    large = to_arviz({"theta": theta}, cell_count=COUNTS * 10_000, **options)
+    assert get_group(large, "log_likelihood") is None
+    assert int(loo_by_cell(large)["n_data_points"]) == 10_000 * COUNTS.sum()
+    small = to_arviz({"theta": theta}, cell_count=COUNTS, **options)
+    assert get_group(small, "log_likelihood")["x"].shape == (1, 300, COUNTS.sum())
+
+
+def test_round_trip_keeps_cells(backend, tmp_path):
+    import xarray
+
+    data = _data(2, backend)
+    path = tmp_path / "cells.nc"
+    data.to_netcdf(str(path))
+    opened = (
+        xarray.open_datatree(path) if backend == "arviz_base" else choose_backend("arviz").data.from_netcdf(str(path))
+    )
+    assert float(loo_by_cell(opened)["se"]) == pytest.approx(float(loo_by_cell(data)["se"]), rel=1e-12)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (COUNTS[:3], "one count per term"),
+        (COUNTS + 0.5, "whole"),
+        (-COUNTS, "whole"),
+        (COUNTS * np.nan, "whole"),
+    ],
+)
+def test_counts_are_checked(count, error):
+    _, theta, terms = _draws(1)
+    with pytest.raises(InputError, match=error):
+        to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count=count)
+    with pytest.raises(UnknownNameError, match="cell_count"):
+        to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count={"y": COUNTS})
+    with pytest.raises(InputError, match="dict of counts"):
+        to_arviz({"theta": theta}, log_likelihood={"x": terms, "y": terms}, cell_count=COUNTS)
+
+
+def test_loo_needs_cells_rows_and_a_name(backend):
+    _, theta, terms = _draws(1)
+    with pytest.raises(InputError, match="no per-cell"):
+        loo_by_cell(to_arviz({"theta": theta}, backend=backend))
+    both = {"x": terms, "y": terms}
+    data = to_arviz({"theta": theta}, log_likelihood=both, cell_count={"x": COUNTS, "y": COUNTS}, backend=backend)
+    with pytest.raises(InputError, match="var_name"):
+        loo_by_cell(data)
+    assert int(loo_by_cell(data, var_name="y")["n_data_points"]) == COUNTS.sum()
+    with pytest.raises(UnknownNameError):
+        loo_by_cell(data, var_name="z")
+    single = to_arviz(
+        {"theta": theta}, log_likelihood={"x": terms}, cell_count=COUNTS * [1, 0, 0, 0, 0, 0], backend=backend
+    )
+    with pytest.raises(InputError, match="one cell"):
+        loo_by_cell(single)
+    none = to_arviz({"theta": theta}, log_likelihood={"x": terms}, cell_count=0 * COUNTS, backend=backend)
+    with pytest.raises(InputError, match="two rows"):
+        loo_by_cell(none)
+    with pytest.raises(InputError, match="differ"):
+        compare_by_cell({"a": _data(1, backend), "b": single})
+    with pytest.raises(InputError, match="at least two"):
+        compare_by_cell({"a": _data(1, backend)})
+
+
+def test_summary_names_constants(backend):
+    rng = np.random.default_rng(0)
+    partly = rng.normal(size=(2, 100, 2))
+    partly[..., 1] = 3.0
+    data = to_arviz({"free": rng.normal(size=(2, 100)), "partly": partly}, backend=backend)
+    table = summarise(data)
+    assert table["is_constant"].tolist() == [False, False, True]
+    assert table["r_hat"].isna().tolist() == [False, False, True]
+    assert summarise(data, var_names=["free"])["is_constant"].tolist() == [False]
+    table = summarise(data, var_names=["partly", "free"])
+    constant = [index for index, flag in table["is_constant"].items() if flag]
+    assert constant == ["partly[1]"]
+    with pytest.raises(InputError, match="no group"):
+        summarise(to_arviz(prior={"x": np.zeros(5)}, backend=backend))
+    with pytest.raises(UnknownNameError):
+        summarise(data, var_names=["freee"])
