@@ -270,10 +270,10 @@ def downward(V, G, steps, size, offset, gradient, pointer, loops, form, factor, 
             if node == 0:
                 continue
             c = 3 * i + r
+            X, x, Y, y = G, gradient[z], V, offset[other]
             if form[c, 0]:
-                contract(V, offset[other], G, gradient[z], G, gradient[node], size[node], loops, pointer[c], pointer[c + 1], form[c], sums)  # fmt: skip  # noqa: E501
-            else:
-                contract(G, gradient[z], V, offset[other], G, gradient[node], size[node], loops, pointer[c], pointer[c + 1], form[c], sums)  # fmt: skip  # noqa: E501
+                X, x, Y, y = Y, y, X, x
+            contract(X, x, Y, y, G, gradient[node], size[node], loops, pointer[c], pointer[c + 1], form[c], sums)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
