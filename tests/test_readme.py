@@ -11,7 +11,14 @@ import pytest
 import torch
 
 import pyro_hoim
-from pyro_hoim import DiaconisYlvisaker, Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, LogLinearStatistics
+from pyro_hoim import (
+    DiaconisYlvisaker,
+    Domain,
+    HierarchicalLogLinear,
+    InteractionHypergraph,
+    LogLinearEnergy,
+    LogLinearStatistics,
+)
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -61,7 +68,12 @@ def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> N
     result = backend.log_partition(LogLinearEnergy.from_theta(hypergraph, theta))
     says = {quantity: row[name] for quantity, row in EXACTNESS.items()}
     assert result.kind == says["log Z"] == "exact"
-    for quantity in ("marginals and expectations (eta)", "gradients of log Z", "entropy, Kullback-Leibler divergence", "mode"):
+    for quantity in (
+        "marginals and expectations (eta)",
+        "gradients of log Z",
+        "entropy, Kullback-Leibler divergence",
+        "mode",
+    ):
         assert (says[quantity] == "exact") is backend.is_exact
     rows = HierarchicalLogLinear(hypergraph, theta, partition=backend)
     counts = LogLinearStatistics(hypergraph, theta, 5, partition=backend)

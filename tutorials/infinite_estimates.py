@@ -77,14 +77,14 @@ counts = titanic.marginal_counts(pairs.edges)
 
 
 def program(counts):
-    theta = pyro.sample("theta", normal_prior(pairs, scale=2.0, dtype=counts.dtype))
+    theta = pyro.sample("theta", normal_prior(pairs, scale=1.0, dtype=counts.dtype))
     pyro.sample("counts", LogLinearStatistics(pairs, theta, titanic.total_count), obs=counts)
     return theta
 
 
 torch.set_num_threads(1)
 pyro.set_rng_seed(seed)
-chain = MCMC(NUTS(program), num_samples=300, warmup_steps=300, disable_progbar=True)
+chain = MCMC(NUTS(program), num_samples=200, warmup_steps=200, disable_progbar=True)
 chain.run(counts)
 theta = chain.get_samples()["theta"]
 
