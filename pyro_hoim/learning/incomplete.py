@@ -47,9 +47,12 @@ def _patterns(data: Observations) -> Iterator[tuple[torch.Tensor, torch.Tensor]]
 def _completions(data: Observations, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """All completions of rows that miss the variables in ``mask``: (R, C, d)."""
     missing = mask.nonzero().squeeze(-1).tolist()
+    codes = data.codes[rows].unsqueeze(1)
+    if not missing:
+        return codes
     cards = [data.domain.cardinalities[i] for i in missing]
     grid = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
-    codes = data.codes[rows].unsqueeze(1).repeat(1, len(grid), 1)
+    codes = codes.repeat(1, len(grid), 1)
     codes[:, :, missing] = grid
     return codes
 
@@ -118,8 +121,8 @@ def fit_incomplete(
     hypergraph: InteractionHypergraph,
     data: Observations,
     *,
-    tolerance: float = 1e-8,
-    max_iterations: int = 500,
+    tolerance: float = 1e-12,
+    max_iterations: int = 1000,
     partition: PartitionBackend | None = None,
     progress: bool = False,
     **options: Any,

@@ -45,7 +45,9 @@ class _Parser:
 
     def parse(self) -> _Terms:
         if not self.tokens:
-            raise InputError(f"formula {self.text!r}: expected at least one term; write 1 for a model without interactions")
+            raise InputError(
+                f"formula {self.text!r}: expected at least one term; write 1 for a model without interactions"
+            )
         terms = self.sum()
         if self.next < len(self.tokens):
             raise self.unexpected("an operator or the end")
@@ -79,7 +81,11 @@ class _Parser:
     def power(self) -> _Terms:
         terms = self.atom()
         while self.accept("^"):
-            if self.next >= len(self.tokens) or self.tokens[self.next][0] != "number" or self.tokens[self.next][1] == "0":
+            if (
+                self.next >= len(self.tokens)
+                or self.tokens[self.next][0] != "number"
+                or self.tokens[self.next][1] == "0"
+            ):
                 raise self.unexpected("a positive whole number after ^")
             exponent = int(self.tokens[self.next][1])
             self.next += 1

@@ -246,7 +246,9 @@ class InteractionHypergraph:
             covered = {s for e in self.edge_indices for s in _facets(e)}
             return tuple(self._names(e) for e in self.edge_indices if e not in covered)
         sets = [frozenset(e) for e in self.edge_indices]
-        return tuple(self._names(e) for e, s in zip(self.edge_indices, sets, strict=True) if not any(s < t for t in sets))
+        return tuple(
+            self._names(e) for e, s in zip(self.edge_indices, sets, strict=True) if not any(s < t for t in sets)
+        )
 
     def closure(self) -> InteractionHypergraph:
         """The smallest hierarchical collection that contains this one."""
@@ -290,9 +292,7 @@ class InteractionHypergraph:
         for edge in gone:
             if tuple(sorted(edge)) not in self._index_set:
                 raise InputError(f"edges: {':'.join(self._names(sorted(edge)))} is not an edge of the collection")
-        kept = [
-            e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)
-        ]
+        kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
         return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
 
     # Graph

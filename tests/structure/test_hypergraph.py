@@ -8,8 +8,7 @@ import pickle
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.schema import Domain, Variable
@@ -125,7 +124,7 @@ def test_four_cycle_is_graphical_but_not_decomposable() -> None:
     ],
 )
 def test_formula(formula: str, edges: list[str]) -> None:
-    domain = Domain.from_cardinalities({n: 2 for n in "abcd"})
+    domain = Domain.from_cardinalities(dict.fromkeys("abcd", 2))
     assert InteractionHypergraph.from_formula(domain, formula).edges == tuple(tuple(e) for e in edges)
 
 
@@ -188,7 +187,7 @@ def test_is_immutable() -> None:
 
 
 def test_heredity_and_chain() -> None:
-    domain = Domain.from_cardinalities({n: 2 for n in "abc"})
+    domain = Domain.from_cardinalities(dict.fromkeys("abc", 2))
     graph = InteractionHypergraph(domain, [tuple("ab"), tuple("ac"), ("c",)], hierarchical=False)
     assert graph.heredity_score("abc") == 2 / 3
     assert graph.heredity_score("bc") == 1 / 2
@@ -199,7 +198,7 @@ def test_heredity_and_chain() -> None:
 
 
 def test_derived_structures() -> None:
-    domain = Domain.from_cardinalities({n: 2 for n in "abcd"})
+    domain = Domain.from_cardinalities(dict.fromkeys("abcd", 2))
     graph = InteractionHypergraph.from_formula(domain, "a*b*c + c*d")
     assert graph.restrict("c").edges == (("a",), ("b",), ("d",), ("a", "b"))
     assert graph.project("acd").edges == (("a",), ("c",), ("d",), ("a", "c"), ("c", "d"))

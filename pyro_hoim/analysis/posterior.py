@@ -1,0 +1,313 @@
+"""Posterior of one model inside an analysis: chains with checkpoints, diagnostics, leave-one-out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..data import Observations
+from ..errors import ConvergenceWarning, InputError
+from ..inference.posterior import sample_posterior
+from ..interop import compare_by_cell, loo_by_cell, summarise, to_arviz
+from ..models import LogLinearEnergy, parametrization
+from ..partition import Auto
+from ..structure import InteractionHypergraph
+
+__all__ = ["Posterior", "PosteriorSettings", "compare_models", "run_posterior"]
+
+_MAX_REPLICATED_CELLS = 4096
+_CHUNK = 2**24
+
+
+@dataclass(frozen=True)
+class PosteriorSettings:
+    """How posteriors are sampled.
+
+    Attributes:
+        num_chains: chains, one after the other.
+        num_draws: draws kept of each.
+        num_warmup: transitions before them.
+        prior_scale: standard deviation of the independent normal priors in the free basis, in nats.
+    """
+
+    num_chains: int = 4
+    num_draws: int = 1000
+    num_warmup: int = 500
+    prior_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of one model with what a reader needs to judge them.
+
+    Attributes:
+        data: ArviZ data (InferenceData or DataTree).
+        theta: draws of the free parameters, (num_chains, num_draws, num_parameters).
+        summary: ArviZ's summary of theta.
+        elpd_loo: expected log predictive density by leave-one-out, in nats; NaN where it cannot be had.
+        elpd_se: its standard error.
+        p_loo: effective number of parameters.
+        max_pareto_k: largest Pareto shape.
+        max_r_hat: largest rank-normalised R-hat.
+        min_ess_bulk: smallest bulk effective sample size.
+        num_divergences: divergent transitions after warm-up.
+        description: one paragraph on prior and sampler.
+    """
+
+    data: Any
+    theta: np.ndarray
+    summary: pd.DataFrame
+    elpd_loo: float
+    elpd_se: float
+    p_loo: float
+    max_pareto_k: float
+    max_r_hat: float
+    min_ess_bulk: float
+    num_divergences: int
+    description: str
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.theta.shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain."""
+        return self.theta.shape[1]
+
+
+def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
+    """Fingerprint of everything that a chain depends on."""
+    text = json.dumps([hypergraph.to_json(), settings.num_draws, settings.num_warmup, settings.prior_scale, seed])
+    rows = data.unique()
+    return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
+
+
+def _read_chain(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    """Tensors of a finished chain.
+
+    Raises:
+        InputError: the file is damaged or belongs to other data or settings.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            if (file.metadata() or {}).get("digest") != digest:
+                raise InputError(
+                    f"--resume: {path} belongs to other data, interactions, seed or settings; repeat the first call's "
+                    "options or choose another folder"
+                )
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InputError(f"--resume: {path} cannot be read ({error}); delete it to draw that chain again") from error
+
+
+def _draw_chain(
+    hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int, progress: bool
+) -> dict[str, torch.Tensor]:
+    """One chain: ``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # judged over all chains together
+        result = sample_posterior(
+            hypergraph,
+            data,
+            settings.prior_scale,
+            num_draws=settings.num_draws,
+            num_warmup=settings.num_warmup,
+            num_chains=1,
+            seed=seed,
+            progress=progress,
+        )
+    tensors = {"theta": result.theta[0].contiguous()}
+    stats = to_arviz(result.mcmc)["sample_stats"]
+    for name in stats.data_vars:
+        values = np.asarray(stats[name].values)
+        if values.shape == (1, settings.num_draws):
+            tensors[f"stats.{name}"] = torch.from_numpy(np.ascontiguousarray(values[0]))
+    return tensors
+
+
+def _cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, codes: torch.Tensor) -> np.ndarray:
+    """Log-probability of every cell under every draw, (chain, draw, cell)."""
+    tables = parametrization(hypergraph).to_tables(theta.flatten(0, 1), "free")
+    step = max(1, _CHUNK // max(len(codes) * len(hypergraph), 1))
+    parts: list[torch.Tensor] = []
+    for chunk in tables.split(step):
+        model = LogLinearEnergy(hypergraph, chunk)
+        parts.append(-model.energy(codes.unsqueeze(1)).mT - Auto().log_partition(model).value.unsqueeze(-1))
+    return torch.cat(parts).reshape(*theta.shape[:2], len(codes)).numpy()
+
+
+def _replicates(
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, data: Observations, seed: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Replicated tables (chain, draw, *cards) and the observed one, for small tables of whole counts."""
+    cards = hypergraph.domain.cardinalities
+    if hypergraph.domain.num_states > _MAX_REPLICATED_CELLS or not cards or data.total_count % 1:
+        return None
+    states = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
+    probs = np.exp(_cell_log_likelihood(hypergraph, theta, states))
+    drawn = np.random.default_rng(seed).multinomial(int(data.total_count), probs / probs.sum(-1, keepdims=True))
+    return drawn.reshape(*theta.shape[:2], *cards), data.table().numpy()
+
+
+def run_posterior(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    settings: PosteriorSettings,
+    *,
+    seed: int,
+    name: str = "model",
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Posterior:
+    """Draw, diagnose and score the posterior of one model.
+
+    Every finished chain is written to ``checkpoint``; with ``resume`` the chains found there are not drawn again, so
+    an interrupted run continues where it stopped and ends with the same draws.
+
+    Args:
+        hypergraph: the interactions.
+        data: complete rows.
+        settings: chains, draws, warm-up, prior.
+        seed: chain ``c`` is drawn with seed ``seed + c``.
+        name: names the checkpoint files.
+        checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
+        resume: use chains found in ``checkpoint``.
+        progress: show progress bars; None shows them on a terminal only.
+
+    Returns:
+        The posterior.
+
+    Raises:
+        InputError: a chain found belongs to other data or settings.
+
+    Warns:
+        ConvergenceWarning: R-hat above 1.01, or divergent transitions.
+    """
+    shown = sys.stderr.isatty() if progress is None else progress
+    chains: list[dict[str, torch.Tensor]] = []
+    for number in range(settings.num_chains):
+        digest = _digest(hypergraph, data, settings, seed + number)
+        path = checkpoint / f"{name.replace(' ', '-')}-chain-{number}.safetensors" if checkpoint is not None else None
+        if path is not None and resume and path.exists():
+            chains.append(_read_chain(path, digest))
+            continue
+        chains.append(_draw_chain(hypergraph, data, settings, seed + number, shown))
+        if path is not None:
+            path.parent.mkdir(exist_ok=True, parents=True)
+            draft = path.with_suffix(".part")
+            save_file(chains[-1], str(draft), metadata={"digest": digest})
+            os.replace(draft, path)
+    theta = torch.stack([c["theta"] for c in chains])
+    stats = {
+        key.removeprefix("stats."): torch.stack([c[key] for c in chains]).numpy()
+        for key in chains[0]
+        if key.startswith("stats.")
+    }
+    return _describe(hypergraph, data, settings, theta, stats, seed, name)
+
+
+def _describe(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    settings: PosteriorSettings,
+    theta: torch.Tensor,
+    stats: dict[str, np.ndarray],
+    seed: int,
+    name: str,
+) -> Posterior:
+    """Diagnostics and leave-one-out of finished chains."""
+    cells = data.unique()
+    present = cells.counts > 0
+    codes, counts = cells.codes[present], cells.counts[present].numpy()
+    whole = bool((counts % 1 == 0).all())
+    groups: dict[str, Any] = {}
+    if whole:
+        terms = _cell_log_likelihood(hypergraph, theta, codes)
+        groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
+        replicated = _replicates(hypergraph, theta, data, seed)
+        if replicated is not None:
+            names = list(hypergraph.domain.names)
+            groups |= {
+                "posterior_predictive": {"table": replicated[0]},
+                "observed_data": {"table": replicated[1]},
+                "dims": {"table": names},
+                "coords": {v.name: list(v.labels) for v in hypergraph.domain},
+            }
+    arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
+    summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")
+    elpd = dict.fromkeys(("elpd", "se", "p", "k"), float("nan"))
+    if whole and len(counts) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
+            loo = loo_by_cell(arviz_data)
+        elpd = {
+            "elpd": float(loo["elpd_loo"] if "elpd_loo" in loo else loo["elpd"]),
+            "se": float(loo["se"]),
+            "p": float(loo["p_loo"] if "p_loo" in loo else loo["p"]),
+            "k": float(np.max(loo["pareto_k"].values)),
+        }
+    divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
+    r_hat = float(summary["r_hat"].max()) if len(summary) else 1.0
+    result = Posterior(
+        data=arviz_data,
+        theta=theta.numpy(),
+        summary=summary,
+        elpd_loo=elpd["elpd"],
+        elpd_se=elpd["se"],
+        p_loo=elpd["p"],
+        max_pareto_k=elpd["k"],
+        max_r_hat=r_hat,
+        min_ess_bulk=float(summary["ess_bulk"].min()) if len(summary) else float(theta.shape[0] * theta.shape[1]),
+        num_divergences=divergences,
+        description=(
+            f"Independent normal priors with standard deviation {settings.prior_scale:g} on the coordinates of an "
+            f"orthonormal basis of the balanced tables; NUTS, {settings.num_chains} chains, {settings.num_warmup} "
+            f"warm-up transitions and {settings.num_draws} draws each."
+        ),
+    )
+    if r_hat > 1.01 or divergences:
+        warnings.warn(
+            ConvergenceWarning(
+                f"{name}: largest R-hat {r_hat:.3f}, {divergences} divergent transitions; draw longer chains"
+            ),
+            stacklevel=3,
+        )
+    return result
+
+
+def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
+    """Leave-one-out comparison, best model first.
+
+    Args:
+        posteriors: posteriors by name, all of the same data.
+
+    Returns:
+        Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;
+        None with fewer than two posteriors, or where leave-one-out does not exist.
+    """
+    if len(posteriors) < 2 or any(np.isnan(p.elpd_loo) for p in posteriors.values()):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        table = compare_by_cell({name: p.data for name, p in posteriors.items()})
+    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
+    table["elpd_diff"] = table["elpd_diff"].abs()
+    return table[["rank", "elpd", "p", "elpd_diff", "dse", "se", "weight"]].astype(
+        dict.fromkeys(("elpd", "p", "elpd_diff", "dse", "se", "weight"), float)
+    )

@@ -1,0 +1,221 @@
+"""Numbers that describe a fitted model: scores of rows, predictions of a column, strengths of interactions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm
+
+from ..data import Observations
+from ..errors import InputError
+from ..learning import FitResult, row_log_likelihood
+from ..models import LogLinearEnergy, parametrization
+
+__all__ = [
+    "CoefficientInterval",
+    "RowScores",
+    "coefficient_intervals",
+    "interaction_table",
+    "is_impossible",
+    "prediction_accuracy",
+    "score_rows",
+]
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """Mean scores of the rows of one data set, in nats a row; None where missing cells rule a number out.
+
+    Attributes:
+        rows: number of observations (sum of the counts).
+        nll: mean negative log-likelihood; infinite when a row has probability zero.
+        nll_std_error: its standard error over rows.
+        kl: ``nll`` less the entropy of the rows' empirical law.
+        pseudo_nll: mean negative log pseudo-likelihood.
+    """
+
+    rows: float
+    nll: float
+    nll_std_error: float
+    kl: float | None
+    pseudo_nll: float | None
+
+
+def score_rows(energy: LogLinearEnergy, data: Observations) -> RowScores:
+    """Score rows under a model; missing cells are summed over.
+
+    Args:
+        energy: one model.
+        data: rows over its domain with a positive total count.
+
+    Returns:
+        The mean scores.
+    """
+    total = data.total_count
+    values = row_log_likelihood(energy, data)
+    present = data.counts > 0
+    weights, values = data.counts[present], values[present]
+    nll = -float((weights * values).sum()) / total
+    spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
+    pseudo = None
+    if not data.has_missing:
+        unique = data.unique()
+        pseudo = -float((unique.counts * energy.log_pseudo_prob(unique.codes)).sum()) / total
+    return RowScores(
+        rows=total,
+        nll=nll,
+        nll_std_error=math.sqrt(spread / total),
+        kl=None if data.has_missing else nll - data.entropy(),
+        pseudo_nll=pseudo,
+    )
+
+
+def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str) -> dict[str, Any]:
+    r"""Share of rows whose ``target`` is the most probable level given the row's other cells.
+
+    .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
+
+    Missing cells among the others are summed over; rows whose target is missing do not count.
+
+    Args:
+        energy: one model.
+        data: rows over its domain.
+        target: the variable to predict.
+
+    Returns:
+        ``target``, ``accuracy``, ``majority_accuracy`` (of always guessing the most frequent level of these rows) and
+        ``rows``.
+
+    Raises:
+        InputError: no row has a known target.
+    """
+    column = data.domain.index(target)
+    known = (data.codes[:, column] >= 0) & (data.counts > 0)
+    if not bool(known.any()):
+        raise InputError(f"target: no row has a known value of {target!r}")
+    rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
+    truth, weights, total = rows.codes[:, column], rows.counts, rows.total_count
+    scores = []
+    for level in range(data.domain[target].cardinality):
+        codes = rows.codes.clone()
+        codes[:, column] = level
+        scores.append(row_log_likelihood(energy, Observations.from_tensor(codes, data.domain)))
+    guess = torch.stack(scores, -1).argmax(-1)
+    frequency = torch.zeros(data.domain[target].cardinality, dtype=torch.float64).index_add_(0, truth, weights)
+    return {
+        "target": target,
+        "accuracy": float(weights[guess == truth].sum()) / total,
+        "majority_accuracy": float(frequency.max()) / total,
+        "rows": total,
+    }
+
+
+def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
+    """Interactions of a model by strength, the strongest first.
+
+    Args:
+        energy: one model with balanced tables.
+
+    Returns:
+        For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the balanced table, in
+        nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
+        in the flat table.
+    """
+    rows: list[dict[str, Any]] = []
+    for edge, table in parametrization(energy.hypergraph).split(energy.tables).items():
+        if all(n > 1 for n in table.shape):
+            flat = int(table.abs().argmax())
+            levels = [
+                energy.domain[name].labels[int(code)]
+                for name, code in zip(edge, torch.unravel_index(torch.tensor(flat), table.shape), strict=True)
+            ]
+            rows.append(
+                {
+                    "edge": list(edge),
+                    "value": float(table.square().mean().sqrt()),
+                    "coefficient": float(table.flatten()[flat]),
+                    "levels": levels,
+                    "position": flat,
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["value"], len(row["edge"])))
+
+
+@dataclass(frozen=True)
+class CoefficientInterval:
+    """The largest entry of an interaction's balanced table, with an interval.
+
+    Attributes:
+        edge: the interaction.
+        levels: labels of the entry.
+        index: position of the entry in the flat tables.
+        estimate: posterior mean, or the fitted value, in nats.
+        lower: lower end, minus infinity where the data do not identify the entry.
+        upper: upper end.
+        level: coverage of the interval.
+    """
+
+    edge: tuple[str, ...]
+    levels: tuple[str, ...]
+    index: int
+    estimate: float
+    lower: float
+    upper: float
+    level: float
+
+
+def coefficient_intervals(
+    result: FitResult, draws: np.ndarray | None = None, *, level: float = 0.9, top: int = 30
+) -> list[CoefficientInterval]:
+    """Intervals of the largest coefficient of each interaction, the strongest interactions first.
+
+    Args:
+        result: a fit.
+        draws: posterior draws of the free parameters; without them the intervals are the large-sample ones.
+        level: coverage; equal tails.
+        top: how many interactions.
+
+    Shape:
+        draws (num_draws, num_parameters).
+
+    Returns:
+        At most ``top`` intervals; none without draws where the fit has no covariance.
+    """
+    maps = parametrization(result.hypergraph)
+    slices = result.hypergraph.term_slices
+    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))[:top]
+    index = [slices[tuple(r["edge"])].start + r["position"] for r in rows]
+    if not rows:
+        return []
+    tail = (1 - level) / 2
+    if draws is not None:
+        tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
+        centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
+    elif result.objective == "likelihood" and result.hypergraph.num_parameters <= 1000:
+        error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
+        centre = result.tables[index].numpy()
+        lower, upper = centre - norm.isf(tail) * error, centre + norm.isf(tail) * error
+    else:
+        return []
+    return [
+        CoefficientInterval(tuple(r["edge"]), tuple(r["levels"]), i, float(c), float(a), float(b), level)
+        for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
+    ]
+
+
+def is_impossible(result: FitResult, part: Observations) -> bool:
+    """Whether some row of a part has probability zero in the limit that an infinite estimate approaches."""
+    existence = result.existence
+    if existence is None or existence.exists is not False or result.margins is None:
+        return False
+    rows = part.unique()
+    codes = rows.codes[(rows.counts > 0) & (rows.codes >= 0).all(1)]
+    if existence.facial_set is not None:
+        cells = np.ravel_multi_index(tuple(codes.numpy().T), part.domain.cardinalities)
+        return bool((~existence.facial_set[cells]).any())
+    seen = Observations.from_tensor(codes, part.domain).marginal_counts(result.hypergraph.edges)
+    return bool(((seen > 0) & (result.margins <= 0)).any())

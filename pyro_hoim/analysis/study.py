@@ -1,0 +1,327 @@
+"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior.
+
+This is what ``pyro-hoim fit`` runs and what a report shows. It only combines the layers below; every number in it can
+be had from them directly.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..data import Observations
+from ..errors import NonexistentEstimateWarning
+from ..learning import FitResult, GoodnessOfFit, cell_table, fit, fit_incomplete, goodness_of_fit, odds_ratio_table
+from ..models import LogLinearEnergy, parametrization
+from ..partition import Auto, LogPartition
+from ..structure import InteractionHypergraph
+from .posterior import Posterior, PosteriorSettings, compare_models, run_posterior
+from .scores import (
+    CoefficientInterval,
+    coefficient_intervals,
+    interaction_table,
+    is_impossible,
+    prediction_accuracy,
+    score_rows,
+)
+
+__all__ = ["Analysis", "ModelAnalysis", "PartScores", "analyse"]
+
+_MAX_TABLE_CELLS = 2**16
+_MAX_PAIRS = 120
+
+
+@dataclass(frozen=True)
+class PartScores:
+    """Scores of the train, validation and test parts; None for an empty part or a number that does not exist."""
+
+    rows: dict[str, float | None] = field(default_factory=dict)
+    nll: dict[str, float | None] = field(default_factory=dict)
+    kl: dict[str, float | None] = field(default_factory=dict)
+    pseudo_nll: dict[str, float | None] = field(default_factory=dict)
+    independent_kl: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelAnalysis:
+    """One fitted model with everything that was computed for it.
+
+    Attributes:
+        name: as given to :func:`analyse`.
+        fit: the fit.
+        log_partition: normalising constant of the fit.
+        goodness: test against the saturated model; None where the table is too large or cells are missing.
+        cells: observed and expected counts with residuals, likewise.
+        odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
+        scores: scores of the parts.
+        interactions: :func:`interaction_table` of the fit.
+        intervals: :func:`coefficient_intervals`, from the posterior where there is one.
+        accuracy: :func:`prediction_accuracy` per part when a target was named.
+        posterior: posterior draws with diagnostics, if asked for.
+    """
+
+    name: str
+    fit: FitResult
+    log_partition: LogPartition
+    goodness: GoodnessOfFit | None
+    cells: pd.DataFrame | None
+    odds_ratios: pd.DataFrame | None
+    scores: PartScores
+    interactions: list[dict[str, Any]]
+    intervals: list[CoefficientInterval]
+    accuracy: dict[str, Any] | None
+    posterior: Posterior | None
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self.fit.hypergraph
+
+    @property
+    def energy(self) -> LogLinearEnergy:
+        """The fitted model."""
+        return LogLinearEnergy(self.hypergraph, self.fit.tables)
+
+    @property
+    def traces(self) -> dict[str, np.ndarray]:
+        """Posterior draws (chain, draw) of the largest coefficient of each of the strongest interactions."""
+        if self.posterior is None:
+            return {}
+        theta = torch.as_tensor(self.posterior.theta)
+        rows = [i for i in self.intervals if len(i.edge) > 1] or self.intervals
+        tables = parametrization(self.hypergraph).to_tables(theta, "free")
+        return {f"{':'.join(i.edge)} ({', '.join(i.levels)})": tables[..., i.index].numpy() for i in rows}
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything one report shows.
+
+    Attributes:
+        title: name of the data.
+        train: the rows fitted.
+        models: the fitted models in the order given.
+        chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
+        comparison: leave-one-out comparison, best first; None without posteriors.
+        seed: seed of everything random.
+    """
+
+    title: str
+    train: Observations
+    models: tuple[ModelAnalysis, ...]
+    chosen_index: int
+    comparison: pd.DataFrame | None
+    seed: int
+
+    @property
+    def chosen(self) -> ModelAnalysis:
+        """The model kept."""
+        return self.models[self.chosen_index]
+
+    @staticmethod
+    def infinite_combinations(model: ModelAnalysis) -> list[dict[str, Any]]:
+        """Combinations of levels that force infinite parameters: edge and levels; empty when the estimate exists."""
+        existence = model.fit.existence
+        return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending] if existence else []
+
+    def comparison_records(self) -> list[dict[str, Any]]:
+        """One record a model: size, goodness of fit, information criteria, leave-one-out."""
+        records: list[dict[str, Any]] = []
+        for model in self.models:
+            record: dict[str, Any] = {
+                "name": model.name,
+                "num_parameters": model.hypergraph.num_parameters,
+                "log_likelihood": model.fit.log_likelihood,
+            }
+            if model.goodness is not None:
+                test = model.goodness
+                record |= {
+                    "g2": test.deviance,
+                    "x2": test.pearson,
+                    "df": test.df,
+                    "df_adjusted": test.df_adjusted,
+                    "p_value": test.p_value,
+                    "aic": test.aic,
+                    "bic": test.bic,
+                }
+            if model.posterior is not None:
+                record |= {
+                    "elpd_loo": model.posterior.elpd_loo,
+                    "elpd_se": model.posterior.elpd_se,
+                    "p_loo": model.posterior.p_loo,
+                    "max_r_hat": model.posterior.max_r_hat,
+                    "min_ess_bulk": model.posterior.min_ess_bulk,
+                }
+            records.append(record)
+        return records
+
+
+def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Observations | None]) -> PartScores:
+    """Scores of every part that holds rows; infinite where a row is impossible under an infinite estimate."""
+    scores = PartScores()
+    for name, part in parts.items():
+        scores.rows[name] = 0.0
+        for column in (scores.nll, scores.kl, scores.pseudo_nll, scores.independent_kl):
+            column[name] = None
+        if part is None or not part.total_count > 0:
+            continue
+        own, other = (score_rows(LogLinearEnergy(r.hypergraph, r.tables), part) for r in (result, independent))
+        worst = math.inf if is_impossible(result, part) else 0.0
+        scores.rows[name] = own.rows
+        scores.nll[name] = own.nll + worst
+        scores.kl[name] = None if own.kl is None else own.kl + worst
+        scores.pseudo_nll[name] = own.pseudo_nll
+        scores.independent_kl[name] = (
+            None if other.kl is None else other.kl + (math.inf if is_impossible(independent, part) else 0.0)
+        )
+    return scores
+
+
+def analyse(
+    train: Observations,
+    structures: Mapping[str, InteractionHypergraph],
+    *,
+    validation: Observations | None = None,
+    test: Observations | None = None,
+    posterior: PosteriorSettings | None = None,
+    target: str | None = None,
+    seed: int = 0,
+    title: str = "table",
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Analysis:
+    """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
+
+    With a validation part the fit is stopped early on it (paper 1, section 4.1). Rows with missing cells are
+    marginalised (EM). Posteriors use independent normal priors in the free basis.
+
+    Args:
+        train: rows to fit, with a positive total count.
+        structures: interactions to fit, by name.
+        validation: rows for early stopping.
+        test: rows that are only scored.
+        posterior: sample posteriors with these settings.
+        target: also measure how well this variable is predicted.
+        seed: seed of everything random.
+        title: name of the data.
+        checkpoint: folder for finished chains, so that an interrupted run can be resumed.
+        resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
+        progress: show progress on standard error; None shows it on a terminal only.
+
+    Returns:
+        The analysis.
+
+    Raises:
+        IntractableError: an exact cost is beyond the budget.
+    """
+    parts = {"train": train, "validation": validation, "test": test}
+    independent = _independent(train)
+    models: list[ModelAnalysis] = []
+    for number, (name, structure) in enumerate(structures.items()):
+        if train.has_missing:
+            result = fit_incomplete(structure, train, progress=bool(progress))
+        else:
+            result = fit(structure, train, validation=validation, early_stopping=validation is not None)
+        energy = LogLinearEnergy(structure, result.tables)
+        small = (
+            structure.domain.num_states <= _MAX_TABLE_CELLS
+            and result.objective == "likelihood"
+            and not train.has_missing
+            and validation is None
+        )
+        draws = None
+        if posterior is not None:
+            draws = run_posterior(
+                structure,
+                train,
+                posterior,
+                seed=seed + 1000 * number,
+                name=name,
+                checkpoint=checkpoint,
+                resume=resume,
+                progress=progress,
+            )
+        accuracy = None
+        if target is not None:
+            accuracy = {
+                part: prediction_accuracy(energy, rows, target) if rows is not None and rows.total_count > 0 else None
+                for part, rows in parts.items()
+            }
+        models.append(
+            ModelAnalysis(
+                name=name,
+                fit=result,
+                log_partition=Auto().log_partition(energy),
+                goodness=goodness_of_fit(result) if small else None,
+                cells=cell_table(result) if small else None,
+                odds_ratios=_odds_ratios(result) if small else None,
+                scores=_scores(result, independent, parts),
+                interactions=interaction_table(energy),
+                intervals=coefficient_intervals(
+                    result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
+                ),
+                accuracy=accuracy,
+                posterior=draws,
+            )
+        )
+    comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
+    return Analysis(title, train, tuple(models), _choose(models, comparison), comparison, seed)
+
+
+def _independent(train: Observations) -> FitResult:
+    """The model of independent variables."""
+    structure = InteractionHypergraph(train.domain, [(name,) for name in train.domain.names])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said of the model itself
+        return fit_incomplete(structure, train) if train.has_missing else fit(structure, train)
+
+
+def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
+    """Conditional odds ratios of every pair that has an interaction of its own, one row a pair, contrast and context.
+
+    Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample).
+    """
+    pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(n > 1 for n in _cards(result, e))]
+    if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > 1000:
+        return None
+    frames: list[pd.DataFrame] = []
+    for a, b in pairs:
+        found = odds_ratio_table(result, a, b)
+        modifiers = [c for c in found.columns[2:] if c in result.hypergraph.domain]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "pair": f"{a} × {b}",
+                    "contrast": found[a] + ", " + found[b],
+                    "given": [", ".join(f"{m}={row[m]}" for m in modifiers) for _, row in found.iterrows()],
+                    "odds_ratio": found["odds_ratio"],
+                    "lower": np.exp(found["lower"].clip(upper=700.0)),
+                    "upper": np.exp(found["upper"].clip(upper=700.0)),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _cards(result: FitResult, edge: tuple[str, ...]) -> list[int]:
+    return [result.hypergraph.domain[name].cardinality for name in edge]
+
+
+def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int:
+    """Best by leave-one-out, otherwise by AIC, otherwise the last."""
+    names = [m.name for m in models]
+    if comparison is not None:
+        return names.index(str(comparison.index[0]))
+    tests = [m.goodness for m in models]
+    if len(models) > 1 and all(t is not None for t in tests):
+        return min(range(len(models)), key=lambda i: tests[i].aic)  # type: ignore[union-attr]
+    return len(models) - 1

@@ -1,0 +1,95 @@
+"""The command ``pyro-hoim``: fit, inspect and use a model of a table from the shell.
+
+Everything a person reads goes to standard output as text, or with ``--json`` as exactly one JSON object; progress and
+warnings go to standard error. The exit status is 0, or 2 with one line on standard error for anything wrong with the
+input, or 130 after an interrupt.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..errors import ConvergenceWarning, HoimError, NonexistentEstimateWarning
+
+__all__ = ["cli", "main"]
+
+_COMMANDS = {
+    "fit": "pyro_hoim.cli.fit",
+    "sample": "pyro_hoim.cli.use",
+    "score": "pyro_hoim.cli.use",
+    "predict": "pyro_hoim.cli.use",
+    "log-z": "pyro_hoim.cli.inspect",
+    "interactions": "pyro_hoim.cli.inspect",
+    "tables": "pyro_hoim.cli.inspect",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module (and with it torch) only when the command is run or described."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        from importlib import import_module
+
+        return getattr(import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="pyro-hoim", prog_name="pyro-hoim")
+def cli() -> None:
+    """Higher-order interaction models of tables of categories."""
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """One line on standard error, without the source line; stands in for ``warnings.showwarning``."""
+    click.echo(f"pyro-hoim: warning: {' '.join(str(message).split())}", err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command; ends the process with the exit status."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
+    """Run one command line and return its exit status.
+
+    Args:
+        arguments: the words after the program's name; by default those of the process.
+        options: passed to click.
+
+    Returns:
+        0, or 2 for wrong input (one line on standard error), or 130 when interrupted.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
+        for category in (ConvergenceWarning, NonexistentEstimateWarning):
+            warnings.simplefilter("always", category)
+        warnings.showwarning = _show_warning
+        try:
+            cli.main(args=None if arguments is None else list(arguments), standalone_mode=False, **options)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+        except click.exceptions.Exit as error:
+            return error.exit_code
+        except click.ClickException as error:
+            return _fail(error.format_message())
+        except HoimError as error:
+            return _fail(str(error))
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("pyro-hoim: interrupted", err=True)
+            return 130
+    return 0
+
+
+def _fail(message: str) -> int:
+    click.echo(f"pyro-hoim: error: {' '.join(message.split())}", err=True)
+    return 2

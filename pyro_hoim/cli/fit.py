@@ -1,0 +1,261 @@
+"""``pyro-hoim fit``: read a table, fit, diagnose, draw, and leave a folder with report, model and posterior."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..analysis import Analysis, PosteriorSettings, analyse
+from ..data import Observations
+from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, tables
+from ..errors import InputError, MissingDataError
+from ..partition import Auto
+from ..report import num_states_text, plain_report, write_report
+from ..structure import InteractionHypergraph
+from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text
+
+__all__ = ["fit"]
+
+_MAIN_TABLE = "czech_autoworkers"
+_POLICIES = ("drop", "marginalise")
+_LOADERS: dict[str, Callable[[], Observations]] = {
+    "adult": load_adult,
+    "breast_cancer": load_breast_cancer,
+    "mushroom": load_mushroom,
+}
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """What ``--missing`` said: which labels mean missing, and what to do with such cells."""
+
+    labels: tuple[str, ...]
+    policy: str | None
+
+    @classmethod
+    def parse(cls, words: tuple[str, ...]) -> _Missing:
+        """Split the words into a policy (drop, marginalise) and labels that mean missing."""
+        policies = {w for w in words if w in _POLICIES}
+        if len(policies) > 1:
+            raise InputError("--missing: give one of drop and marginalise, not both")
+        return cls(tuple(w for w in words if w not in _POLICIES), next(iter(policies), None))
+
+
+def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
+    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins.
+
+    Raises:
+        InputError: neither a known name nor a readable CSV file.
+    """
+    chosen = _parse_columns(columns)
+    path = Path(source)
+    embedded = [info.name for info in tables()]
+    if not path.exists() and (source in embedded or source in _LOADERS):
+        data = load_table(source) if source in embedded else _LOADERS[source]()
+        if isinstance(chosen, int):
+            if not 1 <= chosen <= len(data.domain):
+                raise InputError(f"--columns: expected 1 to {len(data.domain)} columns, received {chosen}")
+            chosen = list(data.domain.names[:chosen])
+        return source, data if chosen is None else data.project(chosen)
+    if not path.exists():
+        raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
+    return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
+
+
+def _parse_columns(text: str | None) -> list[str] | int | None:
+    """``--columns``: a number of leading columns, or names separated by commas."""
+    if text is None:
+        return None
+    if text.strip().lstrip("-").isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",")]
+
+
+def _parse_split(text: str | None) -> tuple[float, float, float]:
+    """``--split``: three non-negative fractions that sum to one."""
+    if text is None:
+        return 1.0, 0.0, 0.0
+    try:
+        parts = [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--split: expected three fractions such as 0.35,0.15,0.5, received {text!r}") from error
+    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
+        raise InputError(
+            f"--split: expected three fractions from 0 to 1 that sum to 1, the first above 0, received {text!r}"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def _structures(
+    data: Observations, order: int | None, edges: str | None, main_job: bool
+) -> dict[str, InteractionHypergraph]:
+    """The collections to fit, by name."""
+    if main_job:
+        return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2, 3)}
+    if edges is not None:
+        return {edges: InteractionHypergraph.from_formula(data.domain, edges)}
+    if order is None:
+        order = min(2, len(data.domain))
+    elif not 1 <= order <= len(data.domain):
+        raise InputError(f"--order: expected 1 to {len(data.domain)} (the number of variables), received {order}")
+    return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
+
+
+@click.command(short_help="Fit a model to a table and write a report.")
+@click.argument("source", required=False, metavar="[TABLE|FILE]")
+@click.option("--order", type=int, metavar="K", help="All interactions of up to K variables.  [default: 2]")
+@click.option("--edges", metavar="SPEC", help='Interactions as a formula, e.g. "smoke*mental + phys*systol".')
+@click.option("--select", is_flag=True, help="Learn the interactions from data (not in this release).")
+@click.option(
+    "--model",
+    "model_kind",
+    type=click.Choice(["log-linear", "dependency-network", "grm"]),
+    default="log-linear",
+    show_default=True,
+    help="Family of models; this release has log-linear.",
+)
+@click.option("--target", metavar="COL", help="Also report how well this column is predicted from the others.")
+@click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
+@click.option(
+    "--missing",
+    multiple=True,
+    metavar="drop|marginalise|LABEL",
+    help="drop: leave out rows with missing cells; marginalise: sum over them; LABEL: cells with this label are "
+    "missing too. May be given several times. Empty cells are always missing.",
+)
+@click.option(
+    "--split", metavar="TRAIN,VALIDATION,TEST", help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0]"
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of everything random."
+)
+@click.option("--posterior", is_flag=True, help="Sample the posterior with NUTS and compare models by leave-one-out.")
+@click.option("--chains", type=click.IntRange(1, 64), default=4, show_default=True, help="Chains of --posterior.")
+@click.option("--draws", type=click.IntRange(10), default=1000, show_default=True, help="Draws a chain of --posterior.")
+@click.option("--warmup", type=click.IntRange(10), default=500, show_default=True, help="Warm-up steps of --posterior.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def fit(
+    source: str | None,
+    order: int | None,
+    edges: str | None,
+    select: bool,
+    model_kind: str,
+    target: str | None,
+    columns: str | None,
+    missing: tuple[str, ...],
+    split: str | None,
+    seed: int,
+    posterior: bool,
+    chains: int,
+    draws: int,
+    warmup: int,
+    out: Path | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Fit a model to an embedded table or a CSV file and write a folder with report, model and posterior.
+
+    FILE has one row per observation, or one row per cell with a column named count. Without any argument the Czech
+    autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
+    """
+    started = time.perf_counter()
+    if model_kind != "log-linear" or select:
+        what = "--select" if select else f"--model {model_kind}"
+        raise InputError(f"{what}: not in this release; use --model log-linear with --order K or --edges SPEC")
+    if order is not None and edges is not None:
+        raise InputError("--order and --edges: give one of them, not both")
+    fractions = _parse_split(split)
+    policy = _Missing.parse(missing)
+    main_job = source is None
+    if source is None and any(o is not None for o in (order, edges)):
+        main_job = False
+    name, data = read_source(source or _MAIN_TABLE, columns, policy.labels)
+    if target is not None:
+        data.domain.index(target)
+    if data.has_missing:
+        if policy.policy is None:
+            raise MissingDataError(
+                f"{name}: {data.num_missing_cells} cells are missing; pass --missing drop to leave those rows out "
+                "or --missing marginalise to sum over them"
+            )
+        if policy.policy == "drop":
+            data = data.drop_missing()
+            if not data.total_count > 0:
+                raise InputError(f"{name}: no complete row is left after --missing drop")
+        elif posterior or main_job:
+            raise InputError("--missing marginalise: not together with --posterior; use --missing drop")
+    if not data.total_count > 0:
+        raise InputError(f"{name}: expected at least one observation, received counts that sum to zero")
+    structures = _structures(data, order, edges, main_job)
+    for structure in structures.values():
+        Auto().plan(structure).check()
+    folder = new_folder(out, name, resume)
+    train, validation, test = data.split(fractions, seed)
+    settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
+
+    folder.mkdir(exist_ok=True)
+    analysis = analyse(
+        train,
+        structures,
+        validation=validation if fractions[1] else None,
+        test=test if fractions[2] else None,
+        posterior=settings,
+        target=target,
+        seed=seed,
+        title=name,
+        checkpoint=folder / "checkpoint",
+        resume=resume,
+    )
+    write_report(analysis, folder)
+    summary = _summary(analysis, folder, seed, time.perf_counter() - started)
+    (folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        echo_json(summary)
+    else:
+        click.echo(plain_report(analysis))
+        click.echo(f"\nreport:    {folder / 'report.html'}\nmodel:     {folder / 'model.safetensors'}")
+        if settings is not None:
+            click.echo(f"posterior: {folder / 'posterior.nc'}")
+
+
+def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dict[str, Any]:
+    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    chosen = analysis.chosen
+    structure = chosen.hypergraph
+    summary: dict[str, Any] = {
+        "model": str(folder / "model.safetensors"),
+        "report": str(folder / "report.html"),
+        "num_variables": len(structure.domain),
+        "num_states": num_states_text(structure.domain.num_states),
+        "num_interactions": len(structure),
+        "num_parameters": structure.num_parameters,
+        "edges": [list(edge) for edge in structure.edges],
+        "log_partition": log_partition_json(chosen.log_partition),
+        "rows": chosen.scores.rows,
+        "kl": chosen.scores.kl,
+        "nll": chosen.scores.nll,
+        "pseudo_nll": chosen.scores.pseudo_nll,
+        "independent_kl": chosen.scores.independent_kl,
+        "status": chosen.fit.status,
+        "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
+        "infinite_combinations": analysis.infinite_combinations(chosen),
+    }
+    if chosen.accuracy is not None:
+        summary["accuracy"] = chosen.accuracy
+    if len(analysis.models) > 1 or chosen.goodness is not None:
+        summary["models"] = analysis.comparison_records()
+    if chosen.posterior is not None:
+        summary["posterior"] = {
+            "file": str(folder / "posterior.nc"),
+            "max_r_hat": chosen.posterior.max_r_hat,
+            "min_ess_bulk": chosen.posterior.min_ess_bulk,
+            "divergences": chosen.posterior.num_divergences,
+        }
+    return {**summary, "seconds": seconds, "peak_memory_mb": peak_memory_mb(), "seed": seed}

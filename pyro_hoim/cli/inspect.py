@@ -1,0 +1,75 @@
+"""``log-z``, ``interactions`` and ``tables``: look at a model or at the embedded data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..analysis import interaction_table
+from ..datasets import tables as tables_of_library
+from ..errors import InputError
+from ..partition import Auto
+from .output import echo_json, log_partition_json
+from .use import JSON, MODEL, load_energy
+
+__all__ = ["interactions", "log_z", "tables"]
+
+
+@click.command("log-z", short_help="Normalising constant of a model.")
+@MODEL
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "exact", "ais"]),
+    default="auto",
+    show_default=True,
+    help="How to compute it.",
+)
+@JSON
+def log_z(model: Path, method: str, as_json: bool) -> None:
+    """Logarithm of the normalising constant of MODEL (balanced coding, in nats)."""
+    if method == "ais":
+        raise InputError("--method ais: not in this release; use auto or exact")
+    energy = load_energy(model)
+    result = Auto().log_partition(energy)
+    if as_json:
+        echo_json(log_partition_json(result) or {})
+    else:
+        click.echo(f"log Z = {float(result.value):.10g} ({result.kind}, {result.cost.method})")
+
+
+@click.command(short_help="Interactions of a model and how strong they are.")
+@MODEL
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N strongest.")
+@JSON
+def interactions(model: Path, top: int | None, as_json: bool) -> None:
+    """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
+
+    The coefficient is the entry of largest size, with the levels it stands for.
+    """
+    rows = interaction_table(load_energy(model))[:top]
+    if as_json:
+        echo_json({"interactions": rows})
+        return
+    if not rows:
+        click.echo("no interactions")
+        return
+    names = [":".join(row["edge"]) for row in rows]
+    width = max(len(n) for n in [*names, "interaction"])
+    click.echo(f"{'interaction':<{width}}  strength  coefficient  levels")
+    for name, row in zip(names, rows, strict=True):
+        click.echo(f"{name:<{width}}  {row['value']:8.4f}  {row['coefficient']:+11.4f}  {':'.join(row['levels'])}")
+
+
+@click.command(short_help="The embedded data sets.")
+@JSON
+def tables(as_json: bool) -> None:
+    """List the published tables that come with the library."""
+    found = tables_of_library()
+    if as_json:
+        keys = ("name", "title", "shape", "total", "source", "licence", "note")
+        echo_json({"tables": [{key: getattr(info, key) for key in keys} for info in found]})
+        return
+    for info in found:
+        shape = " x ".join(map(str, info.shape))
+        click.echo(f"{info.name:<20}{shape:<30}n = {info.total:<7}{info.title}")

@@ -1,0 +1,94 @@
+"""What the commands share: JSON that any parser accepts, number formats, output folders."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import InputError
+from ..partition import LogPartition
+
+__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb"]
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON lacks, by null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def to_json_text(value: Mapping[str, Any], indent: int | None = None) -> str:
+    """Strict JSON text of a mapping."""
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, indent=indent)
+
+
+def echo_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    click.echo(to_json_text(value))
+
+
+def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
+    """The keys of a normalising constant, or None where there is none."""
+    if result is None:
+        return None
+
+    def number(entry: Any) -> float | None:
+        return None if entry is None else float(entry)
+
+    return {
+        "value": number(result.value),
+        "std_error": number(result.std_error),
+        "kind": result.kind,
+        "lower": number(result.lower),
+        "upper": number(result.upper),
+    }
+
+
+def peak_memory_mb() -> float:
+    """Largest resident size of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024.0**2 if sys.platform == "darwin" else 1024.0)
+
+
+def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
+    """The folder a command writes to; it is not created here.
+
+    Without ``out`` the first free of ``pyro-hoim-<stem>``, ``-2``, ``-3``, ...; with ``resume`` the last that exists.
+
+    Raises:
+        InputError: ``out`` is a file, or a folder that holds something while ``resume`` is False, or its parent is
+            missing, or there is nothing to resume.
+    """
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise InputError(f"--out: {out} is a file; expected a folder")
+        if out.is_dir() and any(out.iterdir()) and not resume:
+            raise InputError(f"--out: folder {out} exists and is not empty; choose another or pass --resume")
+        if not out.absolute().parent.is_dir():
+            raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+        return out
+    safe = re.sub(r"[^\w.-]+", "-", stem)
+    base, number = Path(f"pyro-hoim-{safe}"), 1
+    folder = base
+    previous: Path | None = None
+    while folder.exists():
+        previous, number = folder, number + 1
+        folder = base.with_name(f"{base.name}-{number}")
+    if resume:
+        if previous is None:
+            raise InputError(f"--resume: no folder {base} here to resume from; name one with --out")
+        return previous
+    return folder

@@ -1,0 +1,97 @@
+"""The report of an analysis: one self-contained HTML page, the model file and the posterior, in one folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import jinja2
+import numpy as np
+
+from ..analysis import Analysis
+from ..model_file import ModelFile, save_model
+from .blocks import number
+from .sections import page_parts, page_summary, page_warnings
+
+__all__ = ["render_report", "write_report"]
+
+_PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "arviz", "numpy")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def render_report(analysis: Analysis, title: str | None = None) -> str:
+    """HTML of a report, with every picture inside; it loads nothing from elsewhere.
+
+    Args:
+        analysis: what to show.
+        title: heading of the page; by default made from the data's name.
+
+    Returns:
+        The page as text.
+    """
+    data = analysis.train
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    names = ", ".join(data.domain.names[:12]) + (", ..." if len(data.domain) > 12 else "")
+    return environment.get_template("template.html.j2").render(
+        title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
+        subtitle=f"{number(data.total_count)} observations of {len(data.domain)} variables: {names}",
+        summary=page_summary(analysis),
+        warnings=page_warnings(analysis),
+        parts=page_parts(analysis),
+        provenance=[
+            ("seed", str(analysis.seed)),
+            ("Python", platform.python_version()),
+            *((name, _version(name)) for name in _PACKAGES),
+        ],
+    )
+
+
+def write_report(analysis: Analysis, folder: Path) -> None:
+    """Write ``report.html``, ``model.safetensors`` and, with posteriors, ``posterior.nc`` into an existing folder.
+
+    With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
+    files without a name are those of the model kept.
+
+    Args:
+        analysis: what to write.
+        folder: an existing folder; files of the same names are replaced.
+    """
+    for model in analysis.models:
+        stored = ModelFile(
+            model.hypergraph,
+            model.fit.theta,
+            "free",
+            {
+                "name": model.name,
+                "data": analysis.title,
+                "rows": analysis.train.total_count,
+                "log_likelihood": float(model.fit.log_likelihood) if np.isfinite(model.fit.log_likelihood) else None,
+                "status": model.fit.status,
+                "seed": analysis.seed,
+            },
+        )
+        targets = [folder / "model.safetensors"] if model is analysis.chosen else []
+        if len(analysis.models) > 1:
+            targets.append(folder / f"model-{model.name.replace(' ', '-')}.safetensors")
+        for target in targets:
+            save_model(target, stored)
+        if model.posterior is not None:
+            names = [folder / "posterior.nc"] if model is analysis.chosen else []
+            if len(analysis.models) > 1:
+                names.append(folder / f"posterior-{model.name.replace(' ', '-')}.nc")
+            for name in names:
+                model.posterior.data.to_netcdf(str(name))
+    page = folder / "report.html"
+    draft = page.with_suffix(".html.part")
+    draft.write_text(render_report(analysis), encoding="utf-8")
+    os.replace(draft, page)

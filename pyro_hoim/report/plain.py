@@ -1,0 +1,84 @@
+"""An analysis as plain text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..analysis import Analysis
+from .blocks import number
+from .sections import page_summary, page_warnings
+
+__all__ = ["plain_report"]
+
+_SHOWN = 10
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned lines: the first column to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in [header, *rows]
+    ]
+
+
+def plain_report(analysis: Analysis) -> str:
+    """The comparison of the models, the answer, and the strongest interactions.
+
+    Args:
+        analysis: what to show.
+
+    Returns:
+        Several lines of text.
+    """
+    data = analysis.train
+    lines = [f"{analysis.title}: {number(data.total_count)} observations of {len(data.domain)} variables", ""]
+    names = {
+        "name": "model",
+        "num_parameters": "parameters",
+        "g2": "G2",
+        "df_adjusted": "df",
+        "p_value": "p",
+        "aic": "AIC",
+        "bic": "BIC",
+        "elpd_loo": "elpd LOO",
+        "elpd_se": "SE",
+        "max_r_hat": "R-hat",
+        "min_ess_bulk": "ESS",
+    }
+    records = analysis.comparison_records()
+    present = [key for key in names if any(key in record for record in records)]
+    rows = [[number(record.get(key)) for key in present] for record in records]
+    lines += _columns([names[key] for key in present], rows)
+    scores = analysis.chosen.scores
+    parts = [part for part, count in scores.rows.items() if count]
+    if len(parts) > 1:
+        lines.append("")
+        lines += _columns(
+            ["part", "rows", "NLL", "KL", "KL independent"],
+            [
+                [p, *(number(v) for v in (scores.rows[p], scores.nll[p], scores.kl[p], scores.independent_kl[p]))]
+                for p in parts
+            ],
+        )
+    if analysis.chosen.accuracy is not None:
+        lines.append("")
+        for part, found in analysis.chosen.accuracy.items():
+            if found is not None:
+                lines.append(
+                    f"{found['target']} predicted on {part}: accuracy {found['accuracy']:.4f} "
+                    f"(always the most frequent: {found['majority_accuracy']:.4f})"
+                )
+    lines.append("")
+    lines += page_summary(analysis)
+    lines += [f"note: {sentence}" for sentence in page_warnings(analysis)]
+    shown = [row for row in analysis.chosen.interactions if len(row["edge"]) > 1][:_SHOWN]
+    if shown:
+        lines.append("")
+        lines += _columns(
+            ["interaction", "strength", "coefficient"],
+            [[":".join(r["edge"]), f"{r['value']:.4f}", f"{r['coefficient']:+.4f}"] for r in shown],
+        )
+    return "\n".join(lines)

@@ -1,0 +1,339 @@
+"""What a report says: an analysis as sentences, tables and figures. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..analysis import Analysis, ModelAnalysis
+from .blocks import Part, figure, heading, note, num_states_text, number, table, text
+from .figures import (
+    comparison_figure,
+    fitted_figure,
+    forest_figure,
+    hypergraph_figure,
+    rank_figure,
+    trace_figure,
+)
+
+__all__ = ["page_parts", "page_summary", "page_warnings"]
+
+_SHOWN_INTERACTIONS = 15
+_SHOWN_TRACES = 6
+_SHOWN_CELLS = 20
+_SHOWN_INDEPENDENCES = 15
+_MAX_R_HAT = 1.01
+_MIN_ESS = 400
+
+
+def _label(edge: Sequence[str]) -> str:
+    return ":".join(edge)
+
+
+def page_summary(analysis: Analysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    model = analysis.chosen
+    sentences = [
+        (
+            f"The model kept is {model.name}: {len(model.hypergraph)} interactions with "
+            f"{number(model.hypergraph.num_parameters)} free parameters over "
+            f"{num_states_text(model.hypergraph.domain.num_states)} possible cells."
+        )
+    ]
+    if analysis.comparison is not None and len(analysis.comparison) > 1:
+        second = analysis.comparison.iloc[1]
+        sentences.append(
+            f"By leave-one-out cross-validation it predicts a new observation best; the runner-up, {second.name}, is "
+            f"{number(float(second['elpd_diff']))} nats behind (standard error {number(float(second['dse']))})."
+        )
+    if model.goodness is not None:
+        test = model.goodness
+        verdict = "compatible with" if test.p_value >= 0.05 else "hard to reconcile with"
+        sentences.append(
+            f"The observed table is {verdict} this model: likelihood-ratio statistic G² = {number(test.deviance)} on "
+            f"{test.df_adjusted} degrees of freedom, p = {number(test.p_value)}."
+            if test.df_adjusted > 0
+            else "The model is saturated: it reproduces the observed table and leaves nothing to test."
+        )
+    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
+    if strong:
+        listed = ", ".join(f"{_label(row['edge'])} ({number(row['value'])})" for row in strong)
+        sentences.append(f"Strongest interactions (root mean square of the table, in nats): {listed}.")
+    if model.posterior is not None:
+        run = model.posterior
+        sentences.append(
+            f"Posterior: {run.num_chains} chains of {number(run.num_draws)} draws; largest R-hat "
+            f"{run.max_r_hat:.3f}, smallest bulk effective sample size {number(round(run.min_ess_bulk))}, "
+            f"{run.num_divergences} divergent transitions."
+        )
+    return sentences
+
+
+def page_warnings(analysis: Analysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found: list[str] = []
+    for model in analysis.models:
+        existence = model.fit.existence
+        if existence is not None and existence.exists is False:
+            sentence = existence.describe()
+            found.append(f"{model.name}: {sentence[0].upper()}{sentence[1:]}. Tests use adjusted degrees of freedom.")
+        if model.fit.status == "max_iterations":
+            found.append(f"{model.name}: the fit stopped before it had converged.")
+        run = model.posterior
+        if run is not None:
+            if run.max_r_hat > _MAX_R_HAT or run.min_ess_bulk < _MIN_ESS:
+                found.append(
+                    f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
+                    f"effective sample size {number(round(run.min_ess_bulk))}); run longer chains."
+                )
+            if run.num_divergences:
+                found.append(f"{model.name}: {run.num_divergences} divergent transitions; intervals may be too narrow.")
+            if run.max_pareto_k > 0.7:
+                found.append(
+                    f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
+                    f"{run.max_pareto_k:.2f})."
+                )
+    return found
+
+
+def _comparison(analysis: Analysis) -> Part:
+    part = Part("Models compared" if len(analysis.models) > 1 else "The model")
+    records = analysis.comparison_records()
+    columns = {
+        "name": "model",
+        "num_parameters": "parameters",
+        "g2": "G²",
+        "x2": "X²",
+        "df": "df",
+        "df_adjusted": "df adjusted",
+        "p_value": "p",
+        "aic": "AIC",
+        "bic": "BIC",
+        "elpd_loo": "elpd (LOO)",
+        "elpd_se": "SE",
+        "p_loo": "effective parameters",
+    }
+    present = [key for key in columns if any(key in r for r in records)]
+    part.blocks.append(
+        table(
+            [columns[k] for k in present], [[r.get(k) for k in present] for r in records], chosen=analysis.chosen_index
+        )
+    )
+    sampled = [m for m in analysis.models if m.posterior is not None]
+    if len(sampled) > 1:
+        runs = [m.posterior for m in sampled if m.posterior is not None]
+        part.blocks.append(
+            figure(
+                comparison_figure(
+                    [m.name for m in sampled],
+                    np.array([r.elpd_loo for r in runs]),
+                    np.array([r.elpd_se for r in runs]),
+                ),
+                "Expected log predictive density of each model with one standard error",
+            )
+        )
+        part.blocks.append(
+            note(
+                "The standard errors of single models are large because observations differ; the difference between "
+                "two models, which pairs the observations, is known far better."
+            )
+        )
+        if analysis.comparison is not None:
+            frame = analysis.comparison
+            part.blocks.append(
+                table(
+                    ["model", "rank", "elpd difference", "SE of difference", "weight"],
+                    [
+                        [str(name), int(row["rank"]), float(row["elpd_diff"]), float(row["dse"]), float(row["weight"])]
+                        for name, row in frame.iterrows()
+                    ],
+                )
+            )
+    if "g2" in present:
+        part.blocks.append(
+            note(
+                "G² and X² test a model against the saturated one; df adjusted leaves out cells that the model is "
+                "forced to fit as zero and parameters lost with them. All logarithms are natural (nats)."
+            )
+        )
+    return part
+
+
+def _structure(model: ModelAnalysis) -> Part:
+    part = Part(f"Structure of {model.name}")
+    strength = {tuple(row["edge"]): float(row["value"]) for row in model.interactions}
+    if len(model.hypergraph.domain) <= 40:
+        part.blocks.append(
+            figure(
+                hypergraph_figure(model.hypergraph, strength),
+                "Variables as points, pair interactions as lines as wide as they are strong, larger ones as regions",
+            )
+        )
+    kind = (
+        "decomposable"
+        if model.hypergraph.is_decomposable
+        else "graphical"
+        if model.hypergraph.is_graphical
+        else "not graphical"
+    )
+    listed = ", ".join(f"[{' '.join(e)}]" for e in model.hypergraph.maximal_edges[:30])
+    more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
+    part.blocks.append(text(f"Generating class: {listed}{more}. The model is {kind}."))
+    statements = model.hypergraph.conditional_independences() if len(model.hypergraph.domain) <= 40 else ()
+    if statements:
+        part.blocks.append(
+            table(
+                ["independent pair", "given"],
+                [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements[:_SHOWN_INDEPENDENCES]],
+                folded=f"Implied independences ({len(statements)})",
+            )
+        )
+    else:
+        part.blocks.append(note("Every two variables share an interaction, so no conditional independence is implied."))
+    return part
+
+
+def _interactions(model: ModelAnalysis) -> Part:
+    part = Part("Strongest interactions")
+    rows = model.intervals[:_SHOWN_INTERACTIONS]
+    if rows:
+        source = "posterior" if model.posterior is not None else "large-sample"
+        level = f"{100 * rows[0].level:.0f} %"
+        part.blocks.append(
+            figure(
+                forest_figure(
+                    [f"{_label(r.edge)}  ({', '.join(r.levels)})" for r in rows],
+                    np.array([r.estimate for r in rows]),
+                    np.array([r.lower for r in rows]),
+                    np.array([r.upper for r in rows]),
+                    axis_label=f"balanced coefficient (nats), {level} {source} interval",
+                ),
+                "Largest coefficient of each of the strongest interactions with its interval",
+            )
+        )
+        part.blocks.append(
+            note(
+                "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
+                "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
+            )
+        )
+    part.blocks.append(
+        table(
+            ["interaction", "strength", "coefficient", "levels"],
+            [[_label(r["edge"]), r["value"], r["coefficient"], ", ".join(r["levels"])] for r in model.interactions],
+            folded=f"All interactions ({len(model.interactions)})",
+        )
+    )
+    if model.odds_ratios is not None:
+        frame = model.odds_ratios
+        part.blocks.append(heading("Conditional odds ratios"))
+        part.blocks.append(
+            table(
+                ["pair", "levels", "given", "odds ratio", "lower", "upper"],
+                [[*(str(v) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
+                folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
+            )
+        )
+        part.blocks.append(note("With 95 % large-sample intervals of the fit. Variables not named do not matter."))
+    return part
+
+
+def _cells(model: ModelAnalysis) -> Part | None:
+    if model.cells is None:
+        return None
+    frame = model.cells
+    part = Part("Observed against fitted cells")
+    observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
+    part.blocks.append(
+        figure(
+            fitted_figure(observed, expected, residual),
+            "Observed against expected counts, and adjusted residuals against expected counts",
+        )
+    )
+    finite = residual[np.isfinite(residual)]
+    outside = int((np.abs(finite) > 2).sum())
+    part.blocks.append(
+        text(
+            f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
+            f"{number(round(0.0455 * len(finite), 1))} would by chance if the model held."
+        )
+    )
+    names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
+    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:_SHOWN_CELLS]
+    part.blocks.append(
+        table(
+            [*names, "observed", "expected", "adjusted residual"],
+            [[*(str(frame[n].iloc[i]) for n in names), observed[i], expected[i], residual[i]] for i in order],
+            folded=f"The {len(order)} cells that fit worst",
+        )
+    )
+    return part
+
+
+def _posterior(model: ModelAnalysis) -> Part | None:
+    run = model.posterior
+    if run is None:
+        return None
+    part = Part("Posterior")
+    part.blocks.append(text(run.description))
+    shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
+    part.blocks.append(heading("Densities and traces"))
+    part.blocks.append(figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions"))
+    part.blocks.append(heading("Ranks"))
+    part.blocks.append(figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions"))
+    part.blocks.append(note("Chains that agree give level bars at the dashed line."))
+    frame = run.summary
+    part.blocks.append(
+        table(
+            ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
+            [[str(name), *(float(v) for v in row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)],
+            folded=f"All parameters ({len(frame)})",
+        )
+    )
+    return part
+
+
+def _prediction(analysis: Analysis) -> Part | None:
+    model = analysis.chosen
+    scores = model.scores
+    names = [n for n, rows in scores.rows.items() if rows]
+    if len(names) < 2 and model.accuracy is None:
+        return None
+    part = Part("Prediction")
+    part.blocks.append(
+        table(
+            ["part", "rows", "NLL", "KL", "KL of independence", "pseudo-NLL"],
+            [
+                [n, scores.rows[n], scores.nll[n], scores.kl[n], scores.independent_kl[n], scores.pseudo_nll[n]]
+                for n in names
+            ],
+        )
+    )
+    part.blocks.append(note("Nats a row; KL is NLL less the entropy of the part's own empirical law."))
+    if model.accuracy is not None:
+        part.blocks.append(
+            table(
+                ["part", "target", "accuracy", "always the most frequent", "rows"],
+                [
+                    [n, a["target"], a["accuracy"], a["majority_accuracy"], a["rows"]]
+                    for n, a in model.accuracy.items()
+                    if a is not None
+                ],
+            )
+        )
+    return part
+
+
+def page_parts(analysis: Analysis) -> list[Part]:
+    """The sections of the page, in reading order."""
+    model = analysis.chosen
+    parts: list[Part | None] = [
+        _comparison(analysis),
+        _structure(model),
+        _interactions(model),
+        _cells(model),
+        _posterior(model),
+        _prediction(analysis),
+    ]
+    return [part for part in parts if part is not None]

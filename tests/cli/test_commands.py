@@ -1,0 +1,262 @@
+"""The commands on good input: what they print, what they leave on disk, and that it agrees with the library."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyro_hoim import load_table
+from pyro_hoim.cli import run
+from pyro_hoim.learning import fit, goodness_of_fit
+from pyro_hoim.model_file import load_model
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_exact_law
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run every command in a fresh folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run a command with ``--json``; standard output must be exactly one JSON object."""
+    assert run([*arguments, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(out, parse_constant=refuse)
+
+
+def probabilities(model: LogLinearEnergy) -> np.ndarray:
+    """Joint table by enumeration."""
+    states = torch.tensor(list(itertools.product(*(range(n) for n in model.domain.cardinalities))))
+    return torch.softmax(-model.energy(states), 0).reshape(model.domain.cardinalities).numpy()
+
+
+def stored(path: str) -> LogLinearEnergy:
+    """Energy of a model file."""
+    file = load_model(path)
+    return LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
+
+
+DOCUMENTED_KEYS = {
+    "model",
+    "num_variables",
+    "num_states",
+    "num_interactions",
+    "num_parameters",
+    "edges",
+    "log_partition",
+    "rows",
+    "kl",
+    "nll",
+    "pseudo_nll",
+    "independent_kl",
+    "seconds",
+    "peak_memory_mb",
+    "seed",
+}
+
+
+def test_fit_json_agrees_with_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call_json(["fit", "hair_eye_color", "--order", "2", "--out", "out"], capsys)
+    assert set(result) >= DOCUMENTED_KEYS
+    data = load_table("hair_eye_color")
+    own = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    assert result["num_variables"] == 3 and result["num_states"] == "32" and result["num_interactions"] == 6
+    assert result["edges"][-1] == ["Eye", "Sex"]
+    nll = -own.log_likelihood / data.total_count
+    assert result["nll"]["train"] == pytest.approx(nll, rel=1e-9)
+    assert result["kl"]["train"] == pytest.approx(nll - data.entropy(), rel=1e-7)
+    assert 2 * data.total_count * result["kl"]["train"] == pytest.approx(goodness_of_fit(own).deviance, rel=1e-7)
+    independent = goodness_of_fit(fit(InteractionHypergraph.from_order(data.domain, 1), data))
+    assert 2 * data.total_count * result["independent_kl"]["train"] == pytest.approx(independent.deviance, rel=1e-9)
+    assert result["rows"] == {"train": 592.0, "validation": 0, "test": 0}
+    assert result["nll"]["test"] is None and result["kl"]["validation"] is None
+    assert result["log_partition"]["kind"] == "exact"
+    assert result["log_partition"]["value"] == pytest.approx(own.log_partition, rel=1e-9)
+    assert json.loads(Path("out/fit.json").read_text())["nll"] == result["nll"]
+    assert torch.equal(load_model("out/model.safetensors").theta, own.theta)
+
+
+def test_folders_are_numbered_and_never_reused(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert run(["fit", "ucb_admissions", "--order", "1"]) == 0
+    capsys.readouterr()
+    assert sorted(p.name for p in Path().iterdir()) == ["pyro-hoim-ucb_admissions", "pyro-hoim-ucb_admissions-2"]
+
+
+def test_report_is_self_contained_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "czech_autoworkers", "--edges", "smoke*mental*phys + phys*systol + protein + family"]) == 0
+    text = capsys.readouterr().out
+    page = Path("pyro-hoim-czech_autoworkers/report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 3
+    for outside in ("http://", "https://", "<script", "<link", "url("):
+        assert outside not in page
+    for part in (
+        "In short",
+        "Structure of",
+        "Strongest interactions",
+        "Observed against fitted cells",
+        "How this was made",
+    ):
+        assert part in page
+    assert "report:" in text and "pyro-hoim-czech_autoworkers/report.html" in text
+
+
+def test_infinite_estimate_is_reported_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "titanic", "--order", "2", "--out", "out", "--json"]) == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert result["mle_exists"] is False and result["status"] == "infinite"
+    assert result["infinite_combinations"] == [{"edge": ["Class", "Age"], "levels": ["Crew", "Child"]}]
+    assert captured.err.count("\n") == 1 and "Class=Crew, Age=Child" in captured.err
+    record = result["models"][0]
+    assert (record["df"], record["df_adjusted"]) == (13, 10)
+    assert record["g2"] == pytest.approx(116.588, abs=5e-4)
+    assert "Class=Crew, Age=Child" in Path("out/report.html").read_text(encoding="utf-8")
+
+
+def test_score_agrees_with_enumeration_also_with_missing_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "ucb_admissions", "--order", "2", "--out", "out"]) == 0
+    capsys.readouterr()
+    frame = load_table("ucb_admissions").to_pandas()
+    frame.to_csv("cells.csv", index=False)
+    result = call_json(["score", "out/model.safetensors", "cells.csv"], capsys)
+    table = probabilities(stored("out/model.safetensors"))
+    counts = load_table("ucb_admissions").table().numpy()
+    nll = -(counts * np.log(table)).sum() / counts.sum()
+    assert result["nll"] == pytest.approx(nll, rel=1e-10)
+    assert result["kl"] == pytest.approx(
+        (counts * np.log(counts / counts.sum() / table)).sum() / counts.sum(), rel=1e-8
+    )
+    spread = (counts * (-np.log(table) - nll) ** 2).sum() / counts.sum()
+    assert result["nll_std_error"] == pytest.approx(np.sqrt(spread / counts.sum()), rel=1e-10)
+    domain = load_table("ucb_admissions").domain
+    first, second, _ = (v.labels[0] for v in domain)
+    names = ",".join(domain.names)
+    Path("holes.csv").write_text(f"{names}\n{first},,\n,{second},\n", encoding="utf-8")
+    result = call_json(["score", "out", "holes.csv"], capsys)
+    assert result["nll"] == pytest.approx(-(np.log(table[0].sum()) + np.log(table[:, 0].sum())) / 2, rel=1e-10)
+    assert result["kl"] is None
+
+
+def test_predict_agrees_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "ucb_admissions", "--order", "2", "--target", "Dept", "--out", "out", "--json"]) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
+    result = call_json(["predict", "out/model.safetensors", "cells.csv", "--target", "Dept"], capsys)
+    axis = load_table("ucb_admissions").domain.index("Dept")
+    counts = np.moveaxis(load_table("ucb_admissions").table().numpy(), axis, -1)
+    guess = np.moveaxis(probabilities(stored("out/model.safetensors")), axis, -1).argmax(-1)
+    right = np.take_along_axis(counts, guess[..., None], -1).sum()
+    assert result["accuracy"] == pytest.approx(right / counts.sum(), rel=1e-12)
+    assert result["majority_accuracy"] == pytest.approx(counts.sum((0, 1)).max() / counts.sum(), rel=1e-12)
+    assert result == {**result, "target": "Dept", "rows": 4526.0}
+    assert fitted["accuracy"]["train"]["accuracy"] == pytest.approx(result["accuracy"])
+
+
+def test_sample_has_the_conditional_law_and_is_reproducible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "titanic", "--order", "1", "--out", "out"]) == 0
+    number = "60000"
+    arguments = ["sample", "out/model.safetensors", "-n", number, "--given", "Sex=Male", "--seed", "7"]
+    assert run([*arguments, "--out", "rows.csv"]) == 0
+    capsys.readouterr()
+    assert run(arguments) == 0
+    assert capsys.readouterr().out == Path("rows.csv").read_text(encoding="utf-8")
+    frame = pd.read_csv("rows.csv")
+    assert list(frame.columns) == ["Class", "Sex", "Age", "Survived"] and set(frame["Sex"]) == {"Male"}
+    domain = load_table("titanic").domain
+    codes = [frame[v.name].map(v.labels.index).to_numpy() for v in domain if v.name != "Sex"]
+    counts = np.zeros((4, 2, 2))
+    np.add.at(counts, tuple(codes), 1)
+    law = probabilities(stored("out/model.safetensors"))[:, domain["Sex"].code("Male")]
+    assert_exact_law(counts.ravel(), (law / law.sum()).ravel())
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts.ravel(), np.full(16, 1 / 16))
+
+
+def test_sample_of_nothing_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "titanic", "--order", "1", "--out", "out"]) == 0
+    capsys.readouterr()
+    assert run(["sample", "out/model.safetensors", "-n", "0"]) == 0
+    assert capsys.readouterr().out == "Class,Sex,Age,Survived\n"
+
+
+def test_interactions_and_log_z(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "czech_autoworkers", "--order", "2", "--out", "out"]) == 0
+    capsys.readouterr()
+    rows = call_json(["interactions", "out/model.safetensors", "--top", "5"], capsys)["interactions"]
+    assert len(rows) == 5 and [r["value"] for r in rows] == sorted((r["value"] for r in rows), reverse=True)
+    model = stored("out/model.safetensors")
+    for row in rows:
+        table = model.tables[model.hypergraph.term_slices[tuple(row["edge"])]]
+        assert row["value"] == pytest.approx(float(table.square().mean().sqrt()))
+        assert abs(row["coefficient"]) == pytest.approx(float(table.abs().max()))
+    result = call_json(["log-z", "out/model.safetensors", "--method", "exact"], capsys)
+    states = torch.tensor(list(itertools.product(range(2), repeat=6)))
+    assert result["value"] == pytest.approx(float(torch.logsumexp(-model.energy(states), 0)), rel=1e-12)
+    assert result == {**result, "kind": "exact", "std_error": 0.0, "lower": result["value"], "upper": result["value"]}
+    names = [t["name"] for t in call_json(["tables"], capsys)["tables"]]
+    assert names == ["czech_autoworkers", "rochdale", "ucb_admissions", "titanic", "hair_eye_color"]
+
+
+def test_split_columns_and_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--columns", "smoke,mental,phys", "--split", "0.35,0.15,0.5", "--seed", "3"]
+    result = call_json(["fit", "czech_autoworkers", "--order", "2", *options, "--out", "a"], capsys)
+    assert result["num_variables"] == 3 and sum(result["rows"].values()) == 1841
+    assert result["rows"]["test"] == pytest.approx(0.5 * 1841, abs=1)
+    assert result["status"] in ("early_stopped", "converged")
+    for part in ("train", "validation", "test"):
+        assert result["kl"][part] > 0 and result["nll"][part] > 0
+    again = call_json(["fit", "czech_autoworkers", "--order", "2", *options, "--out", "b"], capsys)
+    assert again["nll"] == result["nll"]
+    other = call_json(["fit", "czech_autoworkers", "--order", "2", *options[:-1], "4", "--out", "c"], capsys)
+    assert other["nll"] != result["nll"]
+
+
+def test_missing_cells_dropped_or_marginalised(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["a,b", *["x,0"] * 30, *["x,1"] * 10, *["y,0"] * 10, *["y,1"] * 30, *["x,"] * 40, *["y,?"] * 3]
+    Path("holes.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    common = ["fit", "holes.csv", "--order", "2"]
+    dropped = call_json([*common, "--missing", "?", "--missing", "drop", "--out", "a"], capsys)
+    assert dropped["rows"]["train"] == 80
+    summed = call_json([*common, "--missing", "?", "--missing", "marginalise", "--out", "b"], capsys)
+    assert summed["rows"]["train"] == 123 and summed["kl"]["train"] is None
+    table = probabilities(stored("b/model.safetensors"))
+    assert table.sum(1) == pytest.approx([80 / 123, 43 / 123], abs=1e-6)
+    assert table[0] / table[0].sum() == pytest.approx([0.75, 0.25], abs=1e-6)
+    level = call_json([*common, "--missing", "drop", "--out", "c"], capsys)
+    assert level["num_states"] == "6" and level["rows"]["train"] == 83
+
+
+def test_one_column_and_a_constant_column(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("one.csv").write_text("a,b\nx,k\ny,k\nx,k\n", encoding="utf-8")
+    result = call_json(["fit", "one.csv", "--out", "a"], capsys)
+    assert result["num_states"] == "2" and result["num_parameters"] == 1
+    result = call_json(["fit", "one.csv", "--columns", "a", "--out", "b"], capsys)
+    assert result["num_variables"] == 1 and result["edges"] == [["a"]]
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in ("fit", "sample", "score", "predict", "log-z", "interactions", "tables"):
+        assert command in text
+        assert run([command, "--help"]) == 0
+    capsys.readouterr()
+    assert run([]) == 0
+    assert "Usage" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""Rows with missing cells against sums over the enumerated table."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
+from pyro_hoim.learning import fit, fit_incomplete, incomplete, row_log_likelihood
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+RELATIVE = 1e-10
+
+
+def random_model(seed: int, formula: str = "a*b + b*c") -> LogLinearEnergy:
+    """A model with standard normal free parameters."""
+    graph = InteractionHypergraph.from_formula(DOMAIN, formula)
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(graph.num_parameters, generator=generator, dtype=torch.float64)
+    return LogLinearEnergy.from_theta(graph, theta)
+
+
+def probabilities(model: LogLinearEnergy) -> torch.Tensor:
+    """Joint table of a small model by enumeration."""
+    states = torch.tensor(list(itertools.product(*(range(n) for n in DOMAIN.cardinalities))))
+    return torch.softmax(-model.energy(states), 0).reshape(DOMAIN.cardinalities)
+
+
+ALL_ROWS = torch.tensor(list(itertools.product(range(-1, 2), range(-1, 3), range(-1, 2))))
+
+
+def expected_rows(table: torch.Tensor) -> torch.Tensor:
+    """Log marginal of the known cells of every row of ALL_ROWS."""
+    values = []
+    for row in ALL_ROWS.tolist():
+        part = table
+        for axis in reversed(range(3)):
+            part = part.sum(axis) if row[axis] < 0 else part.select(axis, row[axis])
+        values.append(part.log())
+    return torch.stack(values)
+
+
+@pytest.mark.parametrize("limit", [2**22, 3])
+def test_every_pattern_of_missing_cells(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit at 3 the rows that miss more go through the conditioned model instead."""
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
+    model = random_model(0)
+    values = row_log_likelihood(model, Observations.from_tensor(ALL_ROWS, DOMAIN))
+    assert torch.allclose(values, expected_rows(probabilities(model)), rtol=RELATIVE, atol=1e-12)
+
+
+def test_control_a_dropped_interaction_is_seen() -> None:
+    model = random_model(0)
+    other = LogLinearEnergy(model.hypergraph, model.tables.clone())
+    other.tables[model.hypergraph.term_slices["a", "b"]] = 0
+    values = row_log_likelihood(other, Observations.from_tensor(ALL_ROWS, DOMAIN))
+    assert (values - expected_rows(probabilities(model))).abs().max() > 1e-3
+
+
+def mixed_data(model: LogLinearEnergy, total: float) -> Observations:
+    """Exact expected counts of every row of ALL_ROWS when each cell goes missing with probability 0.3."""
+    gone = (ALL_ROWS < 0).sum(1).double()
+    weights = expected_rows(probabilities(model)).exp() * 0.3**gone * 0.7 ** (3 - gone) * total
+    return Observations.from_tensor(ALL_ROWS, DOMAIN, weights=weights)
+
+
+def test_em_finds_the_law_behind_cells_missing_at_random() -> None:
+    truth = random_model(3)
+    result = fit_incomplete(truth.hypergraph, mixed_data(truth, 1000.0), tolerance=1e-13, max_iterations=2000)
+    fitted = LogLinearEnergy(result.hypergraph, result.tables)
+    assert torch.allclose(probabilities(fitted), probabilities(truth), atol=1e-5)
+
+
+def test_control_filling_in_a_level_is_biased() -> None:
+    truth = random_model(3)
+    data = mixed_data(truth, 1000.0)
+    filled = data.codes.clone()
+    filled[filled < 0] = 0
+    wrong = fit(truth.hypergraph, Observations.from_tensor(filled, DOMAIN, weights=data.counts))
+    assert (probabilities(LogLinearEnergy(wrong.hypergraph, wrong.tables)) - probabilities(truth)).abs().max() > 0.02
+
+
+def test_em_likelihood_is_that_of_the_observed_cells_and_is_stationary() -> None:
+    truth = random_model(5)
+    data = mixed_data(random_model(6, "a*b*c"), 200.0)
+    result = fit_incomplete(truth.hypergraph, data, tolerance=1e-13, max_iterations=2000)
+    theta = result.theta.clone().requires_grad_()
+    model = LogLinearEnergy.from_theta(truth.hypergraph, theta)
+    value = (data.counts * row_log_likelihood(LogLinearEnergy(model.hypergraph, model.tables.detach()), data)).sum()
+    assert float(value) == pytest.approx(result.log_likelihood, rel=1e-8)
+    for step in torch.eye(len(theta), dtype=torch.float64) * 1e-3:
+        moved = LogLinearEnergy.from_theta(truth.hypergraph, theta.detach() + step)
+        assert float((data.counts * row_log_likelihood(moved, data)).sum()) <= float(value) + 1e-7
+
+
+def test_complete_rows_need_no_em() -> None:
+    data = Observations.from_table(DOMAIN, torch.arange(1, 13).reshape(2, 3, 2).numpy())
+    graph = InteractionHypergraph.from_order(DOMAIN, 2)
+    assert torch.equal(fit_incomplete(graph, data).theta, fit(graph, data).theta)
+
+
+def test_refusals_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(0)
+    data = mixed_data(model, 100.0)
+    with pytest.raises(InputError, match="domain"):
+        row_log_likelihood(model, Observations.from_tensor(torch.zeros(1, 2).long(), Domain.from_cardinalities([2, 2])))
+    with pytest.raises(InputError, match="batch"):
+        row_log_likelihood(LogLinearEnergy(model.hypergraph, model.tables.expand(2, -1)), data)
+    with pytest.warns(ConvergenceWarning, match="EM stopped after 1 steps"):
+        assert fit_incomplete(model.hypergraph, data, max_iterations=1).status == "max_iterations"
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", 10)
+    with pytest.raises(IntractableError, match="completed rows"):
+        fit_incomplete(model.hypergraph, data)
