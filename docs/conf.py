@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyro_hoim
 
@@ -37,6 +39,7 @@ if os.environ.get("DOCS_INTERSPHINX") == "1":
 
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 napoleon_custom_sections = ["Shape", "Randomness"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -54,3 +57,22 @@ nb_merge_streams = True
 html_theme = "furo"
 html_title = "pyro_hoim"
 html_static_path = ["_static"]
+
+
+def _escape_shapes(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Write the leading star of a shape such as (*batch, d) so that it does not open an emphasis."""
+    star = re.compile(r"(?<=[(\[,])( ?)\*(?=[a-z_]+[,) ])")
+    for i, line in enumerate(lines):
+        parts = line.split("``")
+        lines[i] = "``".join(part if j % 2 else star.sub(r"\1\\*", part) for j, part in enumerate(parts))
+
+
+def _skip_field_aliases(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of named tuples, which their class describes."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def setup(app: Any) -> None:
+    """Connect the two hooks."""
+    app.connect("autodoc-process-docstring", _escape_shapes, priority=100)
+    app.connect("autodoc-skip-member", _skip_field_aliases)

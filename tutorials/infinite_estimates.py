@@ -11,9 +11,10 @@
 # %% [markdown]
 # # When does the maximum-likelihood estimate exist?
 #
-# No child was a member of the Titanic's crew. That is one empty cell in a two-way margin, and it has a consequence: a log-linear
-# model that contains the interaction of class and age wants to give such people probability exactly zero, and no finite $\theta$ does. An
-# optimiser that is not told so reports "converged" with large coefficients and standard errors that mean nothing.
+# No child was a member of the Titanic's crew. That is one empty cell in a two-way margin, and it has a consequence: a
+# log-linear model that contains the interaction of class and age wants to give such people probability exactly zero,
+# and no finite $\theta$ does. An optimiser that is not told so reports "converged" with large coefficients and
+# standard errors that mean nothing.
 #
 # The question of this tutorial: **what does the fit say here, and what can be done?**
 
@@ -42,8 +43,8 @@ titanic.table().sum((1, 3))  # class by age: the crew has no children
 # %% [markdown]
 # ## The fit says so
 #
-# Before it starts, the fit decides by linear programming which cells every model of the family that explains the margins must leave
-# empty. It then fits the others, and warns.
+# Before it starts, the fit decides by linear programming which cells every model of the family that explains the
+# margins must leave empty. It then fits the others, and warns.
 
 # %%
 with warnings.catch_warnings(record=True) as caught:
@@ -57,9 +58,9 @@ print("status:", estimate.status)
 print("offending:", *estimate.existence.offending, sep="\n  ")
 
 # %% [markdown]
-# The probabilities of the limit are well defined although $\theta$ is not: the fitted cells, and with them the deviance, are those of
-# the limit. What changes is the count of degrees of freedom. Of the 32 cells, some are fitted as zero and cannot disagree with the
-# data; and one parameter is lost with them. Both counts are reported.
+# The probabilities of the limit are well defined although $\theta$ is not: the fitted cells, and with them the
+# deviance, are those of the limit. What changes is the count of degrees of freedom. Of the 32 cells, some are fitted
+# as zero and cannot disagree with the data; and one parameter is lost with them. Both counts are reported.
 
 # %%
 test = goodness_of_fit(estimate)
@@ -69,8 +70,8 @@ print("cells fitted zero:", estimate.existence.num_cells_zero)
 # %% [markdown]
 # ## What can be done: a prior
 #
-# With a proper prior the posterior is proper, whatever the zeros. A normal prior on the free coordinates says that an interaction of more
-# than a few nats is implausible; the data pull the empty combination down, the prior stops it.
+# With a proper prior the posterior is proper, whatever the zeros. A normal prior on the free coordinates says that an
+# interaction of more than a few nats is implausible; the data pull the empty combination down, the prior stops it.
 
 # %%
 counts = titanic.marginal_counts(pairs.edges)

@@ -11,11 +11,13 @@
 # %% [markdown]
 # # A log-linear model inside a Pyro program
 #
-# In 1973, 44 % of the men and 30 % of the women who applied to the six largest departments of Berkeley's graduate school were
-# admitted. Departments decide, so the fair question is put within them: **does admission depend on gender once departments may differ?**
+# In 1973, 44 % of the men and 30 % of the women who applied to the six largest departments of Berkeley's graduate
+# school were admitted. Departments decide, so the fair question is put within them: **does admission depend on gender
+# once departments may differ?**
 #
-# Each department has a 2 by 2 table. Six separate fits would waste what the departments have in common, one fit would hide what they do not.
-# A hierarchy does neither: every department has its own $\theta$, drawn around a common one. In Pyro that is a plate around an ordinary site.
+# Each department has a 2 by 2 table. Six separate fits would waste what the departments have in common, one fit would
+# hide what they do not. A hierarchy does neither: every department has its own $\theta$, drawn around a common one.
+# In Pyro that is a plate around an ordinary site.
 
 # %%
 import warnings
@@ -47,7 +49,8 @@ table.sum(2)
 # %% [markdown]
 # ## The data, as sufficient statistics
 #
-# A program needs the marginal counts of each department, not its rows: one line a department, in the layout of the hypergraph's edges.
+# A program needs the marginal counts of each department, not its rows: one line a department, in the layout of the
+# hypergraph's edges.
 
 # %%
 pair = admissions.domain.project(["Admit", "Gender"])
@@ -66,8 +69,8 @@ counts_by_department(with_interaction)
 # %% [markdown]
 # ## The program
 #
-# Theta lives in the free coding: orthonormal coordinates, in which a prior that treats the levels alike is a plain normal. For two binary
-# variables the coordinate of the pair is half the log odds ratio.
+# Theta lives in the free coding: orthonormal coordinates, in which a prior that treats the levels alike is a plain
+# normal. For two binary variables the coordinate of the pair is half the log odds ratio.
 
 
 # %%
@@ -94,8 +97,8 @@ def posterior(hypergraph):
 # %% [markdown]
 # ## Diagnosis and comparison in ArviZ
 #
-# `to_arviz` names the dimensions. All applicants of one cell share one term of the log-likelihood, so 24 terms with their counts stand for 4,526
-# applicants, and leave-one-out is computed once per cell.
+# `to_arviz` names the dimensions. All applicants of one cell share one term of the log-likelihood, so 24 terms with
+# their counts stand for 4,526 applicants, and leave-one-out is computed once per cell.
 
 # %%
 states = torch.cartesian_prod(torch.arange(2), torch.arange(2))
@@ -136,16 +139,16 @@ print(f"common to departments: {common[1]:+.2f} ({common[0]:+.2f} to {common[2]:
 ratios.to_pandas().round(2)
 
 # %% [markdown]
-# Ignoring departments, men are favoured. Within departments they are not: the common log odds ratio has no clear sign, and in department A it is
-# women who were favoured. They applied to the departments that admit few.
+# Ignoring departments, men are favoured. Within departments they are not: the common log odds ratio has no clear
+# sign, and in department A it is women who were favoured. They applied to the departments that admit few.
 
 # %%
 comparison = compare_by_cell(results)
 comparison.iloc[:, :6]
 
 # %% [markdown]
-# The interaction is worth having for department A alone. Here is one more use of the same law: what would one more applicant's sex say about
-# admission in A? Conditioning is exact and works on all posterior draws at once.
+# The interaction is worth having for department A alone. Here is one more use of the same law: what would one more
+# applicant's sex say about admission in A? Conditioning is exact and works on all posterior draws at once.
 
 # %%
 theta = torch.as_tensor(results["gender matters"].posterior["theta"].values)[0, :, 0]

@@ -11,11 +11,13 @@
 # %% [markdown]
 # # Which interactions does a published table need?
 #
-# 1,841 men of a Czechoslovak car factory were asked about six risk factors of coronary thrombosis: smoking, strenuous mental work, strenuous
-# physical work, systolic blood pressure, the ratio of two lipoproteins, and heart disease in the family. All are yes or no, so
-# the table has 64 cells. Edwards and Havranek used it in 1985 to show how a model is searched for.
+# 1,841 men of a Czechoslovak car factory were asked about six risk factors of coronary thrombosis: smoking, strenuous
+# mental work, strenuous physical work, systolic blood pressure, the ratio of two lipoproteins, and heart disease in
+# the family. All are yes or no, so the table has 64 cells. Edwards and Havranek used it in 1985 to show how a model
+# is searched for.
 #
-# The question: **do the factors interact, in pairs or in triples, and which of them?** Nothing here is random, so there is no seed.
+# The question: **do the factors interact, in pairs or in triples, and which of them?** Nothing here is random, so
+# there is no seed.
 
 # %%
 import pandas as pd
@@ -56,8 +58,8 @@ print(f"pairs against triples: {triples.statistic:.2f} on {triples.df} df, p = {
 # %% [markdown]
 # ## Which pairs?
 #
-# Leave out one pair at a time, always the one that is missed least, as long as its likelihood-ratio test stays above 5 %. Each
-# step is a small exact fit.
+# Leave out one pair at a time, always the one that is missed least, as long as its likelihood-ratio test stays above
+# 5 %. Each step is a small exact fit.
 
 # %%
 current = fits[2]
@@ -103,15 +105,16 @@ axes.axis("off")
 plt.show()
 
 # %% [markdown]
-# The strongest pair is mental with physical work: who does the one does not do the other. Its conditional odds ratio, with an interval:
+# The strongest pair is mental with physical work: who does the one does not do the other. Its conditional odds ratio,
+# with an interval:
 
 # %%
 work = odds_ratio_table(current, "mental", "phys")
 work[["mental", "phys", "odds_ratio", "lower", "upper"]]
 
 # %% [markdown]
-# (The interval is that of the log odds ratio.) And the cells that the model describes worst, by adjusted residual: with 64 cells, a few beyond 2
-# in size are expected.
+# (The interval is that of the log odds ratio.) And the cells that the model describes worst, by adjusted residual:
+# with 64 cells, a few beyond 2 in size are expected.
 
 # %%
 cells = cell_table(current)
