@@ -111,7 +111,7 @@ def trace_back(
         weights = torch.zeros(rows.numel(), size, dtype=factors[0].dtype if factors else None, device=rows.device)
         for f in bucket.factors:
             rest = plan.scopes[f][:-1]
-            flat = factors[f].reshape(factors[f].shape[0], -1, size)
+            flat = factors[f].reshape(factors[f].shape[0], plan.size(rest), size)
             index = torch.zeros_like(rows)
             for v in rest:
                 index = index * plan.cards[v] + states[:, v]

@@ -176,7 +176,7 @@ class VariableElimination:
         """
         plan, _, tables = self._ready(model, names)
         joint = log_space.log_z(plan, tables)
-        flat = joint.reshape(joint.shape[0], -1)
+        flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
         result = flat - torch.logsumexp(flat, -1, keepdim=True)
         return result.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
 

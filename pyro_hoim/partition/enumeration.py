@@ -211,7 +211,7 @@ class Enumeration:
             leaves.append(table.permute(0, *(i + 1 for i in axes)))
         table = _collect(tree.root, leaves)
         shape = (*tree.root.shape, *([1] * (len(full) - len(tree.root.shape))))
-        return table.reshape(-1, *shape).expand(-1, *full)
+        return table.reshape(tables.shape[0], *shape).expand(-1, *full)
 
     def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
         """eta (B, num_terms) of probabilities (B, *cardinalities in enumeration order)."""
@@ -222,12 +222,12 @@ class Enumeration:
         gone = [i + 1 for i, (have, want) in enumerate(zip(probs.shape[1:], shape, strict=True)) if want < have]
         root = probs.sum(gone) if gone else probs
         found: list[torch.Tensor] = [probs] * len(hypergraph.edges)
-        _distribute(tree.root, root.reshape(-1, *tree.root.shape), found)
+        _distribute(tree.root, root.reshape(probs.shape[0], *tree.root.shape), found)
         rank = {v: i for i, v in enumerate(tree.axes)}
         flat: list[torch.Tensor] = []
         for edge, table in zip(hypergraph.edge_indices, found, strict=True):
             order = sorted(edge, key=rank.__getitem__)
-            flat.append(table.permute(0, *(order.index(v) + 1 for v in edge)).reshape(table.shape[0], -1))
+            flat.append(table.permute(0, *(order.index(v) + 1 for v in edge)).flatten(1))
         return torch.cat(flat, -1)
 
     def _chunks(self, model: LogLinearModel) -> Sequence[torch.Tensor]:
@@ -239,7 +239,7 @@ class Enumeration:
 
     def _log_joint(self, model: LogLinearModel, tables: torch.Tensor) -> torch.Tensor:
         """Unnormalised log probabilities (b, num_states), the enumeration's last variable fastest."""
-        return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], -1)
+        return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], model.hypergraph.domain.num_states)
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Log Z in nats, value (*batch).
@@ -261,7 +261,7 @@ class Enumeration:
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
             table = self._log_table(model.hypergraph, chunk)
-            probs = torch.softmax(table.reshape(chunk.shape[0], -1), -1)
+            probs = torch.softmax(table.reshape(chunk.shape[0], model.hypergraph.domain.num_states), -1)
             parts.append(self._statistics(model.hypergraph, probs.reshape(table.shape)))
         return torch.cat(parts).reshape(model.tables.shape)
 
@@ -280,7 +280,7 @@ class Enumeration:
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
             table = self._log_table(hypergraph, chunk)
-            flat = table.reshape(chunk.shape[0], -1)
+            flat = table.reshape(chunk.shape[0], hypergraph.domain.num_states)
             table = torch.log_softmax(flat, -1).reshape(table.shape)
             gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
             table = torch.logsumexp(table, gone) if gone else table

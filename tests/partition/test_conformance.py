@@ -1,0 +1,74 @@
+"""Every exact backend, held to the public conformance suite, and the suite held to a backend that is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, PartitionBackend, VariableElimination
+from pyro_hoim.testing import BACKEND_CHECKS, BackendCase, check_backend, standard_hypergraphs
+
+BACKENDS = {
+    "enumeration": Enumeration(),
+    "design matrix": MatrixEnumeration(),
+    "elimination": VariableElimination(),
+    "elimination in log space": VariableElimination(space="log"),
+    "auto": Auto(),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_backend_conforms(name):
+    assert isinstance(BACKENDS[name], PartitionBackend)
+    check_backend(BACKENDS[name])
+
+
+class DropsAnInteraction(VariableElimination):
+    """Negative control: forgets the last interaction table."""
+
+    def log_partition(self, model):
+        return super().log_partition(_dropped(model))
+
+    def expectations(self, model):
+        return super().expectations(_dropped(model))
+
+    def log_marginal(self, model, names):
+        return super().log_marginal(_dropped(model), names)
+
+    def sample(self, model, sample_shape=(), generator=None):
+        return super().sample(_dropped(model), sample_shape, generator)
+
+    def mode(self, model):
+        return super().mode(_dropped(model))
+
+
+def _dropped(model):
+    keep = model.tables.new_ones(model.hypergraph.num_terms)
+    keep[list(model.hypergraph.term_slices.values())[-1]] = 0
+    return LogLinearEnergy(model.hypergraph, model.tables * keep)
+
+
+@pytest.mark.parametrize(
+    "check", [c for c in BACKEND_CHECKS if c.__name__ not in ("check_batch",)], ids=lambda c: c.__name__
+)
+def test_suite_finds_a_dropped_interaction(check):
+    case = BackendCase(DropsAnInteraction(), standard_hypergraphs()["three-way"], scale=1.0)
+    with pytest.raises(AssertionError):
+        check(case)
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+def test_backends_are_values(backend):
+    import pickle
+
+    assert pickle.loads(pickle.dumps(backend)) == backend == type(backend)(**_options(backend))
+    assert hash(backend) == hash(type(backend)(**_options(backend)))
+    field = dataclasses.fields(backend)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(backend, field, None)
+
+
+def _options(backend):
+    return {field.name: getattr(backend, field.name) for field in dataclasses.fields(backend)}
