@@ -134,12 +134,14 @@ def solve_natural_parameters(
         mean, information = _statistics_and_information(hypergraph, theta, partition)
         gradient = target - mean - weight * (theta - middle)
         error = float(gradient.abs().max()) if gradient.numel() else 0.0
-        if error <= tolerance:
-            break
         factor, failed = torch.linalg.cholesky_ex(information + torch.diag(weight))
         if bool(failed):
             break
         step = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
+        # On the boundary the gradient vanishes too, but theta keeps moving outwards by steps that do not shrink.
+        is_still = not step.numel() or bool(step.abs().max() <= 1e-3)
+        if error <= tolerance and is_still:
+            return theta.to(eta.dtype)
         slope = float((gradient * step).sum())
         size = 1.0
         # Near the optimum the objective no longer resolves a step of this slope, and full steps are safe.
@@ -149,12 +151,11 @@ def solve_natural_parameters(
             size /= 2
         theta = theta + size * step
         value = objective(theta)
-    if not error <= tolerance:
-        raise InputError(
-            f"mean_statistics: no theta has these marginals (largest error {error:.3g} after Newton's method); they "
-            "must lie in the interior of the marginal polytope, for instance those of a table without zeros"
-        )
-    return theta.to(eta.dtype)
+    raise InputError(
+        f"mean_statistics: no theta has these marginals (largest error {error:.3g} after Newton's method, theta up to "
+        f"{float(theta.abs().max()):.3g} and moving); they must lie in the interior of the marginal polytope, for "
+        "instance those of a table without zeros"
+    )
 
 
 def fisher_information(

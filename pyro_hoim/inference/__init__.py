@@ -1,8 +1,40 @@
-"""Pyro inference over our models and any other: kernels that record diagnostics, and pointwise log-likelihoods."""
+"""Pyro inference: posterior draws and predictive checks of log-linear models, and tools for any other program."""
 
 from __future__ import annotations
 
 from .kernels import RecordingNUTS
 from .log_likelihood import cell_log_likelihood, log_joint, pointwise_log_likelihood
+from .posterior import Metric, PosteriorSamples, log_linear_model, sample_posterior
+from .predictive_checks import (
+    Discrepancy,
+    IntervalCoverage,
+    PredictiveCheck,
+    Replicates,
+    deviance_discrepancy,
+    interval_coverage,
+    pearson_discrepancy,
+    posterior_predictive,
+    predictive_check,
+    prior_predictive,
+)
 
-__all__ = ["RecordingNUTS", "cell_log_likelihood", "log_joint", "pointwise_log_likelihood"]
+__all__ = [
+    "Discrepancy",
+    "IntervalCoverage",
+    "Metric",
+    "PosteriorSamples",
+    "PredictiveCheck",
+    "RecordingNUTS",
+    "Replicates",
+    "cell_log_likelihood",
+    "deviance_discrepancy",
+    "interval_coverage",
+    "log_joint",
+    "log_linear_model",
+    "pearson_discrepancy",
+    "pointwise_log_likelihood",
+    "posterior_predictive",
+    "predictive_check",
+    "prior_predictive",
+    "sample_posterior",
+]

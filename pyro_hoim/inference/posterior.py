@@ -78,7 +78,8 @@ class PosteriorSamples:
         theta: draws in the free coding, (num_chains, num_draws, num_parameters).
         seed: seed of the run.
         mcmc: Pyro's MCMC object after its run, with ``theta`` as its site.
-        status: "converged", or "unconverged" when some split R-hat exceeds 1.05 or a transition diverged.
+        status: "converged", or "unconverged" when some split R-hat exceeds 1.05 + 4 / num_draws or a transition
+            diverged.
     """
 
     hypergraph: InteractionHypergraph
@@ -181,7 +182,7 @@ def sample_posterior(
         IntractableError: log Z exceeds the backend's budget; found before anything is drawn.
 
     Warns:
-        ConvergenceWarning: a split R-hat above 1.05 or divergent transitions; ``status`` says so too.
+        ConvergenceWarning: a split R-hat above 1.05 + 4 / num_draws or divergent transitions; ``status`` says so too.
 
     References:
         Matthew D. Hoffman and Andrew Gelman, The No-U-Turn sampler, JMLR 15, 2014.
@@ -244,10 +245,11 @@ def _judged(result: PosteriorSamples) -> PosteriorSamples:
     """The same result with its status; warns when it is not converged."""
     r_hat = float(result.r_hat.max()) if result.theta.shape[-1] else 1.0
     divergences = result.num_divergences
-    if r_hat <= _R_HAT_LIMIT and not divergences:
+    limit = _R_HAT_LIMIT + 4 / result.num_draws  # the second term is the noise of R-hat in short chains
+    if r_hat <= limit and not divergences:
         return result
     warnings.warn(
-        f"posterior: largest R-hat {r_hat:.3f} (limit {_R_HAT_LIMIT}), {divergences} divergent transitions; take more "
+        f"posterior: largest R-hat {r_hat:.3f} (limit {limit:.3g}), {divergences} divergent transitions; take more "
         "warm-up or draws, or raise target_accept",
         ConvergenceWarning,
         stacklevel=3,

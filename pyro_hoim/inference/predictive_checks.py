@@ -293,7 +293,7 @@ def interval_coverage(
         raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
     counts = _observed_counts(replicates, observed)
     ordered = replicates.counts.sort(0).values
-    outside = math.floor((1 - level) / 2 * len(ordered))
+    outside = math.floor((1 - level) / 2 * len(ordered) + 1e-9)
     lower, upper = ordered[outside], ordered[len(ordered) - 1 - outside]
     is_inside = (counts >= lower) & (counts <= upper)
     return IntervalCoverage(lower, upper, is_inside, float(is_inside.double().mean()), level)

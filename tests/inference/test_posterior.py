@@ -1,0 +1,243 @@
+"""Posterior sampling against quadrature and conjugacy, and the contract of its chains and seeds."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import random
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from pyro.ops.stats import effective_sample_size
+
+from pyro_hoim.data import Observations
+from pyro_hoim.distributions import DiaconisYlvisaker, normal_prior, statistics_of
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.inference import PosteriorSamples, log_linear_model, sample_posterior
+from pyro_hoim.models import parametrization
+from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import exact_log_partition, exact_statistics, exact_table
+
+DOMAIN = Domain.from_cardinalities([2, 3])
+MAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 3]), 2)
+
+
+def table_of(hypergraph: InteractionHypergraph, seed: int, rows: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    size = math.prod(hypergraph.domain.cardinalities)
+    return rng.multinomial(rows, rng.dirichlet(np.ones(size))).reshape(hypergraph.domain.cardinalities).astype(float)
+
+
+def counts_of(hypergraph: InteractionHypergraph, seed: int, rows: int) -> torch.Tensor:
+    return statistics_of(Observations.from_table(hypergraph.domain, table_of(hypergraph, seed, rows)), hypergraph)
+
+
+def mean_and_error(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean over chains and draws and its Monte Carlo standard error."""
+    flat = values.flatten(0, 1)
+    size = effective_sample_size(values, chain_dim=0, sample_dim=1).clamp(max=len(flat))
+    return flat.mean(0), flat.std(0) / size.sqrt()
+
+
+@pytest.fixture(scope="module")
+def conjugate() -> PosteriorSamples:
+    prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
+    counts = counts_of(PAIRS, 1, 25)
+    return sample_posterior(PAIRS, counts, prior, total_count=25, num_draws=500, num_chains=2, seed=2, progress=False)
+
+
+def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
+    """E[eta | data] = (n0 s + t) / (n0 + N), within 4 Monte Carlo errors; the prior's own mean must fail."""
+    assert conjugate.theta.shape == (2, 500, PAIRS.num_parameters)
+    assert (conjugate.num_chains, conjugate.num_draws, conjugate.status) == (2, 500, "converged")
+    law = exact_table(PAIRS, conjugate.tables)
+    mean, error = mean_and_error(torch.from_numpy(exact_statistics(PAIRS, law)))
+    expected = conjugate.prior.posterior(conjugate.counts, 25).mean_statistics
+    assert float(((mean - expected) / error).abs().max()) < 4
+    assert float(((mean - conjugate.counts / 25) / error).abs().max()) > 4
+
+
+def test_diagnostics(conjugate: PosteriorSamples) -> None:
+    assert conjugate.num_divergences == 0
+    assert float(conjugate.r_hat.max()) < 1.02 and conjugate.r_hat.shape == (PAIRS.num_parameters,)
+    assert float(conjugate.ess.min()) > 300
+    assert conjugate.flat_theta.shape == (1000, PAIRS.num_parameters)
+    assert torch.equal(conjugate.mcmc.get_samples()["theta"], conjugate.flat_theta)
+    assert set(conjugate.mcmc.diagnostics()["sample_stats"]) == {"chain 0", "chain 1"}
+
+
+@pytest.mark.parametrize("metric", ["laplace", "adapt"])
+def test_normal_prior_against_quadrature(metric: str) -> None:
+    """Mean and second moment of two independent main effects, within 4 Monte Carlo errors; N = 40, 10 in one cell."""
+    scale = {("x0",): 0.5, ("x1",): 2.0}
+    counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+    grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    result = sample_posterior(
+        MAIN,
+        counts,
+        normal_prior(MAIN, scale),
+        total_count=40,
+        num_draws=500,
+        num_warmup=200,
+        num_chains=2,
+        seed=3,
+        metric=metric,  # type: ignore[arg-type]
+        progress=False,
+    )
+    assert result.theta.dtype == torch.float64
+    moments = torch.cat([result.theta, result.theta.square()], -1)
+    mean, error = mean_and_error(moments)
+    expected = []
+    for power in (1, 2):
+        for k, sigma in enumerate((0.5, 2.0)):
+            n = counts[2 * k : 2 * k + 2]
+            table = torch.stack([grid, -grid], -1) / math.sqrt(2)
+            log_density = table @ n - 40 * table.logsumexp(-1) - (grid / sigma).square() / 2
+            weight = torch.softmax(log_density, 0)
+            expected.append(float((weight * grid**power).sum()))
+    score = (mean - torch.tensor(expected, dtype=torch.float64)) / error
+    assert float(score.abs().max()) < 4
+    # Control: the answer for the first effect with the other one's scale.
+    log_density = table @ counts[:2] - 40 * table.logsumexp(-1) - (grid / 2.0).square() / 2
+    other = float((torch.softmax(log_density, 0) * grid).sum())
+    assert abs(float((mean[0] - other) / error[0])) > 4
+
+
+def test_model_density_equals_enumeration() -> None:
+    counts = counts_of(PAIRS, 4, 30)
+    theta = torch.from_numpy(np.random.default_rng(5).normal(size=PAIRS.num_parameters))
+    conditioned = pyro.condition(log_linear_model, {"theta": theta})
+    trace = pyro.poutine.trace(conditioned).get_trace(PAIRS, normal_prior(PAIRS, 2.0, dtype=torch.float64), counts, 30)
+    tables = parametrization(PAIRS).to_tables(theta)
+    expected = float(tables @ counts) - 30 * exact_log_partition(PAIRS, tables)
+    expected += float(dist.Normal(torch.zeros_like(theta), 2.0).log_prob(theta).sum())
+    assert float(trace.log_prob_sum()) == pytest.approx(float(expected), rel=1e-10)
+    pyro.set_rng_seed(0)
+    simulated = Predictive(log_linear_model, num_samples=5)(PAIRS, normal_prior(PAIRS), None, 30)
+    assert bool((simulated["counts"].reshape(5, -1)[:, :2].sum(-1) == 30).all())
+
+
+def test_seed_decides_everything_and_global_state_stays() -> None:
+    table = table_of(MAIN, 6, 20)
+    observations = Observations.from_table(MAIN.domain, table)
+    options = {"num_draws": 20, "num_warmup": 20, "num_chains": 3, "progress": False}
+
+    def states() -> tuple[object, ...]:
+        return torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    pyro.set_rng_seed(1)
+    before = states()
+    first = sample_posterior(MAIN, observations, seed=4, **options)
+    assert states() == before
+    pyro.set_rng_seed(2)
+    again = sample_posterior(MAIN, statistics_of(observations, MAIN), total_count=20, seed=4, **options)
+    assert torch.equal(first.theta, again.theta)
+    assert not torch.equal(first.theta, sample_posterior(MAIN, observations, seed=5, **options).theta)
+    assert len({tuple(chain[0].tolist()) for chain in first.theta}) == 3
+
+
+def test_chains_never_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 64)
+    monkeypatch.setattr(torch.multiprocessing, "cpu_count", lambda: 64)
+    started: list[object] = []
+    monkeypatch.setattr(multiprocessing.Process, "start", lambda self: started.append(self))
+    result = sample_posterior(
+        MAIN, counts_of(MAIN, 7, 20), total_count=20, num_draws=20, num_warmup=20, num_chains=4, progress=False
+    )
+    assert result.num_chains == 4 and not started
+
+
+@pytest.mark.parametrize("partition", [Enumeration(), MatrixEnumeration(), VariableElimination(), Auto()], ids=repr)
+def test_any_exact_backend(partition: object) -> None:
+    result = sample_posterior(
+        MAIN,
+        counts_of(MAIN, 8, 20),
+        total_count=20,
+        num_draws=30,
+        num_warmup=30,
+        num_chains=1,
+        partition=partition,  # type: ignore[arg-type]
+        progress=False,
+    )
+    assert bool(torch.isfinite(result.theta).all())
+
+
+def test_other_priors_and_no_data() -> None:
+    prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
+    zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
+    result = sample_posterior(
+        MAIN, zeros, prior, total_count=0, num_draws=300, num_warmup=200, num_chains=2, progress=False
+    )
+    mean, error = mean_and_error(result.theta)
+    assert float((mean / error).abs().max()) < 4
+    normal = sample_posterior(MAIN, zeros, 1.5, total_count=0, num_draws=400, num_chains=2, progress=False)
+    mean, error = mean_and_error(normal.theta.square())
+    assert float(((mean - 1.5**2) / error).abs().max()) < 4
+    with pytest.raises(InputError, match="laplace"):
+        sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")
+
+
+def test_unconverged_chains_are_reported() -> None:
+    with pytest.warns(ConvergenceWarning, match="R-hat"):
+        result = sample_posterior(
+            PAIRS,
+            counts_of(PAIRS, 9, 2000),
+            20.0,
+            total_count=2000,
+            num_draws=8,
+            num_warmup=0,
+            num_chains=2,
+            metric="adapt",
+            max_tree_depth=1,
+            progress=False,
+        )
+    assert result.status == "unconverged"
+
+
+def test_bad_input() -> None:
+    counts = counts_of(MAIN, 1, 10)
+    with pytest.raises(InputError, match="total_count"):
+        sample_posterior(MAIN, counts)
+    with pytest.raises(InputError, match="total_count"):
+        sample_posterior(MAIN, counts, total_count=11)
+    with pytest.raises(InputError, match="expected shape"):
+        sample_posterior(MAIN, counts[:3], total_count=10)
+    with pytest.raises(InputError, match="finite"):
+        sample_posterior(MAIN, counts * math.nan, total_count=10)
+    with pytest.raises(InputTypeError, match="data"):
+        sample_posterior(MAIN, [1, 2], total_count=10)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="hypergraph"):
+        sample_posterior("a*b", counts)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no parameters"):
+        sample_posterior(InteractionHypergraph(MAIN.domain), torch.zeros(0), total_count=10)
+    for name, value in {
+        "num_draws": 3,
+        "num_chains": 0,
+        "num_warmup": -1,
+        "max_tree_depth": 1.5,
+        "target_accept": 1.0,
+        "metric": "dense",
+    }.items():
+        with pytest.raises(InputError, match=name):
+            sample_posterior(MAIN, counts, total_count=10, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="event shape"):
+        sample_posterior(MAIN, counts, normal_prior(PAIRS), total_count=10)
+    with pytest.raises(InputError, match="positive"):
+        sample_posterior(MAIN, counts, -1.0, total_count=10)
+    with pytest.raises(InputTypeError, match="prior"):
+        sample_posterior(MAIN, counts, "wide", total_count=10)
+    other = InteractionHypergraph.from_order(Domain.from_cardinalities([3]), 1)
+    with pytest.raises(InputError, match="another hypergraph"):
+        sample_posterior(MAIN, counts, DiaconisYlvisaker.uniform(other, 1.0), total_count=10)
+    missing = Observations.from_tensor(torch.tensor([[0, -1]]), MAIN.domain)
+    with pytest.raises(MissingDataError):
+        sample_posterior(MAIN, missing)
+    with pytest.raises(IntractableError, match="budget"):
+        sample_posterior(MAIN, counts, total_count=10, partition=Enumeration(max_states=2))
