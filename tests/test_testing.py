@@ -220,6 +220,21 @@ def test_right_posterior_has_uniform_ranks_and_wrong_ones_are_refused():
             testing.assert_uniform_ranks(_normal_ranks(rng, scale), 99)
 
 
+@pytest.mark.parametrize(("expected", "ratio"), [(50, 1.24), (20, 1.62)])
+def test_exact_false_alarm_rate_of_the_rank_test(expected, ratio):
+    """Exact law of the statistic in 20 bins: Poisson counts, given their sum, by a Fourier transform over both sums."""
+    counts = np.arange(6 * expected)
+    weights = stats.poisson.pmf(counts, expected)
+    grid = np.zeros((512, 16384))
+    offset = counts - expected
+    keep = offset**2 < grid.shape[1]
+    np.add.at(grid, (offset[keep] % 512, offset[keep] ** 2), weights[keep])
+    law = np.fft.ifft((np.fft.fft2(grid) ** 20).mean(axis=0)).real
+    critical = stats.chi2.isf(testing.FALSE_ALARM_RATE, 19)
+    rate = law[np.arange(len(law)) / expected >= critical].sum() / law.sum()
+    assert 1.0 < rate / testing.FALSE_ALARM_RATE < ratio
+
+
 def test_only_the_wrong_quantity_is_named():
     rng = np.random.default_rng(22)
     ranks = np.stack([_normal_ranks(rng, 1.0), np.full(1000, 50)], axis=1)

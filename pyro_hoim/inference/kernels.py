@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.infer import NUTS
@@ -55,7 +55,7 @@ class RecordingNUTS(NUTS):
         self._clear_record()
         super().setup(warmup_steps, *args, **kwargs)
 
-    def _build_tree(self, *arguments: Any) -> Any:
+    def _build_tree(self, *arguments: Any) -> Any:  # type: ignore[override]
         """Build one subtree; the outermost calls, one per doubling, are noted."""
         if self._inside_tree:
             return super()._build_tree(*arguments)
@@ -75,10 +75,10 @@ class RecordingNUTS(NUTS):
         """Make one transition, exactly as :class:`pyro.infer.NUTS` does."""
         self._current = {}
         result = super().sample(params)
-        current = self._current
-        if current and self._t > self._warmup_steps:
+        current, state = self._current, cast(Any, self)  # HMC sets its counters to None first
+        if current and state._t > state._warmup_steps:
             accepted = current.pop("accepted") / current["n_steps"]
-            lp = -float(self._potential_energy_last)
+            lp = -float(state._potential_energy_last)
             values = {**current, "lp": lp, "acceptance_rate": accepted, "step_size": float(self.step_size)}
             values["reached_max_treedepth"] = float(current["tree_depth"] >= self._max_tree_depth)
             for name, value in values.items():

@@ -201,11 +201,16 @@ def _conditioned(model: Callable[..., Any], values: Samples, args: Any, kwargs: 
     return trace
 
 
+def _nodes(trace: Trace) -> dict[str, Any]:
+    """Messages of a trace by site; which keys they have is known after ``compute_log_prob`` only."""
+    return dict(trace.nodes)
+
+
 def _observed(trace: Trace) -> dict[str, torch.Tensor]:
     """Unscaled log-probabilities of the observed sites."""
     return {
         name: site["unscaled_log_prob"].detach()
-        for name, site in trace.nodes.items()
+        for name, site in _nodes(trace).items()
         if site["type"] == "sample"
         and site["is_observed"]
         and not site["infer"].get("_deterministic")
@@ -216,18 +221,19 @@ def _observed(trace: Trace) -> dict[str, torch.Tensor]:
 def _parallel(model: Callable[..., Any], flat: Samples, size: int, args: Any, kwargs: Any) -> dict[str, torch.Tensor]:
     """All draws as one batch dimension to the left of every plate."""
     single = _conditioned(model, {k: v[0] for k, v in flat.items()}, args, kwargs)
-    sites = [site for site in single.nodes.values() if site["type"] == "sample"]
+    nodes = _nodes(single)
+    sites = [site for site in nodes.values() if site["type"] == "sample"]
     depth = max((len(site["fn"].batch_shape) for site in sites), default=0)
     values = {}
     for name, value in flat.items():
         event = value.shape[1:]
-        if name in single.nodes:
-            missing = depth - len(single.nodes[name]["fn"].batch_shape)
+        if name in nodes:
+            missing = depth - len(nodes[name]["fn"].batch_shape)
             values[name] = value.reshape(size, *(1,) * missing, *event)
     together = _observed(_conditioned(model, values, args, kwargs))
     result = {}
     for name, value in together.items():
-        batch = single.nodes[name]["unscaled_log_prob"].shape
+        batch = nodes[name]["unscaled_log_prob"].shape
         try:
             full = value.expand(size, *(1,) * (depth - len(batch)), *batch)
         except RuntimeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .arviz import CELL_GROUP, to_arviz
 from .backend import choose_backend, get_group
 from .coordinates import interaction_name, theta_coords
-from .loo import compare_by_cell, loo_by_cell, summarise
+from .loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 
 __all__ = [
     "CELL_GROUP",
@@ -14,6 +14,7 @@ __all__ = [
     "get_group",
     "interaction_name",
     "loo_by_cell",
+    "loo_figures",
     "summarise",
     "theta_coords",
     "to_arviz",

@@ -68,11 +68,10 @@ def to_arviz(
         layout: see ``hypergraph``.
         sample_stats: further statistics of each draw, (chain, draw) or flat, for instance ``{"lp": ...}``; they
             replace those found in the MCMC object. Found are ``diverging`` with any HMC kernel, ``step_size`` with
-            one chain, and energy, tree depth, steps and acceptance with
-            :class:`pyro_hoim.inference.RecordingNUTS`.
+            one chain; energy, tree depth, steps and acceptance with ``pyro_hoim.inference.RecordingNUTS``.
         log_likelihood: ``{name: terms}`` in nats, (chain, draw, \*observations) or flat, or a function that gets the
-            draws as tensors (chain, draw, \*shape) and returns that (see
-            :func:`pyro_hoim.inference.pointwise_log_likelihood`).
+            draws as tensors (chain, draw, \*shape) and returns that, such as one that calls
+            ``pyro_hoim.inference.pointwise_log_likelihood``.
         cell_count: counts of the observed cells when ``log_likelihood`` has one term per distinct cell: an array if
             it has one name, else ``{name: counts}``. The terms go to the group ``cell_log_likelihood``, the counts to
             ``constant_data`` as ``name_count``; :func:`loo_by_cell` reads both.

@@ -14,7 +14,7 @@ from ..errors import InputError, check_names
 from .arviz import CELL_GROUP
 from .backend import choose_backend, get_group
 
-__all__ = ["compare_by_cell", "loo_by_cell", "summarise"]
+__all__ = ["compare_by_cell", "loo_by_cell", "loo_figures", "summarise"]
 
 
 def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = None) -> Any:
@@ -75,7 +75,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     keys = ("elpd", "p", "elpd_i") if engine.is_tree else ("elpd_loo", "p_loo", "loo_i")
     each = np.asarray(result[keys[2]].values, dtype=np.float64)
     flat = np.asarray(terms.values, dtype=np.float64).reshape(-1, len(counts))
-    lppd = logsumexp(flat, axis=0) - math.log(flat.shape[0])
+    lppd = np.asarray(logsumexp(flat, axis=0)) - math.log(flat.shape[0])
     num_rows = int(counts.sum())
     elpd = float(counts @ each)
     result[keys[0]] = elpd
@@ -91,6 +91,35 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     if engine.is_tree:
         result["log_weights"] = None
     return result
+
+
+def loo_figures(result: Any) -> dict[str, float]:
+    """The figures of an ``ELPDData`` under one set of names, whichever generation of ArviZ made it.
+
+    Args:
+        result: from :func:`loo_by_cell` or ArviZ's ``loo``.
+
+    Returns:
+        ``elpd``, ``se`` and ``p`` (nats), ``num_rows``, and ``max_pareto_k`` (NaN without pointwise values).
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_hoim.interop import to_arviz
+        >>> rng = np.random.default_rng(0)
+        >>> draws, terms = rng.normal(size=(2, 200)), -1 + 0.1 * rng.normal(size=(2, 200, 3))
+        >>> data = to_arviz({"mu": draws}, log_likelihood={"y": terms}, cell_count=[5, 1, 4])
+        >>> round(loo_figures(loo_by_cell(data))["elpd"], 1)
+        -10.0
+    """
+    is_old = hasattr(result, "index")
+    pareto_k = result.get("pareto_k") if is_old else getattr(result, "pareto_k", None)
+    return {
+        "elpd": float(result["elpd_loo" if is_old else "elpd"]),
+        "se": float(result["se"]),
+        "p": float(result["p_loo" if is_old else "p"]),
+        "num_rows": float(result["n_data_points"]),
+        "max_pareto_k": math.nan if pareto_k is None else float(np.max(pareto_k.values)),
+    }
 
 
 def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, **options: Any) -> Any:
@@ -167,7 +196,8 @@ def summarise(data: Any, **options: Any) -> Any:
     constant = pd.Series(flags, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:
-            table[column] = pd.to_numeric(table[column], errors="coerce").mask(constant)
+            numbers: Any = pd.to_numeric(table[column], errors="coerce")
+            table[column] = numbers.mask(constant)
     table["is_constant"] = constant
     return table
 

@@ -56,8 +56,8 @@ def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Ite
             ``{site: draws}``.
         num_chains: for a mapping: None if its arrays are (chain, draw, \*shape); a number if they are flat,
             (chain * draw, \*shape).
-        integer_sites: sites to be returned as int64; None finds them in an ``MCMC`` run (see
-            :func:`restore_integers`).
+        integer_sites: sites to be returned as int64; None finds them in an ``MCMC`` run as
+            ``restore_integers`` does.
 
     Raises:
         InputError: a run that holds no draws, leading dimensions that differ, or a flat array whose length is no
@@ -251,16 +251,16 @@ def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[st
             where = np.asarray(chain["divergences"], dtype=np.int64)
             diverging[i, where[(where >= 0) & (where < draws)]] = True
         stats["diverging"] = diverging
-    recorded = [chain.get("sample_stats") for chain in per_chain]
-    if recorded and all(isinstance(record, Mapping) for record in recorded):
+    recorded = [record for chain in per_chain if isinstance(record := chain.get("sample_stats"), Mapping)]
+    if recorded and len(recorded) == len(per_chain):
         for name in recorded[0]:
             rows = [np.asarray(record.get(name, ())) for record in recorded]
             if all(row.shape == (draws,) for row in rows):
                 stats[name] = np.stack(rows)
     for name in per_chain[0] if per_chain else ():
-        values = [chain.get(name) for chain in per_chain]
-        if name not in ("divergences", "sample_stats") and all(isinstance(v, int | float) for v in values):
-            attributes["chain_" + str(name).replace(" ", "_")] = [float(v) for v in values]
+        values = [float(v) for chain in per_chain if isinstance(v := chain.get(name), int | float)]
+        if len(values) == len(per_chain):
+            attributes["chain_" + str(name).replace(" ", "_")] = values
     for name in ("tree_depth", "n_steps"):
         if name in stats:
             stats[name] = stats[name].astype(np.int64)
@@ -288,7 +288,7 @@ def _chain_diagnostics(source: Any, chains: int) -> list[Mapping[str, Any]]:
     if not isinstance(public, Mapping):
         return []
     keys = [f"chain {i}" for i in range(chains)]
-    result: list[dict[str, Any]] = [{} for _ in keys]
+    result: list[Any] = [{} for _ in keys]
     for name, value in public.items():
         if isinstance(value, Mapping) and set(value) == set(keys):
             for target, key in zip(result, keys, strict=True):

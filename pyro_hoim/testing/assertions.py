@@ -169,7 +169,7 @@ def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: fl
     high = 10.0
     while stats.ncx2.sf(critical, freedom, high) < power:
         high *= 2
-    shift = optimize.brentq(
+    shift: Any = optimize.brentq(
         lambda v: stats.ncx2.sf(critical, freedom, v) - power, high / 2 if high > 10 else 1e-3, high
     )
     return max(math.ceil(shift / (4 * tv * tv)), math.ceil(MINIMUM_EXPECTATION * num_cells))
@@ -293,7 +293,8 @@ def assert_uniform_ranks(
     In each replication parameters are drawn from the prior, data from the model, and ``num_draws`` thinned
     posterior draws are made; the rank is the number of draws below the true value, uniform on
     0, ..., num_draws when everything is right. Each quantity gets one chi-square test in equal bins at rate
-    ``alpha`` divided by the number of quantities, so that one call is one assertion of rate ``alpha``.
+    ``alpha`` divided by the number of quantities, so that one call is one assertion of rate ``alpha``. With 1,000
+    replications in 20 bins the exact rate of the chi-square test at 1e-6 is 1.23e-6 (2e-6 at 20 per bin).
 
     Args:
         ranks: integer ranks, one row per replication.

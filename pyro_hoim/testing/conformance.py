@@ -23,6 +23,7 @@ import numpy as np
 import pyro
 import torch
 from pyro import poutine
+from pyro.infer import Predictive
 
 from ..errors import InputError
 from .assertions import assert_close, assert_exact_law, required_draws
@@ -261,7 +262,7 @@ def check_pyro_site(case: DistributionCase) -> None:
     assert_close(trace.log_prob_sum(), exact.sum(), relative=case.relative, what="plate log_prob_sum")
     scaled = poutine.trace(poutine.scale(model, scale=3.0)).get_trace(data)
     assert_close(scaled.log_prob_sum(), 3 * exact.sum(), relative=case.relative, what="scaled log_prob_sum")
-    keep = torch.arange(size) % 2 == 0
+    keep: Any = torch.arange(size) % 2 == 0
     masked = poutine.trace(poutine.mask(model, mask=keep)).get_trace(data)
     assert_close(masked.log_prob_sum(), exact[keep.numpy()].sum(), relative=case.relative, what="masked log_prob_sum")
     assert_close(case.make().mask(False).log_prob(_grid(case)), 0 * case.expected, what="mask(False)")
@@ -270,7 +271,7 @@ def check_pyro_site(case: DistributionCase) -> None:
     assert_close(joint.log_prob(_grid(case)), case.expected.sum(1), relative=case.relative, what="to_event log_prob")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        drawn = pyro.infer.Predictive(model, num_samples=4)()["x"]
+        drawn = Predictive(model, num_samples=4)()["x"]
     _equal(tuple(drawn.shape), (4, size, len(case.cardinalities)), "Predictive shape")
 
 

@@ -399,6 +399,29 @@ def test_plots_of_the_older_generation(graph):
     plt.close("all")
 
 
+@pytest.mark.parametrize(
+    ("installed", "name", "is_tree"),
+    [
+        ({"arviz": "0.23.4"}, None, False),
+        ({"arviz": "0.23.4"}, "arviz", False),
+        ({"arviz": "1.0.0", "arviz-base": "1.0", "arviz-stats": "1.0"}, None, True),
+        ({"arviz": "1.2.0", "arviz-base": "1.0", "arviz-stats": "1.0"}, "arviz", True),
+        ({"arviz-base": "0.8.2", "arviz-stats": "0.8.0"}, None, True),
+        ({"arviz-base": "0.8.2"}, "arviz_base", True),
+        ({"arviz": "0.23.4"}, "arviz_base", None),
+        ({"arviz-base": "0.8.2"}, "arviz", None),
+        ({}, None, None),
+    ],
+)
+def test_choice_follows_what_is_installed(monkeypatch, installed, name, is_tree):
+    monkeypatch.setattr("pyro_hoim.interop.backend._version", installed.get)
+    if is_tree is None:
+        with pytest.raises(InputError, match="not installed"):
+            choose_backend(name)
+    else:
+        assert choose_backend(name).is_tree is is_tree
+
+
 def test_default_backend_is_arviz():
     assert choose_backend() == choose_backend("arviz")
     assert type(to_arviz({"x": np.zeros((1, 4))})).__name__ == "InferenceData"

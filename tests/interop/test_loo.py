@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.inference import cell_log_likelihood
-from pyro_hoim.interop import CELL_GROUP, choose_backend, compare_by_cell, get_group, loo_by_cell, summarise, to_arviz
+from pyro_hoim.interop import (
+    CELL_GROUP,
+    choose_backend,
+    compare_by_cell,
+    get_group,
+    loo_by_cell,
+    loo_figures,
+    summarise,
+    to_arviz,
+)
+from pyro_hoim.learning import fit
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -110,6 +121,42 @@ def test_round_trip_keeps_cells(backend, tmp_path):
     )
     assert float(loo_by_cell(opened)["se"]) == pytest.approx(float(loo_by_cell(data)["se"]), rel=1e-12)
     opened.close()
+
+
+def test_figures_have_one_set_of_names(backend):
+    data, names = _data(2, backend), NAMES[backend]
+    result = loo_by_cell(data)
+    figures = loo_figures(result)
+    assert figures["elpd"] == result[names["elpd"]] and figures["p"] == result[names["p"]]
+    assert figures["num_rows"] == COUNTS.sum() and figures["max_pareto_k"] == float(result["pareto_k"].max())
+    assert np.isnan(loo_figures(choose_backend(data=data).stats.loo(data, pointwise=False))["max_pareto_k"])
+
+
+def test_czech_models(backend):
+    """Draws around the independence and the all-two-way fit; the cell-wise table equals the row-wise one."""
+    data = load_table("czech_autoworkers")
+    cells = data.unique()
+    keep = cells.counts > 0
+    models = {}
+    for order in (1, 2):
+        graph = InteractionHypergraph.from_order(data.domain, order)
+        result = fit(graph, data)
+        noise = torch.as_tensor(np.random.default_rng(order).standard_normal((2, 100, graph.num_parameters)))
+        theta = result.theta + 0.02 * noise
+        terms = cell_log_likelihood(graph, theta, cells.codes[keep])
+        models[f"order {order}"] = to_arviz(
+            {"theta": theta},
+            hypergraph=graph,
+            log_likelihood={"x": terms},
+            cell_count=cells.counts[keep],
+            backend=backend,
+        )
+        rows = choose_backend(data=models[f"order {order}"]).stats.loo(models[f"order {order}"], pointwise=True)
+        expected, found = loo_figures(rows), loo_figures(loo_by_cell(models[f"order {order}"]))
+        for key, value in expected.items():
+            assert abs(found[key] - value) < 1e-8, key
+        assert found["num_rows"] == 1841
+    assert list(compare_by_cell(models).index) == ["order 2", "order 1"]
 
 
 @pytest.mark.parametrize(
