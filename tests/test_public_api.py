@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -56,11 +57,9 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
 
 
 def test_static_imports_agree_with_the_lazy_ones() -> None:
-    source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
-    static = {
-        module: set(re.findall(r"\w+", re.sub(r"\w+ as ", "", names)))
-        for module, names in re.findall(r"^    from \.(\w+) import \(?([\w\s,]+?)\)?$", source, flags=re.MULTILINE)
-    }
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    static = {str(node.module): {alias.name for alias in node.names} for node in imports}
     assert static == {module: set(names) for module, names in pyro_hoim._EXPORTS.items()}
 
 
@@ -80,9 +79,7 @@ import sys, random, warnings
 import numpy, torch
 def state():
     return (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.initial_seed(),
-            torch.get_rng_state().sum().item(), torch.distributions.Distribution._Distribution__validate_args
-            if hasattr(torch.distributions.Distribution, "_Distribution__validate_args")
-            else torch.distributions.Distribution._validate_args,
+            torch.get_rng_state().sum().item(), torch.distributions.Distribution._validate_args,
             random.getstate(), numpy.random.get_state()[1].tolist(), numpy.geterr())
 import pyro_hoim
 assert not {{"pyro", "arviz", "matplotlib.pyplot", "numba"}} & set(sys.modules), "imported too early"
@@ -110,8 +107,8 @@ def _documented_arguments(docstring: str) -> list[str] | None:
     sections = _sections(docstring)
     if "Args" not in sections:
         return None
-    lines = re.findall(r"^    (\*{0,2}[\w, *]+?)(?: \(.*?\))?:", sections["Args"], flags=re.MULTILINE)
-    return [name.strip().lstrip("*") for line in lines for name in line.split(",")]
+    lines = re.findall(r"^    ((?:\\?\*)*\w+(?:, (?:\\?\*)*\w+)*)(?: \(.*?\))?:", sections["Args"], flags=re.MULTILINE)
+    return [name.strip().lstrip("\\*") for line in lines for name in line.split(",")]
 
 
 def _callables() -> list[tuple[str, object, str]]:

@@ -1,4 +1,4 @@
-"""The README is kept true: its example runs and prints what it says, and its table of exactness agrees with the objects."""
+"""The README is kept true: its example prints what it says, and its table of exactness agrees with the objects."""
 
 from __future__ import annotations
 
