@@ -75,7 +75,7 @@ def test_modules_declare_their_names_and_stay_short(name: str) -> None:
 
 def test_importing_has_no_side_effects_and_is_lazy() -> None:
     program = f"""
-import sys, random, warnings
+import sys, random
 import numpy, torch
 def state():
     return (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.initial_seed(),
@@ -85,7 +85,6 @@ import pyro_hoim
 assert not {{"pyro", "arviz", "matplotlib.pyplot", "numba"}} & set(sys.modules), "imported too early"
 import pyro  # Pyro itself sets torch's validation flag
 before = state()
-filters = list(warnings.filters)
 import importlib
 for name in {MODULES!r}:
     importlib.import_module(name)
