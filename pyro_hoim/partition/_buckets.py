@@ -164,12 +164,13 @@ def sliced_plan(
 ) -> BucketPlan:
     """Plan whose largest table has at most ``max_cells`` cells, by conditioning on few variables; else the plain plan.
 
-    Variables are fixed one at a time: the one that occurs, weighted by log cardinality, in most of the largest
-    tables. The order is searched again at the end. The plain plan is returned when slicing does not help.
+    Variables are fixed one at a time: the one that occurs, weighted by log cardinality, in most of the tables that
+    are too large. The order is searched again at the end. The plain plan is returned when slicing does not help.
     """
     plain = bucket_plan(hypergraph, keep, order)
-    if plain.largest_cells <= max_cells or plain.size(keep) > max_cells:
+    if plain.largest_cells <= max_cells or plain.size(keep) > max_cells or plain.largest_cells > max_cells * max_slices:
         return plain
+    names = hypergraph.domain.names
     plan = plain
     while plan.largest_cells > max_cells and plan.num_slices < max_slices:
         tables = [(*b.scope, b.variable) for b in plan.buckets]
@@ -182,9 +183,8 @@ def sliced_plan(
         best = max(weight, key=lambda v: (weight[v], -v))
         if weight[best] == 0:
             return plain
-        names = hypergraph.domain.names
         slices = tuple(sorted((*plan.slices, best)))
-        same = bucket_plan(hypergraph, keep, order or tuple(names[v] for v in plan.order), slices)
-        again = bucket_plan(hypergraph, keep, order, slices)
-        plan = min(same, again, key=lambda p: (p.largest_cells > max_cells, p.total_cells))
+        plan = bucket_plan(hypergraph, keep, tuple(names[v] for v in plan.order), slices)
+    again = bucket_plan(hypergraph, keep, order, plan.slices)
+    plan = min(plan, again, key=lambda p: (p.largest_cells > max_cells, p.total_cells))
     return plan if plan.largest_cells <= max_cells and plan.num_slices <= max_slices else plain

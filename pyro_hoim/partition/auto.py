@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 
@@ -57,24 +58,6 @@ class Auto:
         """Always true."""
         return True
 
-    def _choose(
-        self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()
-    ) -> tuple[MatrixEnumeration | Enumeration | VariableElimination, Cost]:
-        cost = self.matrix.plan(hypergraph, keep=keep)
-        if cost.feasible:
-            return self.matrix, cost
-        listed = self.enumeration.plan(hypergraph, keep=keep)
-        cost = self.elimination.plan(hypergraph, keep=keep)
-        if listed.feasible and (not cost.feasible or listed.flops < _ELIMINATION_OVERHEAD * cost.flops):
-            why = f"{listed.reason}; elimination would need {cost.flops} operations against {listed.flops}"
-            return self.enumeration, replace(listed, reason=why)
-        if not cost.feasible:
-            why = (
-                f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={self.enumeration.max_states}"
-            )
-            return self.elimination, replace(cost, reason=why)
-        return self.elimination, cost
-
     def select(
         self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()
     ) -> MatrixEnumeration | Enumeration | VariableElimination:
@@ -83,7 +66,7 @@ class Auto:
         Raises:
             IntractableError: no exact backend is within its budget.
         """
-        backend, cost = self._choose(hypergraph, keep)
+        backend, cost = _choose(self, hypergraph, tuple(keep))
         cost.check()
         return backend
 
@@ -99,7 +82,7 @@ class Auto:
         if evidence_names:
             hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
-        return self._choose(hypergraph, keep)[1]
+        return _choose(self, hypergraph, tuple(keep))[1]
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Log Z in nats, value (*batch).
@@ -152,3 +135,22 @@ class Auto:
             IntractableError: no exact backend is within its budget; nothing was computed.
         """
         return self.select(model.hypergraph).mode(model)
+
+
+@lru_cache(maxsize=256)
+def _choose(
+    auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
+) -> tuple[MatrixEnumeration | Enumeration | VariableElimination, Cost]:
+    """The backend of the decision table and its cost; an infeasible cost means refusal."""
+    cost = auto.matrix.plan(hypergraph, keep=keep)
+    if cost.feasible:
+        return auto.matrix, cost
+    listed = auto.enumeration.plan(hypergraph, keep=keep)
+    cost = auto.elimination.plan(hypergraph, keep=keep)
+    if listed.feasible and (not cost.feasible or listed.flops < _ELIMINATION_OVERHEAD * cost.flops):
+        why = f"{listed.reason}; elimination would need {cost.flops} operations against {listed.flops}"
+        return auto.enumeration, replace(listed, reason=why)
+    if not cost.feasible:
+        why = f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={auto.enumeration.max_states}"
+        return auto.elimination, replace(cost, reason=why)
+    return auto.elimination, cost

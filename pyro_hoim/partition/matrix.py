@@ -89,7 +89,11 @@ class MatrixEnumeration(Enumeration):
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         flat = tables @ _design(hypergraph, tables.dtype, tables.device).T
-        return flat.reshape(tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph)))
+        return flat.reshape(
+            tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
+        )
 
     def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
-        return probs.reshape(probs.shape[0], hypergraph.domain.num_states) @ _design(hypergraph, probs.dtype, probs.device)
+        return probs.reshape(probs.shape[0], hypergraph.domain.num_states) @ _design(
+            hypergraph, probs.dtype, probs.device
+        )

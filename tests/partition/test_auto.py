@@ -1,0 +1,116 @@
+"""The automatic choice follows its table, can be asked beforehand, and refuses with numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
+from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+MUSHROOM = Domain.from_cardinalities([2, 6, 4, 10, 2, 9, 2, 2, 2, 12])
+
+
+def chain(length: int) -> InteractionHypergraph:
+    domain = Domain.from_cardinalities([2] * length)
+    return InteractionHypergraph(domain, zip(domain.names, domain.names[1:], strict=False), closure=True)
+
+
+@pytest.mark.parametrize(
+    ("hypergraph", "backend", "method"),
+    [
+        (InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2), MatrixEnumeration, "design matrix"),
+        (InteractionHypergraph(Domain(), []), MatrixEnumeration, "design matrix"),
+        (InteractionHypergraph.from_order(MUSHROOM, 3), Enumeration, "enumeration"),
+        (InteractionHypergraph.from_order(MUSHROOM, 1), VariableElimination, "variable elimination"),
+        (chain(200), VariableElimination, "variable elimination"),
+        (InteractionHypergraph(Domain.from_cardinalities([9] * 50), []), VariableElimination, "variable elimination"),
+    ],
+)
+def test_decision_table(hypergraph, backend, method):
+    cost = Auto().plan(hypergraph)
+    assert cost.feasible
+    assert cost.method == method
+    assert cost.reason
+    assert isinstance(Auto().select(hypergraph), backend)
+
+
+def test_enumeration_serves_where_elimination_is_over_its_budget():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 14), 3)
+    auto = Auto(elimination=VariableElimination(max_cells=16, max_slices=1))
+    assert auto.plan(hypergraph).method == "enumeration"
+
+
+def test_refusal_names_every_budget():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
+    cost = Auto().plan(hypergraph)
+    assert not cost.feasible
+    for part in ("1099511627776 cells", "max_cells=67108864", "1024 slices", "max_states=4194304"):
+        assert part in cost.reason
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    for call in (Auto().log_partition, Auto().expectations, Auto().mode, Auto().sample):
+        with pytest.raises(IntractableError, match="max_cells=67108864"):
+            call(model)
+
+
+def test_evidence_can_make_a_model_tractable():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
+    evidence = hypergraph.domain.names[:15]
+    assert Auto().plan(hypergraph, evidence_names=evidence).feasible
+    with pytest.raises(UnknownNameError):
+        Auto().plan(hypergraph, evidence_names=["nobody"])
+    with pytest.raises(UnknownNameError):
+        Auto().plan(hypergraph, keep=["nobody"])
+
+
+@pytest.mark.parametrize("backend", [Enumeration(max_states=63), MatrixEnumeration(max_entries=64 * 72 - 1)], ids=str)
+def test_enumeration_refuses_beyond_its_budget(backend):
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    assert not backend.plan(hypergraph).feasible
+    names = hypergraph.domain.names[:1]
+    for call in (
+        lambda: backend.log_partition(model),
+        lambda: backend.expectations(model),
+        lambda: backend.log_marginal(model, names),
+        lambda: backend.sample(model),
+        lambda: backend.mode(model),
+    ):
+        with pytest.raises(IntractableError, match=r"(64 cells.*max_states=63|4608 entries.*max_entries=4607)"):
+            call()
+
+
+def test_options_must_be_positive():
+    with pytest.raises(InputError, match="max_states"):
+        Enumeration(max_states=0)
+    with pytest.raises(InputError, match="max_entries"):
+        MatrixEnumeration(max_entries=0)
+
+
+def test_results_say_how_they_were_obtained():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    result = Auto().log_partition(LogLinearEnergy(hypergraph, torch.zeros(3, hypergraph.num_terms)))
+    assert (result.kind, result.coding, result.method) == ("exact", "balanced", "design matrix")
+    assert result.std_error == 0
+    assert result.ess is None
+    assert torch.equal(result.lower, result.value)
+    assert torch.equal(result.upper, result.value)
+    assert result.cost == Auto().plan(hypergraph)
+
+
+def test_large_batches_are_enumerated_in_chunks(monkeypatch):
+    from pyro_hoim.partition import enumeration
+
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 4]), 2)
+    tables = torch.randn(7, hypergraph.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = LogLinearEnergy(hypergraph, tables)
+    backend = Enumeration()
+    whole = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
+    monkeypatch.setattr(enumeration, "_BATCH_CELLS", 48)
+    parts = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
+    for one, two in zip(whole, parts, strict=True):
+        assert torch.equal(one, two)
+    assert backend.sample(model, (2,)).shape == (2, 7, 3)

@@ -1,0 +1,338 @@
+"""Variable elimination: plans, slicing, refusals, the ranges where linear space gives way to log space, large tables."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
+from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.partition import Enumeration, VariableElimination, _linear_space as linear_space, _log_space as log_space
+from pyro_hoim.partition._buckets import bucket_plan
+from pyro_hoim.partition._program import compiled
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_close, exact_log_partition, exact_statistics, exact_table, random_tables
+from pyro_hoim.testing.strategies import domains, hypergraphs, models
+
+SMALL = models(
+    hypergraph=hypergraphs(domain=domains(min_variables=0, max_variables=6, max_states=128), hierarchical=False),
+    batch_shape=(2,),
+)
+
+
+def grid(rows: int, columns: int, cardinality: int = 2) -> InteractionHypergraph:
+    domain = Domain.from_cardinalities({f"v{i}_{j}": cardinality for i in range(rows) for j in range(columns)})
+    edges = [(f"v{i}_{j}", f"v{i}_{j + 1}") for i in range(rows) for j in range(columns - 1)]
+    edges += [(f"v{i}_{j}", f"v{i + 1}_{j}") for i in range(rows - 1) for j in range(columns)]
+    return InteractionHypergraph(domain, edges, closure=True)
+
+
+def ising_log_z(rows: int, columns: int, beta: float) -> float:
+    """Log Z of a free-boundary Ising model by its transfer matrix, in plain NumPy."""
+    spins = np.array([[1 - 2 * ((s >> i) & 1) for i in range(columns)] for s in range(2**columns)])
+    inside = np.exp(beta * (spins[:, :-1] * spins[:, 1:]).sum(1))
+    transfer = np.exp(beta * spins @ spins.T)
+    vector, scale = inside, 0.0
+    for _ in range(rows - 1):
+        vector = inside * (transfer @ vector)
+        scale += math.log(vector.max())
+        vector = vector / vector.max()
+    return scale + math.log(vector.sum())
+
+
+def ising_tables(hypergraph: InteractionHypergraph, beta: float, dtype: torch.dtype) -> torch.Tensor:
+    tables = torch.zeros(hypergraph.num_terms, dtype=dtype)
+    for edge, piece in hypergraph.term_slices.items():
+        if len(edge) == 2:
+            tables[piece] = torch.tensor([beta, -beta, -beta, beta], dtype=dtype)
+    return tables
+
+
+@pytest.fixture
+def forbid_log_space(monkeypatch):
+    """Fail if the fallback is taken."""
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("log space was used")
+
+    monkeypatch.setattr(log_space, "log_z", refuse)
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch):
+    """Run even small programs step by step, on two threads."""
+    monkeypatch.setattr(linear_space, "_LARGE_BUFFER", 0)
+    monkeypatch.setattr(linear_space, "_LARGE_STEP", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+# Against closed forms
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0, 8.0])
+def test_ising_grid_equals_the_transfer_matrix(beta, forbid_log_space):
+    hypergraph = grid(12, 8)
+    model = LogLinearEnergy(hypergraph, ising_tables(hypergraph, beta, torch.float64))
+    value = VariableElimination().log_partition(model).value
+    assert math.isclose(float(value), ising_log_z(12, 8, beta), rel_tol=1e-10)
+    wrong = LogLinearEnergy(hypergraph, ising_tables(hypergraph, beta + 1e-6, torch.float64))
+    off = VariableElimination().log_partition(wrong).value
+    assert not math.isclose(float(off), ising_log_z(12, 8, beta), rel_tol=1e-10) or beta == 0
+
+
+def test_two_coupled_grids_in_single_precision(forbid_log_space):
+    hypergraph = grid(10, 10)
+    model = LogLinearEnergy(hypergraph, ising_tables(hypergraph, 0.4, torch.float32))
+    value = VariableElimination().log_partition(model).value
+    assert math.isclose(float(value), ising_log_z(10, 10, float(np.float32(0.4))), rel_tol=1e-6)
+
+
+def test_long_chain_keeps_its_scale(forbid_log_space):
+    """4,000 steps whose product would overflow any floating-point number."""
+    size = 4000
+    domain = Domain.from_cardinalities([2] * size)
+    chain = InteractionHypergraph(domain, zip(domain.names, domain.names[1:], strict=False), hierarchical=False)
+    tables = torch.tensor([3.0, -1.0, -1.0, 3.0], dtype=torch.float64).repeat(size - 1)
+    backend = VariableElimination(order=domain.names)
+    exact = math.log(2) + (size - 1) * math.log(math.exp(3) + math.exp(-1))
+    assert math.isclose(float(backend.log_partition(LogLinearEnergy(chain, tables)).value), exact, rel_tol=1e-12)
+    single = LogLinearEnergy(chain, tables.float())
+    assert math.isclose(float(backend.log_partition(single).value), exact, rel_tol=1e-6)
+    eta = backend.expectations(single).reshape(-1, 4)
+    agree = 0.5 / (1 + math.exp(-4))
+    assert_close(eta[:, 0].double(), np.full(size - 1, agree), relative=1e-5)
+
+
+# Ranges
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 100.0, 1000.0])
+def test_any_range_of_tables(dtype, spread):
+    """A table that favours one state by e^spread against another that favours the opposite as strongly."""
+    domain = Domain.from_cardinalities([2, 2, 2])
+    hypergraph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2")], closure=True)
+    rng = np.random.default_rng(3)
+    tables = torch.as_tensor(random_tables(hypergraph, rng, scale=spread, batch_shape=(4,), balanced=False)).to(dtype)
+    model = LogLinearEnergy(hypergraph, tables)
+    expected = exact_log_partition(hypergraph, tables.double())
+    eta = exact_statistics(hypergraph, exact_table(hypergraph, tables.double()))
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-6 * (1 + spread)
+    assert_close(VariableElimination().log_partition(model).value.double(), expected, relative=tolerance)
+    assert_close(VariableElimination().expectations(model).double(), eta, relative=tolerance)
+
+
+def test_log_space_takes_over_where_linear_space_underflows(monkeypatch):
+    calls = []
+    original = log_space.log_z
+    monkeypatch.setattr(log_space, "log_z", lambda *a, **k: calls.append(1) or original(*a, **k))
+    hypergraph = grid(3, 3)
+    mild = torch.zeros(2, hypergraph.num_terms, dtype=torch.float32)
+    strong = mild.clone()
+    strong[1, 0] = 500.0
+    VariableElimination().log_partition(LogLinearEnergy(hypergraph, mild))
+    assert not calls
+    value = VariableElimination().log_partition(LogLinearEnergy(hypergraph, strong)).value
+    assert calls
+    assert_close(value.double(), exact_log_partition(hypergraph, strong.double()), relative=1e-6)
+
+
+def test_underflow_would_be_wrong_without_the_fallback():
+    """Negative control: the same sums in linear space lose the only states that fit both tables."""
+    one, two = torch.tensor([0.0, -800.0]).double(), torch.tensor([-800.0, 0.0]).double()
+    assert (one.exp() * two.exp()).sum() == 0
+    domain = Domain.from_cardinalities([2])
+    hypergraph = InteractionHypergraph(domain, [("x0",)])
+    both = LogLinearEnergy(hypergraph, one + two)
+    assert float(VariableElimination().log_partition(both).value) == pytest.approx(math.log(2) - 800)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("backend", [VariableElimination(), VariableElimination(space="log"), Enumeration()], ids=str)
+def test_results_that_are_not_finite_are_errors(backend, bad):
+    hypergraph = grid(2, 2)
+    tables = torch.zeros(hypergraph.num_terms)
+    tables[:] = bad
+    with pytest.raises(InputError, match="finite"):
+        backend.log_partition(LogLinearEnergy(hypergraph, tables, validate=False))
+
+
+# Large tables
+
+
+@settings(max_examples=150)
+@given(SMALL)
+def test_step_by_step_equals_brute_force(drawn):
+    limits = linear_space._LARGE_BUFFER, linear_space._LARGE_STEP
+    linear_space._LARGE_BUFFER, linear_space._LARGE_STEP = 0, 1
+    torch.set_num_threads(2)
+    try:
+        model = LogLinearEnergy(drawn.hypergraph, drawn.tables)
+        backend = VariableElimination()
+        expected = exact_log_partition(drawn.hypergraph, drawn.tables)
+        assert_close(backend.log_partition(model).value, expected)
+        eta = exact_statistics(drawn.hypergraph, exact_table(drawn.hypergraph, drawn.tables))
+        assert_close(backend.expectations(model), eta)
+    finally:
+        linear_space._LARGE_BUFFER, linear_space._LARGE_STEP = limits
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_grid_equals_log_space(dtype, everything_is_large):
+    hypergraph = grid(9, 13)
+    tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(0), scale=0.7)).to(dtype)
+    model = LogLinearEnergy(hypergraph, tables)
+    log_only = VariableElimination(space="log")
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    exact = LogLinearEnergy(hypergraph, tables.double())
+    for order in (None, hypergraph.domain.names):
+        backend = VariableElimination(order=order)
+        assert_close(
+            backend.log_partition(model).value.double(), log_only.log_partition(exact).value, relative=tolerance
+        )
+        assert_close(backend.expectations(model).double(), log_only.expectations(exact), relative=tolerance)
+
+
+def test_dense_table_equals_enumeration(everything_is_large):
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([3, 2, 4, 2, 5, 3]), 3)
+    tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(1), batch_shape=(2,)))
+    model = LogLinearEnergy(hypergraph, tables)
+    assert_close(VariableElimination().log_partition(model).value, Enumeration().log_partition(model).value)
+    assert_close(VariableElimination().expectations(model), Enumeration().expectations(model))
+
+
+def test_a_batch_split_between_threads_equals_one_thread(monkeypatch):
+    hypergraph = grid(4, 4)
+    tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(1), batch_shape=(17,)))
+    model = LogLinearEnergy(hypergraph, tables)
+    one = VariableElimination().expectations(model)
+    monkeypatch.setattr(linear_space, "_LARGE_BATCH", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(VariableElimination().expectations(model), one)
+
+
+# Plans and budgets
+
+
+@settings(max_examples=150)
+@given(SMALL)
+def test_slicing_equals_no_slicing(drawn):
+    model = LogLinearEnergy(drawn.hypergraph, drawn.tables)
+    whole = VariableElimination()
+    cells = whole.plan(drawn.hypergraph).cells
+    backend = VariableElimination(max_cells=max(1, cells // 3))
+    plan = backend.plan(drawn.hypergraph)
+    assert plan.feasible
+    assert plan.cells <= backend.max_cells
+    assert (len(plan.slices) > 0) == (cells > backend.max_cells)
+    assert_close(backend.log_partition(model).value, whole.log_partition(model).value)
+    assert_close(backend.expectations(model), whole.expectations(model))
+    assert_close(backend.mode(model)[1], whole.mode(model)[1])
+
+
+def test_budget_refusal_states_cells_budget_and_option():
+    hypergraph = grid(30, 30)
+    backend = VariableElimination(max_cells=2**10, max_slices=4)
+    plan = backend.plan(hypergraph)
+    assert not plan.feasible
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    for call in (
+        lambda: backend.log_partition(model),
+        lambda: backend.expectations(model),
+        lambda: backend.sample(model),
+        lambda: backend.mode(model),
+        lambda: backend.marginal(model, hypergraph.domain.names[:2]),
+    ):
+        with pytest.raises(IntractableError, match=r"table of \d+ cells.*max_cells=1024.*4 slices.*max_cells=\.\.\."):
+            call()
+
+
+def test_a_marginal_beyond_the_budget_is_refused():
+    domain = Domain.from_cardinalities([4] * 12)
+    model = LogLinearEnergy(InteractionHypergraph(domain, []), torch.zeros(0))
+    assert VariableElimination().log_partition(model).value == pytest.approx(12 * math.log(4))
+    with pytest.raises(IntractableError, match="16777216 cells"):
+        VariableElimination(max_cells=2**20).marginal(model, domain.names)
+
+
+def test_plan_is_known_before_running_and_counts_evidence_and_kept_names():
+    hypergraph = grid(6, 6)
+    backend = VariableElimination()
+    plan = backend.plan(hypergraph)
+    assert plan.feasible
+    assert plan.method == "variable elimination"
+    assert sorted(plan.order) == sorted(hypergraph.domain.names)
+    assert plan.cells <= plan.total_cells <= plan.flops
+    row = [f"v3_{j}" for j in range(6)]
+    assert backend.plan(hypergraph, evidence_names=row).cells < plan.cells
+    assert set(backend.plan(hypergraph, keep=row).order) == set(hypergraph.domain.names) - set(row)
+    assert backend.plan(hypergraph, keep=row).cells >= 2**6
+
+
+def test_bad_options_and_names():
+    for option in ("max_cells", "max_slices"):
+        with pytest.raises(InputError, match=option):
+            VariableElimination(**{option: 0})
+    with pytest.raises(InputError, match="space"):
+        VariableElimination(space="linear")
+    hypergraph = grid(2, 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    with pytest.raises(UnknownNameError, match="v0_0"):
+        VariableElimination().marginal(model, ["v0_9"])
+    with pytest.raises(InputError, match="repeated"):
+        VariableElimination().marginal(model, ["v0_0", "v0_0"])
+    with pytest.raises(InputError, match="order"):
+        VariableElimination(order=("v0_0",)).log_partition(model)
+
+
+@settings(max_examples=100)
+@given(hypergraphs(domain=domains(min_variables=0), hierarchical=False))
+def test_programs_are_sound(hypergraph):
+    """Each node is used once, places that are alive together do not overlap, and the work is that of the plan."""
+    plan = bucket_plan(hypergraph)
+    program = compiled(plan)
+    operands = [n for step in program.steps[:, :2].tolist() for n in step if n]
+    assert len(operands) == len(set(operands))
+    made = {int(z): i for i, z in enumerate(program.steps[:, 2])}
+    used = {n: i for i, step in enumerate(program.steps[:, :2].tolist()) for n in step if n}
+    nodes = range(1, len(program.size))
+    for a in nodes:
+        for b in nodes:
+            if a < b and made.get(b, -1) <= used.get(a, len(made)) and made.get(a, -1) <= used.get(b, len(made)):
+                low, high = sorted((a, b), key=lambda n: program.reused[n])
+                assert program.reused[low] + program.size[low] <= program.reused[high]
+
+
+# Processes
+
+
+def test_compiled_loops_survive_a_fork():
+    code = (
+        "import os, torch\n"
+        "from pyro_hoim.models.log_linear import LogLinearEnergy\n"
+        "from pyro_hoim.partition import VariableElimination, _linear_space as ls\n"
+        "from pyro_hoim.schema import Domain\n"
+        "from pyro_hoim.structure import InteractionHypergraph\n"
+        "torch.set_num_threads(2); ls._LARGE_BUFFER = 0; ls._LARGE_STEP = 1\n"
+        "h = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 5), 2)\n"
+        "m = LogLinearEnergy(h, torch.zeros(h.num_terms))\n"
+        "b = VariableElimination()\n"
+        "first = b.expectations(m)\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    os._exit(0 if torch.equal(b.expectations(m), first) else 3)\n"
+        "assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
