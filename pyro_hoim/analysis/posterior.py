@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ def run_posterior(
     name: str = "model",
     checkpoint: Path | None = None,
     resume: bool = False,
-    progress: bool | None = None,
+    progress: bool = False,
 ) -> Posterior:
     """Draw, diagnose and score the posterior of one model.
 
@@ -188,7 +187,7 @@ def run_posterior(
         name: names the checkpoint files.
         checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
         resume: use chains found in ``checkpoint``.
-        progress: show progress bars; None shows them on a terminal only.
+        progress: show progress bars on standard error.
 
     Returns:
         The posterior.
@@ -199,7 +198,6 @@ def run_posterior(
     Warns:
         ConvergenceWarning: R-hat above 1.01, or divergent transitions.
     """
-    shown = sys.stderr.isatty() if progress is None else progress
     chains: list[dict[str, torch.Tensor]] = []
     for number in range(settings.num_chains):
         digest = _digest(hypergraph, data, settings, seed + number)
@@ -207,9 +205,9 @@ def run_posterior(
         if path is not None and resume and path.exists():
             chains.append(_read_chain(path, digest))
             continue
-        chains.append(_draw_chain(hypergraph, data, settings, seed + number, shown))
+        chains.append(_draw_chain(hypergraph, data, settings, seed + number, progress))
         if path is not None:
-            path.parent.mkdir(exist_ok=True, parents=True)
+            path.parent.mkdir(exist_ok=True)
             draft = path.with_suffix(".part")
             save_file(chains[-1], str(draft), metadata={"digest": digest})
             os.replace(draft, path)
@@ -305,6 +303,7 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, inside ArviZ
         table = compare_by_cell({name: p.data for name, p in posteriors.items()})
     table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
     table["elpd_diff"] = table["elpd_diff"].abs()

@@ -7,8 +7,9 @@ be had from them directly.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ class Analysis:
 
     Attributes:
         title: name of the data.
+        about: provenance of the data and what to know before reading it, in sentences.
         train: the rows fitted.
         models: the fitted models in the order given.
         chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
@@ -115,6 +117,7 @@ class Analysis:
     """
 
     title: str
+    about: tuple[str, ...]
     train: Observations
     models: tuple[ModelAnalysis, ...]
     chosen_index: int
@@ -195,6 +198,7 @@ def analyse(
     target: str | None = None,
     seed: int = 0,
     title: str = "table",
+    about: Sequence[str] = (),
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -213,7 +217,9 @@ def analyse(
         target: also measure how well this variable is predicted.
         seed: seed of everything random.
         title: name of the data.
-        checkpoint: folder for finished chains, so that an interrupted run can be resumed.
+        about: sentences on the data that the report shows.
+        checkpoint: folder for finished chains and unfinished fits, so that an interrupted run can be resumed; made if
+            missing inside an existing folder.
         resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
         progress: show progress on standard error; None shows it on a terminal only.
 
@@ -222,15 +228,29 @@ def analyse(
 
     Raises:
         IntractableError: an exact cost is beyond the budget.
+        KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
     """
     parts = {"train": train, "validation": validation, "test": test}
+    shown = sys.stderr.isatty() if progress is None else progress
+    if checkpoint is not None:
+        checkpoint.mkdir(exist_ok=True)
     independent = _independent(train)
     models: list[ModelAnalysis] = []
     for number, (name, structure) in enumerate(structures.items()):
         if train.has_missing:
-            result = fit_incomplete(structure, train, progress=bool(progress))
+            result = fit_incomplete(structure, train, progress=shown)
         else:
-            result = fit(structure, train, validation=validation, early_stopping=validation is not None)
+            result = fit(
+                structure,
+                train,
+                validation=validation,
+                early_stopping=validation is not None,
+                checkpoint=None if checkpoint is None else checkpoint / f"{name.replace(' ', '-')}-fit.safetensors",
+                resume=resume,
+                progress=shown,
+            )
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
         energy = LogLinearEnergy(structure, result.tables)
         small = (
             structure.domain.num_states <= _MAX_TABLE_CELLS
@@ -248,7 +268,7 @@ def analyse(
                 name=name,
                 checkpoint=checkpoint,
                 resume=resume,
-                progress=progress,
+                progress=shown,
             )
         accuracy = None
         if target is not None:
@@ -274,7 +294,7 @@ def analyse(
             )
         )
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
-    return Analysis(title, train, tuple(models), _choose(models, comparison), comparison, seed)
+    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed)
 
 
 def _independent(train: Observations) -> FitResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import click
 
 from ..analysis import Analysis, PosteriorSettings, analyse
 from ..data import Observations
-from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, tables
+from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
 from ..errors import InputError, MissingDataError
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
@@ -65,6 +66,16 @@ def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ())
     if not path.exists():
         raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
     return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
+
+
+def _about(name: str, source: str) -> list[str]:
+    """What is known of the data: title, source and note of an embedded table, the path of a file."""
+    if Path(source).exists():
+        return [f"Read from {source}."]
+    if name in _LOADERS:
+        return [f"The public data set {name}."]
+    info = table_info(name)
+    return [f"{info.title}. Source: {info.source}.", *([f"Note: {info.note}"] if info.note else [])]
 
 
 def _parse_columns(text: str | None) -> list[str] | int | None:
@@ -210,12 +221,14 @@ def fit(
         target=target,
         seed=seed,
         title=name,
+        about=_about(name, source or _MAIN_TABLE),
         checkpoint=folder / "checkpoint",
         resume=resume,
     )
     write_report(analysis, folder)
     summary = _summary(analysis, folder, seed, time.perf_counter() - started)
     (folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(folder / "checkpoint")
     if as_json:
         echo_json(summary)
     else:

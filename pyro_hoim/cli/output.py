@@ -70,7 +70,7 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
 
     Raises:
         InputError: ``out`` is a file, or a folder that holds something while ``resume`` is False, or its parent is
-            missing, or there is nothing to resume.
+            missing, or there is nothing to resume or the run is complete.
     """
     if out is not None:
         if out.exists() and not out.is_dir():
@@ -79,7 +79,7 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
             raise InputError(f"--out: folder {out} exists and is not empty; choose another or pass --resume")
         if not out.absolute().parent.is_dir():
             raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
-        return out
+        return _unfinished(out) if resume else out
     safe = re.sub(r"[^\w.-]+", "-", stem)
     base, number = Path(f"pyro-hoim-{safe}"), 1
     folder = base
@@ -90,5 +90,14 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
     if resume:
         if previous is None:
             raise InputError(f"--resume: no folder {base} here to resume from; name one with --out")
-        return previous
+        return _unfinished(previous)
+    return folder
+
+
+def _unfinished(folder: Path) -> Path:
+    """The folder itself, refused when the run in it was completed or never started."""
+    if (folder / "fit.json").exists():
+        raise InputError(f"--resume: the run in {folder} is complete; leave out --resume to start another")
+    if folder.exists() and any(folder.iterdir()) and not (folder / "checkpoint").is_dir():
+        raise InputError(f"--resume: {folder} holds no checkpoint; choose the folder of an interrupted run")
     return folder

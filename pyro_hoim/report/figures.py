@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Polygon
+from matplotlib.ticker import MaxNLocator
 from scipy.stats import rankdata
 
 from ..structure import InteractionHypergraph
@@ -227,7 +228,9 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     """
     figure = Figure(figsize=(9.0, 1.5 * max(len(draws), 1) + 0.3), layout="constrained")
     grid = figure.subplots(max(len(draws), 1), 2, squeeze=False, width_ratios=[1, 2.4])
-    for (left, right), (name, values) in zip(grid, draws.items(), strict=True):
+    for axes in grid.ravel() if not draws else ():
+        axes.set_axis_off()
+    for (left, right), (name, values) in zip(grid, draws.items(), strict=False):
         low, high = float(values.min()), float(values.max())
         bins = np.linspace(low, high if high > low else low + 1.0, 31)
         for number, chain in enumerate(values):
@@ -236,6 +239,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
             left.stairs(height, bins, color=colour, linewidth=1.2, alpha=0.9)
             right.plot(chain, color=colour, linewidth=0.5, alpha=0.75)
         left.set_yticks([])
+        left.xaxis.set_major_locator(MaxNLocator(4))
         left.set_title(name, fontsize=9, color=INK, loc="left")
         right.set_xlim(0, values.shape[1] - 1)
         for axes in (left, right):

@@ -47,6 +47,7 @@ def render_report(analysis: Analysis, title: str | None = None) -> str:
         subtitle=f"{number(data.total_count)} observations of {len(data.domain)} variables: {names}",
         summary=page_summary(analysis),
         warnings=page_warnings(analysis),
+        about=analysis.about,
         parts=page_parts(analysis),
         provenance=[
             ("seed", str(analysis.seed)),

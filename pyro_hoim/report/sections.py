@@ -112,7 +112,7 @@ def _comparison(analysis: Analysis) -> Part:
         "bic": "BIC",
         "elpd_loo": "elpd (LOO)",
         "elpd_se": "SE",
-        "p_loo": "effective parameters",
+        "p_loo": "p (LOO)",
     }
     present = [key for key in columns if any(key in r for r in records)]
     part.blocks.append(
@@ -154,7 +154,8 @@ def _comparison(analysis: Analysis) -> Part:
         part.blocks.append(
             note(
                 "G² and X² test a model against the saturated one; df adjusted leaves out cells that the model is "
-                "forced to fit as zero and parameters lost with them. All logarithms are natural (nats)."
+                "forced to fit as zero and parameters lost with them. elpd is the expected log predictive density by "
+                "leave-one-out, p (LOO) its effective number of parameters. All logarithms are natural (nats)."
             )
         )
     return part
@@ -196,7 +197,8 @@ def _structure(model: ModelAnalysis) -> Part:
 
 def _interactions(model: ModelAnalysis) -> Part:
     part = Part("Strongest interactions")
-    rows = model.intervals[:_SHOWN_INTERACTIONS]
+    joint = [row for row in model.intervals if len(row.edge) > 1]
+    rows = (joint or model.intervals)[:_SHOWN_INTERACTIONS]
     if rows:
         source = "posterior" if model.posterior is not None else "large-sample"
         level = f"{100 * rows[0].level:.0f} %"
@@ -256,7 +258,7 @@ def _cells(model: ModelAnalysis) -> Part | None:
     part.blocks.append(
         text(
             f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
-            f"{number(round(0.0455 * len(finite), 1))} would by chance if the model held."
+            f"{0.0455 * len(finite):.1f} would by chance if the model held."
         )
     )
     names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]

@@ -1,0 +1,79 @@
+"""A run that is killed leaves a checkpoint, and ``--resume`` ends with what an undisturbed run gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pyro_hoim.cli import run
+
+OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", "--draws", "60", "--warmup", "40"]
+OPTIONS += ["--seed", "5", "--out"]
+
+
+def theta_of(folder: Path) -> np.ndarray:
+    """Posterior draws in a finished folder."""
+    import xarray
+
+    with xarray.open_dataset(folder / "posterior.nc", group="posterior") as group:
+        return np.asarray(group["theta"].values)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killed_run_is_resumed(
+    how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *OPTIONS, "broken"]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
+    first = Path("broken/checkpoint/order-1-chain-0.safetensors")
+    deadline = time.monotonic() + 120
+    while not first.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(process.pid, how)
+    status = process.wait(60)
+    assert status == (130 if how == signal.SIGINT else -9)
+    assert not Path("broken/fit.json").exists()
+    kept = load_file(str(first))["theta"]
+    stamp = first.stat().st_mtime_ns
+
+    assert run(["fit", *OPTIONS, "broken"]) == 2
+    assert "--resume" in capfd.readouterr().err
+    assert run(["fit", *OPTIONS[:-2], "6", "--out", "broken", "--resume"]) == 2
+    assert "belongs to other data" in capfd.readouterr().err
+    assert first.stat().st_mtime_ns == stamp
+
+    assert run(["fit", *OPTIONS, "broken", "--resume"]) == 0
+    assert run(["fit", *OPTIONS, "whole"]) == 0
+    capfd.readouterr()
+    assert np.array_equal(theta_of(Path("broken")), theta_of(Path("whole")))
+    assert np.array_equal(theta_of(Path("broken"))[0], kept)
+    broken, whole = (json.loads(Path(name, "fit.json").read_text()) for name in ("broken", "whole"))
+    assert broken["posterior"] == {**whole["posterior"], "file": broken["posterior"]["file"]}
+    assert not Path("broken/checkpoint").exists()
+    assert run(["fit", *OPTIONS, "broken", "--resume"]) == 2
+    assert "complete" in capfd.readouterr().err
+
+
+def test_damaged_checkpoint_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("broken/checkpoint")
+    folder.mkdir(parents=True)
+    (folder / "order-1-chain-0.safetensors").write_bytes(b"not a checkpoint")
+    assert run(["fit", *OPTIONS, "broken", "--resume"]) == 2
+    assert "order-1-chain-0.safetensors cannot be read" in capfd.readouterr().err
+    Path("other").mkdir()
+    (Path("other") / "file").write_text("mine")
+    assert run(["fit", *OPTIONS, "other", "--resume"]) == 2
+    assert "holds no checkpoint" in capfd.readouterr().err

@@ -1,0 +1,166 @@
+"""Reports: figures show what they are given, pages hold what the analysis says, numbers read well."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
+
+from pyro_hoim import load_table
+from pyro_hoim.analysis import Analysis, PosteriorSettings, analyse
+from pyro_hoim.report import num_states_text, plain_report, render_report, write_report
+from pyro_hoim.report.blocks import number
+from pyro_hoim.report.figures import (
+    as_data_uri,
+    comparison_figure,
+    fitted_figure,
+    forest_figure,
+    hypergraph_figure,
+    rank_figure,
+    trace_figure,
+)
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    """Two small models of the admissions table with short chains."""
+    data = load_table("ucb_admissions")
+    structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
+    return analyse(
+        data, structures, posterior=PosteriorSettings(2, 800, 200), seed=1, title="admissions", target="Admit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (float("inf"), "∞"),
+        (-float("inf"), "−∞"),
+        (12, "12"),
+        (1841000, "1,841,000"),
+        (-7071.28, "−7,071.3"),
+        (116.588, "116.59"),
+        (0.26342, "0.263"),
+        (0.01234, "0.012"),
+        (1.6e-140, "1.6e−140"),
+        ("word", "word"),
+        (True, "yes"),
+    ],
+)
+def test_number(value: object, shown: str) -> None:
+    assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(64, "64"), (829_440, "829440"), (243_799_621_632_000, "2.4e14"), (10**6, "1.0e6"), (2**4000, "1.0e1204")],
+)
+def test_num_states_text(count: int, shown: str) -> None:
+    assert num_states_text(count) == shown
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    """Decoded picture of a figure."""
+    uri = as_data_uri(figure, dpi=40)
+    return image.imread(io.BytesIO(base64.b64decode(uri.split(",")[1])), format="png")
+
+
+def test_hypergraph_figure_draws_every_pair_and_the_strongest_sets() -> None:
+    domain = Domain.from_cardinalities(dict.fromkeys("abcde", 2))
+    graph = InteractionHypergraph.from_order(domain, 3)
+    strength = {e: float(i) for i, e in enumerate(graph.edges)}
+    (axes,) = hypergraph_figure(graph, strength, max_sets=4).axes
+    lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
+    assert len(lines) == 10
+    widths = [line.get_linewidth() for line in lines]
+    assert widths == sorted(widths) and widths[0] < widths[-1]
+    assert sum(isinstance(patch, Polygon) for patch in axes.patches) == 4
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [t.get_text() for t in legend.get_texts()] == [" : ".join(e) for e in reversed(graph.edges[-4:])]
+    assert {t.get_text() for t in axes.texts} == set("abcde")
+
+
+@pytest.mark.parametrize("names", ["", "a", "ab", "abcdefghijklmnop"])
+def test_hypergraph_figure_of_any_size_can_be_rendered(names: str) -> None:
+    domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
+    assert (
+        pixels(
+            hypergraph_figure(
+                InteractionHypergraph.saturated(domain)
+                if len(names) < 3
+                else InteractionHypergraph.from_order(domain, 2),
+                {},
+            )
+        ).size
+        > 0
+    )
+
+
+def test_other_figures_hold_their_data_and_render() -> None:
+    rng = np.random.default_rng(0)
+    centre = np.array([0.5, -0.2, 0.0])
+    figure = forest_figure(["p", "q", "r"], centre, centre - 0.1, centre + 0.1, axis_label="nats")
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["p", "q", "r"]
+    points = [float(line.get_xdata()[0]) for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert points == centre.tolist()
+    draws = {"x": rng.normal(size=(2, 50)), "constant": np.ones((2, 50))}
+    observed = rng.poisson(9.0, 30).astype(float)
+    for drawing in (
+        figure,
+        trace_figure(draws),
+        rank_figure(draws),
+        comparison_figure(["one", "two"], np.array([-5.0, -4.0]), np.array([1.0, 1.0])),
+        fitted_figure(observed, np.full(30, 9.0), np.where(np.arange(30) == 3, np.nan, (observed - 9) / 3)),
+    ):
+        assert pixels(drawing).std() > 0
+    assert pixels(trace_figure({})).std() == pixels(rank_figure({})).std() == 0
+
+
+def test_rank_bars_tell_agreeing_from_shifted_chains() -> None:
+    def spread(values: np.ndarray) -> float:
+        (axes,) = rank_figure({"x": values}).axes[:1]
+        return float(np.std([patch.get_height() for patch in axes.patches]))
+
+    draws = np.random.default_rng(1).normal(size=(4, 1000))
+    assert spread(draws) < 0.3 < spread(draws + np.arange(4)[:, None])
+
+
+def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Path) -> None:
+    page = render_report(analysis)
+    test = analysis.models[1].goodness
+    assert test is not None and number(test.deviance) == "20.204"
+    plain = re.sub(r"<[^>]+>", " ", page)
+    for value in ("20.204", "order 1", "order 2", "Admit:Gender", "Posterior", "chain"):
+        assert value in plain
+    assert page.count("<img") == page.count("data:image/png;base64,") == 6
+    assert page.count("<section") == page.count("</section>")
+    write_report(analysis, tmp_path)
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {
+        "report.html",
+        "model.safetensors",
+        "posterior.nc",
+        *(f"{stem}-order-{k}.{end}" for k in (1, 2) for stem, end in (("model", "safetensors"), ("posterior", "nc"))),
+    }
+
+
+def test_html_is_escaped(analysis: Analysis) -> None:
+    assert "<script>" not in render_report(analysis, title="<script>alert(1)</script>")
+
+
+def test_plain_report(analysis: Analysis) -> None:
+    text = plain_report(analysis)
+    assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
+    assert max(map(len, text.splitlines()[:6])) < 120
