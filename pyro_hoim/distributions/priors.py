@@ -290,6 +290,12 @@ class DiaconisYlvisaker(TorchDistribution):
         new._set(self.hypergraph, s, n0, self.partition, self.is_proper, self.__dict__.get("_validate_args"))
         return new
 
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> DiaconisYlvisaker:
+        """The law with its tensors in another dtype or on another device."""
+        s, n0 = (t.to(dtype=dtype, device=device) for t in (self.mean_statistics, self.prior_sample_size))
+        validate_args = self.__dict__.get("_validate_args")
+        return self._trusted(self.hypergraph, s, n0, self.partition, self.is_proper, validate_args)
+
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-density over the free coordinates, in nats; without its constant when :attr:`unnormalised`.
 

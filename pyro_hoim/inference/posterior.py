@@ -327,8 +327,7 @@ def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
     if isinstance(prior, DiaconisYlvisaker):
         if prior.hypergraph != hypergraph:
             raise InputError("prior: it belongs to another hypergraph than the one given")
-        s, n0 = prior.mean_statistics.double(), prior.prior_sample_size.double()
-        return prior if s.dtype == prior.mean_statistics.dtype else DiaconisYlvisaker(hypergraph, s, n0)
+        return prior.to(dtype=torch.float64)
     if _is_normal(prior):
         return Normal(prior.base_dist.loc.double(), prior.base_dist.scale.double()).to_event(1)
     return prior

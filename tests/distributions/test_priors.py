@@ -13,7 +13,8 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from pyro.infer.autoguide import AutoLaplaceApproximation
 from pyro.ops.stats import effective_sample_size
 from scipy import special, stats
 
@@ -466,6 +467,27 @@ def test_single_precision() -> None:
     reference = exact.log_prob(torch.zeros(CHAIN.num_parameters, dtype=Double)).item()
     assert value.dtype == prior.sample().dtype == prior.mode.dtype == torch.float32
     assert value.item() == pytest.approx(reference, rel=1e-5)
+    double = prior.to(dtype=Double)
+    assert double.mode.dtype == Double and double.is_proper is True
+    assert double.log_prob(torch.zeros(CHAIN.num_parameters, dtype=Double)).item() == pytest.approx(reference, rel=1e-6)
+
+
+def test_variational_guides() -> None:
+    """A guide needs the prior's support and a first value; the Laplace approximation finds the posterior's mode."""
+    prior = DiaconisYlvisaker.uniform(CYCLE, 4.0, dtype=Double)
+    data = flat(CYCLE, counts_of(CYCLE, 23, 30))
+
+    def model() -> None:
+        theta = pyro.sample("theta", prior)
+        pyro.sample("rows", LogLinearStatistics(CYCLE, theta, 30), obs=data)
+
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    guide = AutoLaplaceApproximation(model)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
+    for _ in range(400):
+        svi.step()
+    torch.testing.assert_close(guide.loc.detach(), prior.posterior(data, 30).mode, rtol=0, atol=1e-3)
 
 
 def test_prior_predictive_in_a_plate() -> None:

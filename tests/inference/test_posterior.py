@@ -173,13 +173,16 @@ def test_other_priors_and_no_data() -> None:
     prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     result = sample_posterior(
-        MAIN, zeros, prior, total_count=0, num_draws=300, num_warmup=200, num_chains=2, progress=False
+        MAIN, zeros, prior, total_count=0, num_draws=200, num_warmup=100, num_chains=2, progress=False
     )
     mean, error = mean_and_error(result.theta)
     assert float((mean / error).abs().max()) < 4
     normal = sample_posterior(MAIN, zeros, 1.5, total_count=0, num_draws=400, num_chains=2, progress=False)
     mean, error = mean_and_error(normal.theta.square())
     assert float(((mean - 1.5**2) / error).abs().max()) < 4
+    single = DiaconisYlvisaker.uniform(MAIN, 2.0)
+    drawn = sample_posterior(MAIN, zeros, single, total_count=0, num_draws=20, num_chains=2, progress=False)
+    assert single.mean_statistics.dtype == torch.float32 and drawn.theta.dtype == torch.float64
     with pytest.raises(InputError, match="laplace"):
         sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")
 
