@@ -25,6 +25,6 @@ __all__ = [
     "goodness_of_fit",
     "likelihood_ratio_test",
     "mle_existence",
-    "row_log_likelihood",
     "odds_ratio_table",
+    "row_log_likelihood",
 ]

@@ -8,7 +8,6 @@ interaction's observed table is the common cause; it is not the only one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -87,7 +86,8 @@ class MLEExistence:
                 reason = "are forced to zero by the observed margins"
         shown = "; ".join(f"({c})" for c in self.offending[:limit])
         more = f"; and {self.num_offending - limit} more" if self.num_offending > limit else ""
-        return f"no finite maximum-likelihood estimate: {self.num_offending} combinations of levels {reason}: {shown}{more}"
+        number = f"{self.num_offending} combinations of levels {reason}"
+        return f"no finite maximum-likelihood estimate: {number}: {shown}{more}"
 
 
 INTERIOR = MLEExistence(True, "interior", num_cells_zero=0, num_parameters_lost=0)
@@ -106,9 +106,7 @@ def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> li
         flat = np.flatnonzero(values[where] <= 0)
         for codes in zip(*np.unravel_index(flat, shape), strict=True) if len(flat) else ():
             levels = tuple(int(c) for c in codes)
-            parts = (
-                (members[:k] + members[k + 1 :], levels[:k] + levels[k + 1 :]) for k in range(len(members))
-            )
+            parts = ((members[:k] + members[k + 1 :], levels[:k] + levels[k + 1 :]) for k in range(len(members)))
             if not any(part in empty for part in parts):
                 found.append((edge, levels))
             empty.add((members, levels))
@@ -160,7 +158,7 @@ def _forced_zeros(augmented: np.ndarray, positive: np.ndarray, undecided: np.nda
 
 
 def _with_slack(images: np.ndarray) -> csr_matrix:
-    return hstack([csr_matrix(images), identity(len(images))], format="csr")
+    return csr_matrix(hstack([csr_matrix(images), identity(len(images))]))
 
 
 @dataclass(frozen=True)
@@ -307,9 +305,7 @@ def check_structural_zeros(
     if mask.dtype != np.bool_:
         raise InputTypeError(f"structural_zeros: expected a mask of booleans, received dtype {mask.dtype}")
     if mask.shape != hypergraph.domain.cardinalities:
-        raise InputError(
-            f"structural_zeros: expected shape {hypergraph.domain.cardinalities}, received {mask.shape}"
-        )
+        raise InputError(f"structural_zeros: expected shape {hypergraph.domain.cardinalities}, received {mask.shape}")
     if mask.all():
         raise InputError("structural_zeros: expected at least one possible cell, received none")
     return ~mask.ravel() if mask.any() else None

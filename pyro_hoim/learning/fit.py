@@ -2,70 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import (
-    ConvergenceWarning,
-    InputError,
-    InputTypeError,
-    MissingDataError,
-    NonexistentEstimateWarning,
-    check_finite,
-    check_shape,
-)
+from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
 from pyro_hoim.models import LogLinearEnergy, parametrization
 from pyro_hoim.partition import Auto, PartitionBackend
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
-from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries, design_matrix
-from .existence import (
-    Face,
-    MLEExistence,
-    check_impossible_counts,
-    check_structural_zeros,
-    find_face,
-    mle_existence,
-)
-from .monitor import Checkpoint, Monitor, load_checkpoint
-from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, PseudoLikelihood
+from .arguments import check_data, check_options, check_validation, choose_method, starting_point
+from .design import MAX_DESIGN_ENTRIES, design_entries
+from .existence import check_structural_zeros
+from .monitor import Checkpoint, Monitor
+from .objectives import HeldOut, Objective, Penalised
 from .penalties import Penalty, ProximalPenalty, SmoothPenalty
+from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
-from .solvers import LBFGS, SOLVERS, Newton, Outcome, ProximalGradient
+from .solvers import SOLVERS, Outcome, Prox
 
 __all__ = ["fit"]
 
-Method = Literal["auto", "newton", "lbfgs", "proximal-gradient"]
+Method = Literal["auto", "newton", "lbfgs", "proximal-gradient", "gradient"]
 ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
-
-_NEWTON_ENTRIES = 2**22
-_NEWTON_PARAMETERS = 600
-_PUSH = 32.0
-"""Forced zeros get at most exp(-32) of the probability together."""
-
-
-@dataclass
-class _Problem:
-    """Everything a solver run needs, in the coordinates it works in."""
-
-    objective: Objective
-    start: np.ndarray
-    existence: MLEExistence | None = None
-    face: Face | None = None
-    reduced: bool = False
-    design: np.ndarray | None = None
-
-    def lift(self, theta: np.ndarray) -> np.ndarray:
-        """Free parameters from the solver's coordinates."""
-        return self.face.basis @ theta if self.reduced and self.face is not None else theta
 
 
 def fit(
@@ -101,9 +65,9 @@ def fit(
         hypergraph: the interaction structure.
         data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``.
         method: ``newton`` (exact Hessian, dense design), ``lbfgs``, ``proximal-gradient`` (penalties that are not
-            smooth) or ``auto``: proximal gradient for such penalties; Newton for the likelihood when cells times
-            parameters are at most 2^22, parameters at most 600, no backend was given and the fit does not stop early;
-            else L-BFGS.
+            smooth), ``gradient`` (the paper's fixed step of 0.5) or ``auto``: proximal gradient for penalties that are
+            not smooth; Newton for the likelihood when cells times parameters are at most 2^22, parameters at most
+            600, no backend was given and the fit does not stop early; else L-BFGS.
         objective: ``likelihood`` or ``pseudo-likelihood`` (which needs observations, and no log Z).
         penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1`` or ``GroupL2``.
         tolerance: largest allowed entry of the gradient per row; default 1e-9 for Newton, 1e-6 otherwise.
@@ -146,17 +110,10 @@ def fit(
         >>> result.status, round(float(result.coefficients("corner")[-1]), 6)  # log(30 * 40 / (10 * 20))
         ('converged', 1.791759)
     """
-    _check_data(hypergraph, data, "data")
-    _check_options(objective, tolerance, max_iterations, patience, penalty)
-    if validation is not None:
-        if not isinstance(validation, Observations):
-            raise InputTypeError(f"validation: expected Observations, received {type(validation).__name__}")
-        _check_data(hypergraph, validation, "validation")
-    if early_stopping and validation is None:
-        raise InputError("early_stopping: expected validation rows, received none; pass validation=...")
-    if partition is not None and not isinstance(partition, PartitionBackend):
-        raise InputTypeError(f"partition: expected a partition backend, received {type(partition).__name__}")
-    is_dense, method = _choose(hypergraph, data, method, objective, penalty, partition, early_stopping)
+    check_data(hypergraph, data, "data")
+    check_options(objective, tolerance, max_iterations, patience, penalty, partition)
+    check_validation(hypergraph, validation, early_stopping)
+    is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, early_stopping)
     possible = check_structural_zeros(hypergraph, structural_zeros)
     if possible is not None and not (is_dense and isinstance(data, Observations)):
         raise InputError(
@@ -166,390 +123,161 @@ def fit(
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
-    begin = _start(hypergraph, start, checkpoint, resume)
+    begin = starting_point(hypergraph, start, checkpoint, resume)
 
-    rows = data if isinstance(data, Observations) else None
-    num_rows = _total(hypergraph, data)
-    margins = None
-    free_mean = np.empty(0)
-    if objective == "likelihood":
-        if is_dense and rows is not None:
-            problem, free_mean = _dense_problem(hypergraph, rows, num_rows, possible, begin, penalty, early_stopping)
-        else:
-            margins = data if rows is None else rows.marginal_counts(hypergraph.edges)
-            margins = margins.to(torch.float64)
-            free_mean = parametrization(hypergraph).free_statistics(margins).numpy() / num_rows
-            existence = mle_existence(hypergraph, margins) if penalty is None else None
-            zero = np.zeros(hypergraph.num_parameters) if begin is None else begin
-            if is_dense:
-                design = design_matrix(hypergraph)
-                problem = _Problem(DenseLikelihood(design, free_mean), zero, existence, design=design)
-            else:
-                assert partition is not None
-                problem = _Problem(Likelihood(hypergraph, free_mean, partition), zero, existence)
+    if objective == "pseudo-likelihood":
+        assert isinstance(data, Observations)
+        problem = pseudo_problem(hypergraph, data, begin)
+    elif is_dense and isinstance(data, Observations):
+        problem = dense_problem(hypergraph, data, possible, begin, penalty, early_stopping)
     else:
-        assert rows is not None
-        zero = np.zeros(hypergraph.num_parameters) if begin is None else begin
-        problem = _Problem(PseudoLikelihood(hypergraph, rows), zero)
-
+        problem = general_problem(hypergraph, data, begin, penalty, None if is_dense else partition)
+    solver = SOLVERS[chosen]()
     target = problem.objective
-    if isinstance(penalty, SmoothPenalty) and method != "proximal-gradient":
-        target = Penalised(target, penalty, hypergraph, num_rows)
-    solver = SOLVERS[method]()
-    tolerance = (1e-9 if method == "newton" else 1e-6) if tolerance is None else tolerance
-    max_iterations = (100 if method == "newton" else 5000) if max_iterations is None else max_iterations
-    prox = None
-    if isinstance(penalty, ProximalPenalty) and solver.needs_prox:
-        shrink = penalty.prox
+    prox: Prox | None = None
+    if solver.needs_prox:
+        assert isinstance(penalty, ProximalPenalty)
+        prox = _per_row(penalty, problem)
+    elif isinstance(penalty, SmoothPenalty):
+        target = Penalised(target, penalty, hypergraph, problem.num_rows)
+    tolerance = (1e-9 if chosen == "newton" else 1e-6) if tolerance is None else tolerance
+    max_iterations = (100 if chosen == "newton" else 5000) if max_iterations is None else max_iterations
 
-        def prox(theta: np.ndarray, step: float) -> np.ndarray:
-            return shrink(theta, step / num_rows, hypergraph)
-
-    is_followed = validation is not None or checkpoint is not None or keep_history or progress
     monitor = None
-    interrupted = False
-    if is_followed or not is_dense:
-        monitor = _monitor(
-            hypergraph,
-            problem,
-            objective,
-            rows if keep_history or validation is not None else None,
-            free_mean,
-            validation,
-            patience if early_stopping else None,
-            checkpoint,
-            keep_history,
-            progress,
-            max_iterations,
+    if validation is not None or checkpoint is not None or keep_history or progress or not is_dense:
+        held_out, entropy = _held_out(problem, validation)
+        is_recorded = keep_history or validation is not None
+        monitor = Monitor(
+            train_entropy=_entropy(problem) if is_recorded else 0.0,
+            validation=held_out,
+            validation_entropy=entropy,
+            patience=patience if early_stopping else None,
+            lift=problem.lift if problem.reduced else None,
+            checkpoint=None if checkpoint is None else Checkpoint(checkpoint, hypergraph),
+            keep_history=keep_history,
+            progress=progress,
+            max_iterations=max_iterations,
         )
-        try:
-            with monitor:
-                outcome = solver.solve(target, problem.start, tolerance, max_iterations, monitor, prox)
-        except KeyboardInterrupt:
-            interrupted = True
-            if monitor.kept is None:
-                raise
-            outcome = Outcome(monitor.kept, math.nan, math.nan, monitor.last_iteration, "interrupted")
-    else:
-        outcome = solver.solve(target, problem.start, tolerance, max_iterations, None, prox)
-    return _finish(
-        hypergraph, problem, target, outcome, monitor, interrupted, early_stopping, free_mean, num_rows, method, objective,
-        penalty, partition, rows, margins, possible, tolerance,
-    )  # fmt: skip
-
-
-def _check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str) -> None:
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
-    if isinstance(data, Observations):
-        if data.domain != hypergraph.domain:
-            raise InputError(
-                f"{argument}: expected the variables and levels of the hypergraph, {hypergraph.domain.names}, received "
-                f"{data.domain.names}; project the data or build the hypergraph on data.domain"
-            )
-        if data.has_missing:
-            raise MissingDataError(
-                f"{argument}: {data.num_missing_cells} missing cells; call drop_missing() or missing_as_level(label) first"
-            )
-        if not data.total_count > 0:
-            raise InputError(f"{argument}: expected at least one observation, received a total count of 0")
-        return
-    if not isinstance(data, torch.Tensor) or not data.is_floating_point():
-        received = f"dtype {data.dtype}" if isinstance(data, torch.Tensor) else type(data).__name__
-        raise InputTypeError(f"{argument}: expected Observations or a floating-point tensor of marginal counts, received {received}")
-    check_shape(data, (hypergraph.num_terms,), argument)
-    check_finite(data, argument)
-    if data.ndim != 1:
-        raise InputError(f"{argument}: expected shape ({hypergraph.num_terms},), received {tuple(data.shape)}")
-    if not hypergraph.edges:
-        raise InputError(f"{argument}: expected observations, because a model without interactions has no margins")
-    if bool((data < 0).any()):
-        raise InputError(f"{argument}: expected non-negative marginal counts, received {float(data.min()):g}")
-    totals = torch.stack([data[where].sum() for where in hypergraph.term_slices.values()])
-    if float(totals.max() - totals.min()) > 1e-8 * float(totals.max()):
-        raise InputError(
-            f"{argument}: expected every margin to sum to the number of rows, received sums from "
-            f"{float(totals.min()):g} to {float(totals.max()):g}"
-        )
-    if not float(totals.max()) > 0:
-        raise InputError(f"{argument}: expected at least one observation, received a total count of 0")
-
-
-def _check_options(
-    objective: str, tolerance: float | None, max_iterations: int | None, patience: int, penalty: Penalty | None
-) -> None:
-    if objective not in ("likelihood", "pseudo-likelihood"):
-        raise InputError(f"objective: expected 'likelihood' or 'pseudo-likelihood', received {objective!r}")
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    for name, value in (("max_iterations", max_iterations), ("patience", patience)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
-    if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty):
-        raise InputTypeError(f"penalty: expected L2, L1, GroupL2 or None, received {penalty!r}")
-
-
-def _choose(
-    hypergraph: InteractionHypergraph,
-    data: Observations | torch.Tensor,
-    method: str,
-    objective: str,
-    penalty: Penalty | None,
-    partition: PartitionBackend | None,
-    early_stopping: bool,
-) -> tuple[bool, str]:
-    """Whether a dense design is used, and the method."""
-    if method not in ("auto", *SOLVERS):
-        names = ", ".join(map(repr, ("auto", *SOLVERS)))
-        raise InputError(f"method: expected one of {names}, received {method!r}")
-    entries = design_entries(hypergraph)
-    is_smooth = penalty is None or isinstance(penalty, SmoothPenalty)
-    likelihood = objective == "likelihood"
-    if not likelihood and not isinstance(data, Observations):
-        raise InputError("objective: the pseudo-likelihood needs observations, received marginal counts")
-    small = entries <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
-    if method == "auto":
-        if not is_smooth:
-            method = "proximal-gradient"
-        elif likelihood and small and partition is None and not early_stopping:
-            method = "newton"
-        else:
-            method = "lbfgs"
-    if method == "newton":
-        if not likelihood:
-            raise InputError("method: 'newton' needs a Hessian, which the pseudo-likelihood does not offer; use 'lbfgs'")
-        if partition is not None:
-            raise InputError("partition: 'newton' works on a dense design and takes no backend; use method='lbfgs'")
-        if entries > MAX_DESIGN_ENTRIES:
-            design_matrix(hypergraph)  # raises with the numbers
-        if not is_smooth:
-            raise InputError(f"penalty: 'newton' needs a smooth penalty, received {penalty!r}; use 'proximal-gradient'")
-        return True, method
-    if method == "lbfgs" and not is_smooth:
-        raise InputError(f"penalty: 'lbfgs' needs a smooth penalty, received {penalty!r}; use 'proximal-gradient'")
-    if method == "proximal-gradient" and not isinstance(penalty, ProximalPenalty):
-        raise InputError(f"method: 'proximal-gradient' needs a penalty with a proximal map, received {penalty!r}; use 'lbfgs'")
-    return likelihood and partition is None and entries <= _NEWTON_ENTRIES, method
-
-
-def _start(
-    hypergraph: InteractionHypergraph,
-    start: torch.Tensor | None,
-    checkpoint: str | os.PathLike[str] | None,
-    resume: bool,
-) -> np.ndarray | None:
-    if resume and checkpoint is None:
-        raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
-    if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-        raise InputError(f"checkpoint: the folder {Path(checkpoint).parent} does not exist; create it first")
-    if resume and checkpoint is not None and Path(checkpoint).exists():
-        return load_checkpoint(checkpoint, hypergraph)
-    if start is None:
-        return None
-    if not isinstance(start, torch.Tensor) or not start.is_floating_point():
-        raise InputTypeError("start: expected a floating-point tensor of free parameters")
-    if tuple(start.shape) != (hypergraph.num_parameters,):
-        raise InputError(f"start: expected shape ({hypergraph.num_parameters},), received {tuple(start.shape)}")
-    check_finite(start, "start")
-    return start.detach().to("cpu", torch.float64).numpy().copy()
-
-
-def _total(hypergraph: InteractionHypergraph, data: Observations | torch.Tensor) -> float:
-    if isinstance(data, Observations):
-        return data.total_count
-    return float(data[next(iter(hypergraph.term_slices.values()))].sum())
-
-
-def _dense_problem(
-    hypergraph: InteractionHypergraph,
-    rows: Observations,
-    num_rows: float,
-    possible: np.ndarray | None,
-    begin: np.ndarray | None,
-    penalty: Penalty | None,
-    early_stopping: bool,
-) -> tuple[_Problem, np.ndarray]:
-    """Likelihood on a dense design, restricted to the facial set when the estimate is infinite."""
-    design = design_matrix(hypergraph)
-    counts = cell_counts(rows)
-    check_impossible_counts(counts, possible)
-    free_mean = counts @ design / num_rows
-    existence, face = None, None
-    if penalty is None:
-        if possible is None and counts.min() > 0:
-            existence, face = find_face(hypergraph, design, counts, None, torch.empty(0))
-        else:
-            margins = rows.marginal_counts(hypergraph.edges)
-            existence, face = find_face(hypergraph, design, counts, possible, margins)
-    elif possible is not None:
-        face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
-    reduced = penalty is None and face is not None and not early_stopping
-    if face is not None and (reduced or possible is not None):
-        cells = face.cells if reduced else np.asarray(possible)
-        used, counts, mean = design[cells], counts[cells], free_mean
-        if reduced:
-            used, mean = used @ face.basis, free_mean @ face.basis
-            begin = None if begin is None else begin @ face.basis
-    else:
-        used, mean = design, free_mean
-    if early_stopping:
-        face = None if possible is None else face
-        zero = np.zeros(used.shape[1])
-        start = zero if begin is None else begin
-    else:
-        start = _least_squares(used, counts, num_rows) if begin is None else begin
-    return _Problem(DenseLikelihood(used, mean), start, existence, face, reduced, design), free_mean
-
-
-def _least_squares(design: np.ndarray, counts: np.ndarray, num_rows: float) -> np.ndarray:
-    """One step of iteratively reweighted least squares from means half-way between the counts and their average."""
-    means = (counts + num_rows / len(counts)) / 2
-    target = np.log(means) + counts / means
-    probs = means / means.sum()
-    start = DenseLikelihood(design, probs @ design)
-    start.probs, start._mean = probs, start.statistics
-    right = (probs * target) @ design - float(probs @ target) * start.statistics
-    hessian = start.hessian()
-    hessian[np.diag_indices_from(hessian)] += 1e-9
-    hessian = np.triu(hessian) + np.triu(hessian, 1).T
-    return np.linalg.solve(hessian, right) if len(right) else right
-
-
-def _monitor(
-    hypergraph: InteractionHypergraph,
-    problem: _Problem,
-    objective: str,
-    rows: Observations | None,
-    free_mean: np.ndarray,
-    validation: Observations | None,
-    patience: int | None,
-    checkpoint: str | os.PathLike[str] | None,
-    keep_history: bool,
-    progress: bool,
-    max_iterations: int,
-) -> Monitor:
-    held_out, validation_entropy, train_entropy = None, 0.0, 0.0
-    likelihood = objective == "likelihood"
-    if rows is not None and likelihood:
-        train_entropy = rows.entropy()
-    if validation is not None:
-        if likelihood:
-            margins = validation.marginal_counts(hypergraph.edges)
-            other = parametrization(hypergraph).free_statistics(margins).numpy() / validation.total_count
-            validation_entropy = validation.entropy()
-            difference = free_mean - other
-
-            def held_out(theta: np.ndarray, own_loss: float) -> float:
-                return own_loss + float(theta @ difference)
-
-        else:
-            held_out = problem.objective.held_out(free_mean, validation)
-    return Monitor(
-        train_entropy=train_entropy,
-        validation=held_out,
-        validation_entropy=validation_entropy,
-        patience=patience,
-        lift=problem.lift if problem.reduced else None,
-        checkpoint=None if checkpoint is None else Checkpoint(checkpoint, hypergraph),
-        keep_history=keep_history,
-        progress=progress,
-        max_iterations=max_iterations,
-    )
-
-
-def _finish(
-    hypergraph: InteractionHypergraph,
-    problem: _Problem,
-    target: Objective,
-    outcome: Outcome,
-    monitor: Monitor | None,
-    interrupted: bool,
-    early_stopping: bool,
-    free_mean: np.ndarray,
-    num_rows: float,
-    method: str,
-    objective: str,
-    penalty: Penalty | None,
-    partition: PartitionBackend | None,
-    rows: Observations | None,
-    margins: torch.Tensor | None,
-    possible: np.ndarray | None,
-    tolerance: float,
-) -> FitResult:
-    theta, loss, norm, status = outcome.theta, outcome.loss, outcome.gradient_norm, outcome.status
-    best_iteration, validation_kl = None, None
+    outcome = _run(solver.solve, problem, target, tolerance, max_iterations, monitor, prox)
+    best = None
     if early_stopping and monitor is not None and monitor.best_theta is not None:
-        status = "early_stopped" if status == "stopped" else status
-        theta, best_iteration, validation_kl = monitor.best_theta, monitor.best_iteration, monitor.best_validation
-    elif monitor is not None and monitor.history and monitor.history[-1].validation_kl is not None:
-        validation_kl = monitor.history[-1].validation_kl
-    if best_iteration is not None or interrupted:
-        inner = theta @ problem.face.basis if interrupted and problem.reduced and problem.face is not None else theta
-        _, gradient = target.evaluate(inner)
-        loss, norm = target.loss, float(np.abs(gradient).max()) if gradient.size else 0.0
-        theta = inner
-    theta = problem.lift(theta)
-    existence = problem.existence
-    is_infinite = existence is not None and existence.exists is False
-    if problem.reduced and is_infinite and problem.face is not None and problem.design is not None:
-        theta = _pushed(theta, problem.design, problem.face, possible)
-    if status == "converged" and is_infinite:
-        status = "infinite"
-    log_partition: float | None = None
-    log_likelihood: float | None = None
-    if objective == "likelihood":
-        log_partition = loss + float(theta @ free_mean)
-        log_likelihood = -num_rows * loss
-    else:
-        backend = Auto() if partition is None else partition
-        if rows is not None and backend.plan(hypergraph).feasible:
-            free = torch.from_numpy(theta)
-            model = LogLinearEnergy.from_theta(hypergraph, free)
-            log_partition = float(backend.log_partition(model).value)
-            log_likelihood = -float(rows.counts @ model.energy(rows.codes)) - num_rows * log_partition
+        best = monitor.best_iteration
+        status = "early_stopped" if outcome.status == "stopped" else outcome.status
+        outcome = _evaluated(target, problem.lower(monitor.best_theta), outcome.num_iterations, status)
+    if outcome.status == "converged" and problem.is_infinite:
+        outcome = Outcome(outcome.theta, outcome.loss, outcome.gradient_norm, outcome.num_iterations, "infinite")
     if not early_stopping:
-        if is_infinite and existence is not None:
-            warnings.warn(existence.describe(), NonexistentEstimateWarning, stacklevel=3)
-        if status not in ("converged", "infinite"):
-            warnings.warn(
-                f"fit: {status} after {outcome.num_iterations} iterations of {method}, gradient {norm:.2g} per row, "
-                f"tolerance {tolerance:.2g}; raise max_iterations or tolerance, or add a penalty",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        _warn(problem, outcome, chosen, tolerance)
+    theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.theta))))
+    log_likelihood, log_partition = _likelihood(problem, theta, outcome.loss, partition)
+    validation_kl = None
+    if monitor is not None and monitor.history:
+        validation_kl = monitor.history[-1 if best is None else best - 1].validation_kl
     return FitResult(
         hypergraph=hypergraph,
-        theta=torch.from_numpy(np.ascontiguousarray(theta)),
+        theta=theta,
         log_likelihood=log_likelihood,
         log_partition=log_partition,
-        num_rows=num_rows,
-        status=status,
+        num_rows=problem.num_rows,
+        status=outcome.status,
         num_iterations=outcome.num_iterations,
-        gradient_norm=norm,
-        existence=existence,
+        gradient_norm=outcome.gradient_norm,
+        existence=problem.existence,
         objective=objective,
-        method=method,
+        method=chosen,
         penalty=penalty,
         partition=partition,
-        data=rows,
-        margins=margins,
+        data=problem.rows,
+        margins=problem.margins,
         possible=possible,
         history=() if monitor is None else tuple(monitor.history),
-        best_iteration=best_iteration,
+        best_iteration=best,
         validation_kl=validation_kl,
         _face=problem.face,
         _design=problem.design,
     )
 
 
-def _pushed(theta: np.ndarray, design: np.ndarray, face: Face, possible: np.ndarray | None) -> np.ndarray:
-    """Free parameters moved along the direction of recession until the forced zeros are negligible."""
-    logits = design @ theta
-    forced = ~face.cells if possible is None else possible & ~face.cells
-    if not forced.any():
-        return theta
-    log_z = float(np.logaddexp.reduce(logits[face.cells]))
-    loss = (design @ face.recession) - float((design @ face.recession)[face.cells].mean())
-    excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
-    scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
-    return theta + max(scale, 0.0) * face.recession
+def _per_row(penalty: ProximalPenalty, problem: Problem) -> Prox:
+    def prox(theta: np.ndarray, step: float) -> np.ndarray:
+        return penalty.prox(theta, step / problem.num_rows, problem.hypergraph)
+
+    return prox
+
+
+def _entropy(problem: Problem) -> float:
+    """Entropy of the training rows; 0 for the pseudo-likelihood and for sufficient statistics."""
+    if problem.rows is None or problem.objective.name != "likelihood":
+        return 0.0
+    return problem.rows.entropy()
+
+
+def _held_out(problem: Problem, validation: Observations | None) -> tuple[HeldOut | None, float]:
+    """Loss of the validation rows as a function of (free parameters, training loss), and their entropy."""
+    if validation is None:
+        return None, 0.0
+    if problem.objective.name != "likelihood":
+        return problem.objective.held_out(problem.free_mean, validation), 0.0
+    margins = validation.marginal_counts(problem.hypergraph.edges)
+    mean = parametrization(problem.hypergraph).free_statistics(margins).numpy() / validation.total_count
+    difference = problem.free_mean - mean
+
+    def loss(theta: np.ndarray, own_loss: float) -> float:
+        return own_loss + float(theta @ difference)
+
+    return loss, validation.entropy()
+
+
+def _evaluated(target: Objective, theta: np.ndarray, num_iterations: int, status: str) -> Outcome:
+    _, gradient = target.evaluate(theta)
+    norm = float(np.abs(gradient).max()) if gradient.size else 0.0
+    return Outcome(theta, target.loss, norm, num_iterations, status)
+
+
+def _run(
+    solve: Callable[..., Outcome],
+    problem: Problem,
+    target: Objective,
+    tolerance: float,
+    max_iterations: int,
+    monitor: Monitor | None,
+    prox: Prox | None,
+) -> Outcome:
+    """Run the solver; an interrupt ends it with the iterate that is worth keeping."""
+    if monitor is None:
+        return solve(target, problem.start, tolerance, max_iterations, None, prox)
+    try:
+        with monitor:
+            return solve(target, problem.start, tolerance, max_iterations, monitor, prox)
+    except KeyboardInterrupt:
+        if monitor.kept is None:
+            raise
+        return _evaluated(target, problem.lower(monitor.kept), monitor.last_iteration, "interrupted")
+
+
+def _likelihood(
+    problem: Problem, theta: torch.Tensor, loss: float, partition: PartitionBackend | None
+) -> tuple[float | None, float | None]:
+    """Log-likelihood of all rows and log Z; after a pseudo-likelihood fit only where log Z is within reach."""
+    if problem.objective.name == "likelihood":
+        return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.free_mean)
+    backend = Auto() if partition is None else partition
+    if problem.rows is None or not backend.plan(problem.hypergraph).feasible:
+        return None, None
+    model = LogLinearEnergy.from_theta(problem.hypergraph, theta)
+    log_partition = float(backend.log_partition(model).value)
+    energy = float(problem.rows.counts @ model.energy(problem.rows.codes))
+    return -energy - problem.num_rows * log_partition, log_partition
+
+
+def _warn(problem: Problem, outcome: Outcome, method: str, tolerance: float) -> None:
+    if problem.is_infinite and problem.existence is not None:
+        warnings.warn(problem.existence.describe(), NonexistentEstimateWarning, stacklevel=3)
+    if outcome.status not in ("converged", "infinite"):
+        warnings.warn(
+            f"fit: {outcome.status} after {outcome.num_iterations} iterations of {method}, gradient "
+            f"{outcome.gradient_norm:.2g} per row, tolerance {tolerance:.2g}; "
+            "raise max_iterations or tolerance, or add a penalty",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

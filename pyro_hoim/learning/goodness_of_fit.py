@@ -1,4 +1,4 @@
-r"""Goodness of fit of log-linear models: deviance, Pearson's statistic, degrees of freedom, information criteria, tests."""
+"""Goodness of fit of log-linear models: deviance, Pearson's statistic, degrees of freedom, criteria and tests."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ class Monitor:
         self._keep_history = keep_history or validation is not None
         self._bar = tqdm(total=max_iterations, unit="iteration", disable=not progress, leave=False)
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

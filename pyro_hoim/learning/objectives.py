@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from scipy.linalg.blas import dsyrk
+from scipy.linalg import get_blas_funcs
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
@@ -22,7 +22,9 @@ from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
 from .penalties import Penalty, SmoothPenalty
 
-__all__ = ["DenseLikelihood", "Likelihood", "Objective", "Penalised", "PseudoLikelihood"]
+__all__ = ["DenseLikelihood", "HeldOut", "Likelihood", "Objective", "Penalised", "PseudoLikelihood"]
+
+(_symmetric_product,) = get_blas_funcs(("syrk",), dtype=np.float64)
 
 HeldOut = Callable[[np.ndarray, float], float]
 
@@ -94,7 +96,7 @@ class DenseLikelihood:
         """Covariance of the statistics at the parameters evaluated last, its upper triangle."""
         scaled = self.design * np.sqrt(self.probs)[:, None]
         # The transposed C-ordered matrix is Fortran-ordered, as BLAS wants it; only the upper triangle is filled.
-        covariance = dsyrk(1.0, scaled.T, trans=0, lower=0)
+        covariance = _symmetric_product(1.0, scaled.T, trans=0, lower=0)
         covariance -= self._mean[:, None] * self._mean
         return covariance
 
@@ -132,7 +134,7 @@ class Likelihood:
             value = self.partition.log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
             (eta,) = torch.autograd.grad(value, tables)
         gradient = self._coordinates.free_statistics(eta).numpy() - self.statistics
-        self.loss = float(value) - float(theta @ self.statistics)
+        self.loss = float(value.detach()) - float(theta @ self.statistics)
         return self.loss, gradient
 
     def hessian(self) -> np.ndarray:
@@ -176,7 +178,7 @@ class PseudoLikelihood:
             model = LogLinearEnergy(self.hypergraph, self._coordinates.to_tables(free), validate=False)
             value = -(self._weights @ model.log_pseudo_prob(self._codes))
             (gradient,) = torch.autograd.grad(value, free)
-        self.loss = float(value)
+        self.loss = float(value.detach())
         return self.loss, gradient.numpy()
 
     def hessian(self) -> np.ndarray:

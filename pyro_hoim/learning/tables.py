@@ -27,8 +27,11 @@ def _quantile(level: float) -> float:
     return float(norm.ppf((1 + level) / 2))
 
 
-def _with_errors(frame: dict[str, object], estimate: torch.Tensor, error: torch.Tensor, level: float) -> pd.DataFrame:
+def _with_errors(
+    columns: Mapping[str, object], estimate: torch.Tensor, error: torch.Tensor, level: float
+) -> pd.DataFrame:
     """Columns estimate, std_error, z, p_value, lower, upper added; without an error the interval is the whole line."""
+    frame = dict(columns)
     width = _quantile(level) * error
     identified = torch.isfinite(error)
     z = torch.where(identified & (error > 0), estimate / error, torch.nan)
@@ -145,7 +148,7 @@ def odds_ratio_table(
                 f"given: {name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
             )
     grids = [[fixed[n]] if n in fixed else range(domain[n].cardinality) for n in modifiers]
-    records: list[dict[str, object]] = []
+    records: list[Mapping[str, str]] = []
     contrasts: list[np.ndarray] = []
     for (a0, a1), (b0, b1), rest in itertools.product(pairs[0], pairs[1], itertools.product(*grids)):
         tables = np.zeros(graph.num_terms)
@@ -170,9 +173,7 @@ def odds_ratio_table(
     return frame
 
 
-def _pairs(
-    result: FitResult, name: str, chosen: tuple[str | int, str | int] | None
-) -> Sequence[tuple[int, int]]:
+def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | None) -> Sequence[tuple[int, int]]:
     domain = result.hypergraph.domain
     if chosen is None:
         if domain[name].cardinality < 2:

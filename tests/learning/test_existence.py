@@ -1,0 +1,140 @@
+"""Existence of the maximum-likelihood estimate: known cases, and a second linear program as the oracle."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from scipy.optimize import linprog
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.errors import InputError, MissingDataError, NonexistentEstimateWarning
+from pyro_hoim.learning import fit, goodness_of_fit, mle_existence
+from pyro_hoim.learning.design import design_matrix
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+
+def positive_cells(hypergraph, counts):
+    """Cells that are positive in some table with the observed margins, one linear program per cell."""
+    design = np.column_stack([np.ones(hypergraph.domain.num_states), design_matrix(hypergraph)])
+    margins = design.T @ counts
+    found = np.zeros(len(counts), dtype=bool)
+    for cell in range(len(counts)):
+        objective = np.zeros(len(counts))
+        objective[cell] = -1
+        solution = linprog(objective, A_eq=design.T, b_eq=margins, bounds=(0, None), method="highs")
+        found[cell] = -solution.fun > 1e-6
+    return found
+
+
+@st.composite
+def sparse_tables(draw):
+    cards = draw(st.lists(st.integers(2, 3), min_size=2, max_size=3))
+    domain = Domain.from_cardinalities(cards)
+    order = draw(st.integers(1, len(cards)))
+    counts = draw(st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=domain.num_states, max_size=domain.num_states))
+    counts = np.array(counts, dtype=float)
+    if counts.sum() == 0:
+        counts[0] = 1
+    return InteractionHypergraph.from_order(domain, order), counts
+
+
+@given(sparse_tables())
+def test_facial_set_equals_brute_force(case):
+    hypergraph, counts = case
+    data = Observations.from_table(hypergraph.domain, counts.reshape(hypergraph.domain.cardinalities))
+    existence = mle_existence(hypergraph, data)
+    expected = positive_cells(hypergraph, counts)
+    assert existence.exists is bool(expected.all())
+    assert existence.num_cells_zero == int((~expected).sum())
+    if existence.facial_set is not None:
+        assert np.array_equal(existence.facial_set, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+        result = fit(hypergraph, data)
+    assert result.status == ("converged" if existence.exists else "infinite")
+    # The extended estimate has the observed margins: that is what characterises it.
+    moments = design_matrix(hypergraph).T @ (result.probs.numpy() - counts / counts.sum())
+    assert np.abs(moments).max(initial=0) < 1e-7
+    assert np.array_equal(result.probs.numpy() > 0, expected)
+
+
+def no_three_way(counts):
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    return InteractionHypergraph.from_order(domain, 2), Observations.from_table(domain, counts)
+
+
+def test_positive_margins_do_not_suffice():
+    # Zeros at two opposite corners of the 2 x 2 x 2 table: all two-way margins are positive, no finite estimate.
+    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
+    counts[0, 0, 0] = counts[1, 1, 1] = 0
+    hypergraph, data = no_three_way(counts)
+    existence = mle_existence(hypergraph, data)
+    assert (existence.exists, existence.kind, existence.num_cells_zero, existence.num_parameters_lost) == (
+        False, "facial", 2, 1,
+    )  # fmt: skip
+    assert [str(c) for c in existence.offending] == ["a=0, b=0, c=0", "a=1, b=1, c=1"]
+    assert "forced to zero" in existence.describe()
+    with pytest.warns(NonexistentEstimateWarning, match="a=0, b=0, c=0"):
+        quality = goodness_of_fit(fit(hypergraph, data))
+    assert (quality.df, quality.df_adjusted) == (1, 0)
+
+
+def test_control_zeros_at_other_corners_leave_a_finite_estimate():
+    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
+    counts[0, 0, 0] = counts[0, 1, 1] = 0
+    hypergraph, data = no_three_way(counts)
+    existence = mle_existence(hypergraph, data)
+    assert (existence.exists, existence.kind, existence.num_cells_zero) == (True, "interior", 0)
+    assert fit(hypergraph, data).status == "converged"
+
+
+def test_interior_table_is_interior():
+    data = load_table("czech_autoworkers")
+    for order in (1, 2, 3):
+        assert mle_existence(InteractionHypergraph.from_order(data.domain, order), data).exists is True
+
+
+def test_rochdale_names_the_empty_margins():
+    data = load_table("rochdale")
+    existence = mle_existence(InteractionHypergraph.from_order(data.domain, 3), data)
+    assert existence.kind == "zero margin"
+    margins = [c for c in existence.offending if len(c.edge) <= 3]
+    assert 0 < len(margins) < existence.num_offending  # the linear program finds more
+    for combination in margins:
+        indices = [data.domain.index(n) for n in combination.edge]
+        codes = [data.domain[n].code(v) for n, v in zip(combination.edge, combination.levels, strict=True)]
+        matches = (data.codes[:, indices] == torch.tensor(codes)).all(1)
+        assert float(data.counts[matches].sum()) == 0
+
+
+def test_minimal_combinations_only():
+    domain = Domain.from_cardinalities({"a": 3, "b": 2})
+    data = Observations.from_table(domain, [[1, 2], [0, 0], [3, 0]])
+    existence = mle_existence(InteractionHypergraph.saturated(domain), data)
+    assert [str(c) for c in existence.offending] == ["a=1", "a=2, b=1"]
+    assert existence.num_cells_zero == 3
+
+
+def test_statistics_alone_show_empty_margins_only():
+    data = load_table("titanic")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    existence = mle_existence(hypergraph, data.marginal_counts(hypergraph.edges))
+    assert (existence.exists, existence.kind, existence.num_cells_zero) == (False, "zero margin", None)
+    main = InteractionHypergraph.from_order(data.domain, 1)
+    assert mle_existence(main, data.marginal_counts(main.edges)).exists is None
+
+
+def test_bad_input_is_refused():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    hypergraph = InteractionHypergraph.saturated(domain)
+    data = Observations(domain, torch.tensor([[0, 1], [1, -1]]))
+    with pytest.raises(MissingDataError, match="1 missing cell"):
+        fit(hypergraph, data)
+    with pytest.raises(InputError, match="expected the variables"):
+        mle_existence(InteractionHypergraph.saturated(Domain.from_cardinalities({"x": 2})), data)
+    with pytest.raises(InputError, match=r"structural_zeros: expected shape \(2, 2\)"):
+        fit(hypergraph, data.drop_missing(), structural_zeros=np.zeros((2, 3), dtype=bool))

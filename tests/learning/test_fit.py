@@ -1,0 +1,368 @@
+"""Fits: objectives, penalties and solvers in every combination, and everything around a run."""
+
+import inspect
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.learning import L1, L2, GroupL2, fit
+from pyro_hoim.learning.design import design_matrix
+from pyro_hoim.learning.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
+from pyro_hoim.models import LogLinearEnergy, parametrization
+from pyro_hoim.partition import Enumeration, VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_close, exact_table, random_tables
+
+
+@pytest.fixture
+def czech():
+    return load_table("czech_autoworkers")
+
+
+def order(data, k):
+    return InteractionHypergraph.from_order(data.domain, k)
+
+
+def statistics(hypergraph, data):
+    eta = data.marginal_counts(hypergraph.edges) / data.total_count
+    return parametrization(hypergraph).free_statistics(eta).numpy()
+
+
+def random_law(seed=3, cards=(2, 3, 2), k=2):
+    domain = Domain.from_cardinalities(list(cards))
+    hypergraph = InteractionHypergraph.from_order(domain, k)
+    tables = random_tables(hypergraph, np.random.default_rng(seed))
+    return hypergraph, torch.from_numpy(tables), torch.from_numpy(np.exp(exact_table(hypergraph, tables)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_margins_of_the_fit_are_the_observed_ones(czech, k):
+    hypergraph = order(czech, k)
+    result = fit(hypergraph, czech)
+    eta = Enumeration().expectations(result.model)
+    assert_close(eta, czech.marginal_counts(hypergraph.edges) / czech.total_count, relative=1e-8)
+    assert result.status == "converged"
+    assert result.num_iterations <= 8
+    assert result.log_partition == pytest.approx(float(Enumeration().log_partition(result.model).value), rel=1e-12)
+
+
+@pytest.mark.parametrize("partition", [None, Enumeration(), VariableElimination()])
+def test_every_route_gives_the_same_estimate(czech, partition):
+    hypergraph = order(czech, 2)
+    newton = fit(hypergraph, czech)
+    other = fit(hypergraph, czech, method="lbfgs", partition=partition, tolerance=1e-7)
+    assert other.method == "lbfgs"
+    assert_close(other.theta, newton.theta, relative=1e-5)
+    assert other.log_likelihood == pytest.approx(newton.log_likelihood, abs=1e-8)
+    assert_close(other.covariance, newton.covariance, relative=1e-6)
+
+
+def test_generating_parameters_come_back_from_exact_counts():
+    hypergraph, tables, probs = random_law()
+    result = fit(hypergraph, Observations.from_table(hypergraph.domain, weights=1000 * probs))
+    assert_close(result.tables, tables, relative=1e-6)
+
+
+def test_weak_heredity_is_fitted_in_the_balanced_family():
+    domain = Domain.from_cardinalities([2, 3, 2])
+    hypergraph = InteractionHypergraph(domain, [("x0",), ("x0", "x1")], hierarchical=False)
+    tables = random_tables(hypergraph, np.random.default_rng(0))
+    probs = torch.from_numpy(np.exp(exact_table(hypergraph, tables)))
+    result = fit(hypergraph, Observations.from_table(domain, weights=500 * probs))
+    assert_close(result.tables, tables, relative=1e-8)
+
+
+def test_empty_hypergraph_and_constant_variables():
+    domain = Domain.from_cardinalities({"a": 2, "b": 1})
+    data = Observations.from_table(domain, [[3], [5]])
+    empty = fit(InteractionHypergraph(domain), data)
+    assert empty.log_likelihood == pytest.approx(-8 * np.log(2))
+    full = fit(InteractionHypergraph.saturated(domain), data)
+    assert_close(full.probs, [3 / 8, 5 / 8], relative=1e-9)
+
+
+# Objectives
+
+
+@pytest.mark.parametrize("kind", ["dense", "backend", "pseudo", "penalised"])
+def test_gradients_and_hessians_against_finite_differences(kind):
+    hypergraph, _, probs = random_law()
+    data = Observations.from_table(hypergraph.domain, torch.round(200 * probs) + 1)
+    mean = statistics(hypergraph, data)
+    dense = DenseLikelihood(design_matrix(hypergraph), mean)
+    objective = {
+        "dense": dense,
+        "backend": Likelihood(hypergraph, mean, Enumeration()),
+        "pseudo": PseudoLikelihood(hypergraph, data),
+        "penalised": Penalised(dense, L2(3.0), hypergraph, 10.0),
+    }[kind]
+    theta = np.random.default_rng(1).normal(size=hypergraph.num_parameters)
+    _, gradient = objective.evaluate(theta)
+    gradient = gradient.copy()
+    hessian = None
+    if objective.has_hessian:
+        hessian = objective.hessian()
+        hessian = np.triu(hessian) + np.triu(hessian, 1).T
+    step = 1e-5
+    for i, unit in enumerate(np.eye(len(theta)) * step):
+        (up, up_gradient), (down, down_gradient) = (
+            (v, g.copy()) for v, g in (objective.evaluate(theta + s * unit) for s in (1, -1))
+        )
+        assert gradient[i] == pytest.approx((up - down) / (2 * step), abs=1e-8)
+        if hessian is not None:
+            np.testing.assert_allclose(hessian[i], (up_gradient - down_gradient) / (2 * step), atol=1e-8)
+
+
+def test_pseudo_likelihood_value_is_the_sum_of_conditionals():
+    hypergraph, tables, probs = random_law()
+    data = Observations.from_table(hypergraph.domain, torch.round(200 * probs) + 1)
+    theta = parametrization(hypergraph).from_tables(tables, "free").numpy()
+    value, _ = PseudoLikelihood(hypergraph, data).evaluate(theta)
+    by_hand = 0.0
+    for axis in range(3):
+        by_hand -= float((data.table() * (probs / probs.sum(axis, keepdim=True)).log()).sum())
+    assert value == pytest.approx(by_hand / data.total_count, rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_pseudo_likelihood_equals_likelihood_for_independent_and_saturated_models(k):
+    hypergraph, _, probs = random_law(k=k)
+    data = Observations.from_table(hypergraph.domain, torch.round(300 * probs) + 1)
+    exact = fit(hypergraph, data)
+    pseudo = fit(hypergraph, data, objective="pseudo-likelihood", tolerance=1e-8)
+    assert_close(pseudo.theta, exact.theta, relative=1e-5)
+    assert pseudo.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-6)
+
+
+def test_pseudo_likelihood_is_consistent_but_not_the_estimate_of_other_models(czech):
+    hypergraph, tables, probs = random_law(cards=(2, 2, 3, 2))
+    data = Observations.from_table(hypergraph.domain, weights=1000 * probs)
+    truth = fit(hypergraph, data, objective="pseudo-likelihood", tolerance=1e-8)
+    assert_close(truth.tables, tables, relative=1e-5)
+    pseudo, exact = (fit(order(czech, 2), czech, objective=o) for o in ("pseudo-likelihood", "likelihood"))
+    assert float((pseudo.theta - exact.theta).abs().max()) > 1e-4
+    assert pseudo.log_likelihood < exact.log_likelihood
+
+
+# Penalties: the test criterion is the optimality condition
+
+
+@pytest.mark.parametrize("method", ["newton", "lbfgs", "proximal-gradient"])
+def test_ridge_optimality(czech, method):
+    hypergraph = order(czech, 2)
+    result = fit(hypergraph, czech, method=method, penalty=L2(7.0), tolerance=1e-8)
+    eta = Enumeration().expectations(result.model)
+    score = czech.total_count * (
+        parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, czech)
+    )
+    np.testing.assert_allclose(score + 7.0 * result.theta.numpy(), 0, atol=1e-4)
+    assert result.existence is None
+    assert float(result.theta.norm()) < float(fit(hypergraph, czech).theta.norm())
+
+
+@pytest.mark.parametrize("penalty", [L1(30.0), GroupL2(30.0), L1(30.0, min_order=2)])
+def test_sparse_optimality(penalty):
+    data = load_table("hair_eye_color")
+    hypergraph = order(data, 2)
+    result = fit(hypergraph, data, penalty=penalty, tolerance=1e-9)
+    assert (result.method, result.status) == ("proximal-gradient", "converged")
+    eta = Enumeration().expectations(result.model)
+    score = data.total_count * (parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, data))
+    theta = result.theta.numpy()
+    zeros = 0
+    for edge, where in hypergraph.parameter_slices.items():
+        block, gradient = theta[where], score[where]
+        weight = 0.0 if len(edge) < penalty.min_order else 30.0
+        if isinstance(penalty, GroupL2):
+            weight *= len(block) ** 0.5
+            if np.any(block):
+                np.testing.assert_allclose(gradient, -weight * block / np.linalg.norm(block), atol=1e-3)
+            else:
+                zeros += 1
+                assert np.linalg.norm(gradient) <= weight + 1e-3
+        else:
+            np.testing.assert_allclose(gradient[block != 0], -weight * np.sign(block[block != 0]), atol=1e-3)
+            assert np.all(np.abs(gradient[block == 0]) <= weight + 1e-3)
+            zeros += int((block == 0).sum())
+    assert zeros > 0
+
+
+def test_a_penalty_makes_an_infinite_estimate_finite():
+    data = load_table("titanic")
+    result = fit(order(data, 2), data, penalty=L2(0.1))
+    assert result.status == "converged"
+    assert float(result.theta.abs().max()) < 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "newton", "penalty": L1(1.0)}, "'newton' needs a smooth penalty"),
+        ({"method": "lbfgs", "penalty": GroupL2(1.0)}, "'lbfgs' needs a smooth penalty"),
+        ({"method": "proximal-gradient"}, "needs a penalty with a proximal map"),
+        ({"method": "newton", "objective": "pseudo-likelihood"}, "needs a Hessian"),
+        ({"method": "newton", "partition": Enumeration()}, "takes no backend"),
+        ({"method": "descent"}, "method: expected one of 'auto', 'newton'"),
+        ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
+        ({"tolerance": 0.0}, "tolerance: expected a positive number"),
+        ({"max_iterations": 0}, "max_iterations: expected a whole number from 1"),
+        ({"early_stopping": True}, "early_stopping: expected validation rows"),
+        ({"resume": True}, "resume: expected the path of a checkpoint"),
+        ({"start": torch.zeros(3, dtype=torch.float64)}, r"start: expected shape \(21,\), received \(3,\)"),
+        ({"checkpoint": "/nowhere/at/all.safetensors"}, "the folder /nowhere/at does not exist"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_sentence(czech, options, message):
+    with pytest.raises(InputError, match=message):
+        fit(order(czech, 2), czech, **options)
+
+
+@pytest.mark.parametrize("strength", [0, -1.0, float("nan"), float("inf"), True])
+def test_strength_is_checked(strength):
+    for kind in (L1, L2, GroupL2):
+        with pytest.raises(InputError, match="strength: expected a positive finite number"):
+            kind(strength)
+
+
+def test_bad_data_is_refused_before_any_work(czech):
+    hypergraph = order(czech, 2)
+    margins = czech.marginal_counts(hypergraph.edges)
+    broken = margins.clone()
+    broken[0] += 1
+    for data, error, message in [
+        (Observations(czech.domain, torch.full((1, 6), -1)), MissingDataError, "6 missing cells"),
+        (czech.project(czech.domain.names[:3]), InputError, "expected the variables and levels"),
+        (Observations.from_table(czech.domain, czech.table() * 0), InputError, "total count of 0"),
+        (margins[:-1], InputError, r"expected shape \(\.\.\., 72\)"),
+        (broken, InputError, "every margin to sum to the number of rows"),
+        (-margins, InputError, "non-negative marginal counts"),
+        (margins * float("nan"), InputError, "expected finite numbers"),
+        (margins.long(), InputTypeError, "floating-point tensor of marginal counts"),
+        ("table", InputTypeError, "expected Observations"),
+    ]:
+        with pytest.raises(error, match=message):
+            fit(hypergraph, data)
+    with pytest.raises(InputError, match="needs observations"):
+        fit(hypergraph, margins, objective="pseudo-likelihood")
+
+
+def test_too_large_is_refused_with_numbers():
+    domain = Domain.from_cardinalities([10] * 12)
+    data = Observations(domain, torch.zeros(3, 12, dtype=torch.long))
+    with pytest.raises(IntractableError, match="cells"):
+        fit(InteractionHypergraph.from_order(domain, 2), data)
+    with pytest.raises(IntractableError, match="use method='lbfgs'"):
+        fit(InteractionHypergraph.from_order(domain, 1), data, method="newton")
+
+
+# Runs
+
+
+def test_not_converged_is_a_status_and_a_warning(czech):
+    with pytest.warns(ConvergenceWarning, match="max_iterations after 1 iterations"):
+        result = fit(order(czech, 2), czech, method="lbfgs", max_iterations=1)
+    assert (result.status, result.is_converged) == ("max_iterations", False)
+    assert result.gradient_norm > 1e-6
+
+
+def test_early_stopping_returns_the_best_iterate(czech):
+    train, validation = czech.split([0.1, 0.9], seed=0)
+    hypergraph = order(czech, 3)
+    result = fit(hypergraph, train, validation=validation, early_stopping=True, patience=5)
+    curve = [entry.validation_kl for entry in result.history]
+    assert result.status == "early_stopped"
+    assert result.validation_kl == min(curve)
+    assert result.best_iteration == 1 + int(np.argmin(curve)) == result.num_iterations - 5
+    # The validation divergence is that of the returned model, and training goes on improving.
+    model = result.model
+    direct = float(validation.counts @ model.energy(validation.codes)) / validation.total_count
+    direct += result.log_partition - validation.entropy()
+    assert result.validation_kl == pytest.approx(direct, abs=1e-10)
+    train_curve = [entry.train_kl for entry in result.history]
+    assert train_curve == sorted(train_curve, reverse=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        full = fit(hypergraph, train, penalty=L2(1e-4))
+    worse = float(validation.counts @ full.model.energy(validation.codes)) / validation.total_count
+    assert worse + full.log_partition - validation.entropy() > result.validation_kl
+
+
+def test_validation_rows_follow_a_pseudo_likelihood_fit(czech):
+    train, validation = czech.split([0.5, 0.5], seed=0)
+    result = fit(order(czech, 2), train, objective="pseudo-likelihood", validation=validation)
+    value = -float(validation.counts @ result.model.log_pseudo_prob(validation.codes)) / validation.total_count
+    assert result.validation_kl == pytest.approx(value, rel=1e-10)
+
+
+class Interrupting(Enumeration):
+    """A backend that is interrupted at its tenth call."""
+
+    calls = itertools.count()
+
+    def log_partition(self, model):
+        if next(self.calls) == 10:
+            raise KeyboardInterrupt
+        return super().log_partition(model)
+
+
+def test_interrupt_keeps_the_last_iterate_and_a_checkpoint(czech, tmp_path, monkeypatch):
+    monkeypatch.setattr(Interrupting, "calls", itertools.count())
+    path = tmp_path / "checkpoint.safetensors"
+    hypergraph = order(czech, 2)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(hypergraph, czech, method="lbfgs", partition=Interrupting(), checkpoint=path)
+    assert result.status == "interrupted"
+    assert 1 <= result.num_iterations <= 10
+    resumed = fit(hypergraph, czech, method="lbfgs", partition=Enumeration(), checkpoint=path, resume=True)
+    again = fit(hypergraph, czech, method="lbfgs", partition=Enumeration(), start=result.theta)
+    assert torch.equal(resumed.theta, again.theta)
+    assert resumed.status == "converged"
+    with pytest.raises(InputError, match="belongs to another model"):
+        fit(order(czech, 1), czech, checkpoint=path, resume=True)
+
+
+def test_gradient_descent_is_the_purified_one(czech):
+    hypergraph = order(czech, 2)
+    with pytest.warns(ConvergenceWarning, match="max_iterations"):
+        result = fit(hypergraph, czech, method="gradient", max_iterations=2)
+    coordinates = parametrization(hypergraph)
+    eta_data = czech.marginal_counts(hypergraph.edges) / czech.total_count
+    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+    for _ in range(2):
+        eta = Enumeration().expectations(LogLinearEnergy(hypergraph, tables))
+        tables = tables - 0.5 * coordinates.purified_gradient(eta_data, eta)
+    assert_close(result.tables, tables, relative=1e-12)
+
+
+def test_progress_goes_to_standard_error(czech, capsys):
+    fit(order(czech, 2), czech, method="lbfgs", progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "iteration" in captured.err
+
+
+def test_rows_and_cells_and_repeats_give_the_same_fit(czech):
+    hypergraph = order(czech, 2)
+    expanded = Observations(czech.domain, torch.repeat_interleave(czech.codes, czech.counts.long(), 0))
+    assert_close(fit(hypergraph, expanded).theta, fit(hypergraph, czech).theta, relative=1e-12)
+    permuted = expanded.rows(torch.randperm(1841, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(fit(hypergraph, permuted).theta, fit(hypergraph, expanded).theta)
+
+
+def test_every_argument_is_documented():
+    text = inspect.getdoc(fit)
+    for name in inspect.signature(fit).parameters:
+        assert f"{name}:" in text
+
+
+def test_model_of_a_result_is_an_energy(czech):
+    result = fit(order(czech, 2), czech)
+    assert isinstance(result.model, LogLinearEnergy)
+    assert "theta" not in repr(result)

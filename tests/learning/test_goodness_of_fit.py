@@ -1,0 +1,190 @@
+"""Golden numbers, statsmodels as an oracle, and their negative controls."""
+
+import json
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table, tables
+from pyro_hoim.errors import InputError, NonexistentEstimateWarning
+from pyro_hoim.learning import (
+    L2,
+    cell_table,
+    coefficient_table,
+    fit,
+    goodness_of_fit,
+    likelihood_ratio_test,
+)
+from pyro_hoim.learning.design import design_matrix
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "log_linear_fits.json").read_text())["entries"]
+NAMES = [entry["table"] + " " + entry["formula"] for entry in GOLDEN]
+
+
+def quiet_fit(hypergraph, data, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+        return fit(hypergraph, data, **options)
+
+
+def model_of(entry):
+    data = load_table(entry["table"])
+    return InteractionHypergraph.from_formula(data.domain, entry["formula"]), data
+
+
+def half_unit(printed):
+    return 0.5 * 10.0 ** -len(printed.partition(".")[2]) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("entry", GOLDEN, ids=NAMES)
+def test_published_deviances(entry):
+    hypergraph, data = model_of(entry)
+    quality = goodness_of_fit(quiet_fit(hypergraph, data))
+    for name in ("deviance", "pearson"):
+        if name in entry:
+            assert abs(getattr(quality, name) - float(entry[name])) <= half_unit(entry[name])
+    assert (quality.df, quality.df_adjusted) == (entry["df"], entry["df_adjusted"])
+    assert quality.num_cells_zero == entry.get("num_cells_zero", 0)
+
+
+@pytest.mark.parametrize("entry", GOLDEN, ids=NAMES)
+def test_control_one_interaction_fewer_is_seen(entry):
+    hypergraph, data = model_of(entry)
+    smaller = hypergraph.remove_edges([hypergraph.maximal_edges[-1]])
+    quality = goodness_of_fit(quiet_fit(smaller, data))
+    assert abs(quality.deviance - float(entry["deviance"])) > 100 * half_unit(entry["deviance"])
+    assert quality.df > entry["df"]
+
+
+def test_titanic_estimate_is_infinite_and_says_so():
+    data = load_table("titanic")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    with pytest.warns(NonexistentEstimateWarning, match="Class=Crew, Age=Child"):
+        result = fit(hypergraph, data)
+    assert result.status == "infinite"
+    assert result.existence is not None
+    assert [str(c) for c in result.existence.offending] == ["Class=Crew, Age=Child"]
+    quality = goodness_of_fit(result)
+    assert quality.num_parameters_fitted == quality.num_parameters - 1
+    # Fitted margins equal observed ones, and the finite stand-in has the fitted law.
+    fitted = result.probs.reshape(data.domain.cardinalities) * data.total_count
+    assert torch.allclose(fitted.sum((1, 3)), data.table().sum((1, 3)), atol=1e-5)
+    states = torch.cartesian_prod(*(torch.arange(n) for n in data.domain.cardinalities))
+    law = torch.exp(-result.model.energy(states) - result.log_partition)
+    assert float((law - result.probs).abs().max()) < 1e-12
+
+
+def corner_design(hypergraph):
+    to_free = parametrization(hypergraph).matrix("corner", "free").numpy()
+    design = design_matrix(hypergraph) @ to_free
+    return np.column_stack([np.ones(len(design)), design])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", [t.name for t in tables()])
+def test_equals_the_poisson_regression_of_statsmodels(name, order):
+    data = load_table(name)
+    hypergraph = InteractionHypergraph.from_order(data.domain, order)
+    counts = data.table().numpy().ravel()
+    peer = sm.GLM(counts, corner_design(hypergraph), family=sm.families.Poisson()).fit(tol=1e-13, maxiter=200)
+    result = quiet_fit(hypergraph, data)
+    quality = goodness_of_fit(result)
+    assert abs(quality.deviance - peer.deviance) < 1e-6
+    assert abs(quality.pearson - peer.pearson_chi2) < 1e-4
+    if result.status == "converged":
+        frame = coefficient_table(result)
+        np.testing.assert_allclose(frame["estimate"], peer.params[1:], atol=1e-6)
+        np.testing.assert_allclose(frame["std_error"], peer.bse[1:], atol=1e-6)
+        cells = cell_table(result)
+        np.testing.assert_allclose(cells["expected"], peer.mu, atol=1e-5)
+        influence = peer.get_influence(observed=False)
+        np.testing.assert_allclose(cells["adjusted_residual"], influence.resid_studentized, atol=1e-5)
+
+
+def test_control_another_coding_has_other_coefficients():
+    data = load_table("ucb_admissions")
+    result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    corner, free = (coefficient_table(result, coding=c)["estimate"] for c in ("corner", "free"))
+    assert np.abs(corner - free).max() > 0.1
+
+
+def test_information_criteria():
+    data = load_table("czech_autoworkers")
+    result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
+    quality = goodness_of_fit(result)
+    assert quality.aic == pytest.approx(-2 * quality.log_likelihood + 2 * 21, rel=1e-14)
+    assert quality.bic == pytest.approx(-2 * quality.log_likelihood + math.log(1841) * 21, rel=1e-14)
+    probs = result.probs
+    assert quality.log_likelihood == pytest.approx(float(data.table().ravel() @ probs.log()), rel=1e-12)
+
+
+def test_likelihood_ratio_is_a_difference_of_deviances():
+    data = load_table("czech_autoworkers")
+    small, big = (fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    test = likelihood_ratio_test(small, big)
+    assert test.statistic == pytest.approx(goodness_of_fit(small).deviance - goodness_of_fit(big).deviance, abs=1e-9)
+    assert (test.df, test.df_adjusted) == (15, 15)
+    assert test.p_value < 1e-100
+
+
+def test_likelihood_ratio_refuses_what_is_not_nested():
+    data = load_table("czech_autoworkers")
+    domain = data.domain
+    one = fit(InteractionHypergraph.from_formula(domain, ". + smoke*mental"), data)
+    two = fit(InteractionHypergraph.from_formula(domain, ". + phys*systol + mental*phys"), data)
+    with pytest.raises(InputError, match="smoke:mental is in small alone"):
+        likelihood_ratio_test(one, two)
+    with pytest.raises(InputError, match="same model twice"):
+        likelihood_ratio_test(one, one)
+    with pytest.raises(InputError, match="without penalty"):
+        likelihood_ratio_test(one, fit(InteractionHypergraph.from_order(domain, 2), data, penalty=L2(1.0)))
+    half = Observations.from_table(domain, data.table() * 2)
+    big = fit(InteractionHypergraph.from_order(domain, 2), half)
+    with pytest.raises(InputError, match="same observations"):
+        likelihood_ratio_test(one, big)
+
+
+def test_saturated_model_fits_exactly_and_has_no_p_value():
+    domain = Domain.from_cardinalities({"a": 2, "b": 3})
+    data = Observations.from_table(domain, [[3, 4, 5], [6, 7, 8]])
+    quality = goodness_of_fit(fit(InteractionHypergraph.saturated(domain), data))
+    assert quality.deviance == pytest.approx(0, abs=1e-9)
+    assert quality.df == quality.df_adjusted == 0
+    assert math.isnan(quality.p_value)
+
+
+def test_structural_zeros_are_not_cells():
+    # Quasi-independence of a 3 x 3 table whose diagonal is impossible: df = (3 - 1)(3 - 1) - 3 = 1.
+    domain = Domain.from_cardinalities({"a": 3, "b": 3})
+    counts = np.array([[0, 5, 9], [7, 0, 4], [6, 8, 0]])
+    data = Observations.from_table(domain, counts)
+    mask = np.eye(3, dtype=bool)
+    hypergraph = InteractionHypergraph.from_order(domain, 1)
+    result = fit(hypergraph, data, structural_zeros=mask)
+    quality = goodness_of_fit(result)
+    assert (quality.df, quality.df_adjusted, quality.num_cells, quality.num_cells_zero) == (1, 1, 6, 0)
+    peer = sm.GLM(
+        counts.ravel()[~mask.ravel()], corner_design(hypergraph)[~mask.ravel()], family=sm.families.Poisson()
+    ).fit()
+    assert abs(quality.deviance - peer.deviance) < 1e-6
+    assert abs(goodness_of_fit(fit(hypergraph, data)).deviance - peer.deviance) > 1  # control: zeros taken as observed
+    with pytest.raises(InputError, match="6 observations lie in cells marked as impossible"):
+        fit(hypergraph, Observations.from_table(domain, counts + 2 * np.eye(3)), structural_zeros=mask)
+
+
+def test_statistics_alone_have_no_goodness_of_fit():
+    data = load_table("hair_eye_color")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    result = fit(hypergraph, data.marginal_counts(hypergraph.edges))
+    with pytest.raises(InputError, match="sufficient statistics"):
+        goodness_of_fit(result)
+    assert result.log_likelihood == pytest.approx(fit(hypergraph, data).log_likelihood, rel=1e-12)
