@@ -24,8 +24,9 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         p = \sum_c n_c (\mathrm{lppd}_c - \mathrm{elpd}_c), \qquad
         \mathrm{se}^2 = \sum_c n_c \Bigl(\mathrm{elpd}_c - \tfrac{1}{N} \mathrm{elpd}\Bigr)^2
 
-    Rows of one cell have the same terms under every draw, hence the same importance weights and the same Pareto k.
-    The cost is that of the number of distinct cells, whatever the number N of rows.
+    (times N / (N - 1) where the installed ArviZ does so). Rows of one cell have the same terms under every draw, hence
+    the same importance weights and the same Pareto k. The cost is that of the number of distinct cells, whatever the
+    number N of rows.
 
     Args:
         data: from :func:`to_arviz` with ``cell_count``.
@@ -80,7 +81,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     elpd = float(counts @ each)
     result[keys[0]] = elpd
     result[keys[1]] = float(counts @ lppd) - elpd
-    result["se"] = math.sqrt(float(counts @ (each - elpd / num_rows) ** 2))
+    result["se"] = _standard_error(float(result["se"]), each, counts)
     result["n_data_points"] = num_rows
     row = f"{name}_row"
     for key in (keys[2], "pareto_k"):
@@ -91,6 +92,19 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     if engine.is_tree:
         result["log_weights"] = None
     return result
+
+
+def _standard_error(of_cells: float, each: np.ndarray, counts: np.ndarray) -> float:
+    """Standard error over the rows, with the divisor that the installed ArviZ uses.
+
+    ArviZ up to 0.23 and arviz-stats 0.8 divide the sum of squares by the number of rows, arviz-stats 1.x by one less;
+    which, is read from the standard error ``of_cells`` that it gave to the cells as if they were rows.
+    """
+    size, num_rows = len(each), int(counts.sum())
+    plain = float(((each - each.mean()) ** 2).sum())
+    is_unbiased = plain > 0 and of_cells**2 / plain > 1 + 0.5 / (size - 1)
+    squares = float(counts @ (each - counts @ each / num_rows) ** 2)
+    return math.sqrt(squares * num_rows / (num_rows - 1) if is_unbiased else squares)
 
 
 def loo_figures(result: Any) -> dict[str, float]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+import xarray
 
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, UnknownNameError
@@ -26,9 +30,15 @@ from pyro_hoim.structure import InteractionHypergraph
 pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 COUNTS = np.array([40, 3, 0, 17, 1, 9])
 NAMES = {
-    "arviz": {"elpd": "elpd_loo", "p": "p_loo", "each": "loo_i"},
-    "arviz_base": {"elpd": "elpd", "p": "p", "each": "elpd_i"},
+    False: {"elpd": "elpd_loo", "p": "p_loo", "each": "loo_i"},
+    True: {"elpd": "elpd", "p": "p", "each": "elpd_i"},
 }
+
+
+def _open(backend: str, path: Path) -> Any:
+    """A saved data object, opened by its own generation."""
+    engine = choose_backend(backend)
+    return xarray.open_datatree(path) if engine.is_tree else engine.data.from_netcdf(str(path))
 
 
 @pytest.fixture(params=["arviz", "arviz_base"])
@@ -55,7 +65,7 @@ def _data(order: int, backend: str, chains: int = 3, **options):
 
 @pytest.mark.parametrize("chains", [1, 3])
 def test_by_cell_equals_expanded(backend, chains):
-    data, names = _data(2, backend, chains), NAMES[backend]
+    data, names = _data(2, backend, chains), NAMES[choose_backend(backend).is_tree]
     stats = choose_backend(data=data).stats
     rows, cells = stats.loo(data, pointwise=True), loo_by_cell(data)
     assert rows["n_data_points"] == cells["n_data_points"] == COUNTS.sum()
@@ -70,7 +80,7 @@ def test_by_cell_equals_expanded(backend, chains):
 
 def test_unweighted_cells_are_another_number(backend):
     """The control: one vote per cell instead of per row."""
-    data, names = _data(2, backend), NAMES[backend]
+    data, names = _data(2, backend), NAMES[choose_backend(backend).is_tree]
     _, theta, terms = _draws(2)
     unweighted = to_arviz({"theta": theta}, log_likelihood={"x": terms}, backend=backend)
     wrong = choose_backend(data=data).stats.loo(unweighted)
@@ -111,20 +121,16 @@ def test_rows_beyond_the_budget_are_not_expanded(backend):
 
 
 def test_round_trip_keeps_cells(backend, tmp_path):
-    import xarray
-
     data = _data(2, backend)
     path = tmp_path / "cells.nc"
     data.to_netcdf(str(path))
-    opened = (
-        xarray.open_datatree(path) if backend == "arviz_base" else choose_backend("arviz").data.from_netcdf(str(path))
-    )
+    opened = _open(backend, path)
     assert float(loo_by_cell(opened)["se"]) == pytest.approx(float(loo_by_cell(data)["se"]), rel=1e-12)
     opened.close()
 
 
 def test_figures_have_one_set_of_names(backend):
-    data, names = _data(2, backend), NAMES[backend]
+    data, names = _data(2, backend), NAMES[choose_backend(backend).is_tree]
     result = loo_by_cell(data)
     figures = loo_figures(result)
     assert figures["elpd"] == result[names["elpd"]] and figures["p"] == result[names["p"]]
