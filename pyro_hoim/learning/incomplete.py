@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ..data import Observations
-from ..errors import ConvergenceWarning, InputError, IntractableError
+from ..errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
 from ..models import LogLinearEnergy
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
@@ -151,6 +151,7 @@ def fit_incomplete(
 
     Warns:
         ConvergenceWarning: ``max_iterations`` was reached.
+        NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
 
     References:
         A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, 1977.
@@ -168,21 +169,29 @@ def fit_incomplete(
     codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
     counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
     shares = [torch.full(p.codes.shape[:2], 1.0 / p.codes.shape[1], dtype=torch.float64) for p in patterns]
-    last = -math.inf
+    result, last, status = None, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
         completed = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
-        result = fit(hypergraph, completed, partition=partition, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said once, of the last step
+            result = fit(hypergraph, completed, partition=partition, **options)
         model = LogLinearEnergy(hypergraph, result.tables)
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
         scores = [-model.energy(p.codes) - log_z for p in patterns]
         shares = [s.softmax(-1) for s in scores]
         value = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
-        if value - last < tolerance * data.total_count:
-            return replace(result, log_likelihood=value, num_rows=data.total_count)
-        last = value
-    warnings.warn(
-        ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),
-        stacklevel=2,
-    )
-    return replace(result, log_likelihood=last, num_rows=data.total_count, status="max_iterations")
+        gain, last = value - last, value
+        if gain < tolerance * data.total_count:
+            status = result.status
+            break
+    if result is None:
+        raise InputError(f"max_iterations: expected at least 1, received {max_iterations}")
+    if status == "max_iterations":
+        warnings.warn(
+            ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),
+            stacklevel=2,
+        )
+    if result.existence is not None and result.existence.exists is False:
+        warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=2)
+    return replace(result, log_likelihood=last, num_rows=data.total_count, status=status)

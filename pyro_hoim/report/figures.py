@@ -211,7 +211,7 @@ def comparison_figure(names: Sequence[str], elpd: np.ndarray, std_error: np.ndar
     """
     order = np.argsort(-elpd)
     return forest_figure(
-        [names[i] for i in order],
+        [str(names[int(i)]) for i in order],
         elpd[order],
         (elpd - std_error)[order],
         (elpd + std_error)[order],

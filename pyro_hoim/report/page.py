@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jinja2
-import numpy as np
 
 from ..analysis import Analysis
 from ..model_file import ModelFile, save_model
@@ -76,7 +75,7 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "name": model.name,
                 "data": analysis.title,
                 "rows": analysis.train.total_count,
-                "log_likelihood": float(model.fit.log_likelihood) if np.isfinite(model.fit.log_likelihood) else None,
+                "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
                 "seed": analysis.seed,
             },

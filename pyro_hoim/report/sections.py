@@ -145,8 +145,10 @@ def _comparison(analysis: Analysis) -> Part:
                 table(
                     ["model", "rank", "elpd difference", "SE of difference", "weight"],
                     [
-                        [str(name), int(row["rank"]), float(row["elpd_diff"]), float(row["dse"]), float(row["weight"])]
-                        for name, row in frame.iterrows()
+                        [str(name), *values]
+                        for name, values in zip(
+                            frame.index, frame[["rank", "elpd_diff", "dse", "weight"]].to_numpy(float), strict=True
+                        )
                     ],
                 )
             )

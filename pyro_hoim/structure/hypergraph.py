@@ -298,9 +298,9 @@ class InteractionHypergraph:
     # Graph
 
     @cached_property
-    def _graph(self) -> nx.Graph:
+    def _graph(self) -> nx.Graph[int]:
         """Interaction graph over schema positions; two variables are adjacent when an edge holds both."""
-        graph = nx.Graph()
+        graph: nx.Graph[int] = nx.Graph()
         graph.add_nodes_from(range(len(self.domain)))
         for edge in self.edge_indices:
             graph.add_edges_from(itertools.combinations(edge, 2))
@@ -344,7 +344,7 @@ class InteractionHypergraph:
         if not self.is_decomposable:
             raise InputError("junction_tree: the collection is not decomposable; see is_graphical and is_decomposable")
         cliques = [frozenset(self.domain.indices(c)) for c in self.cliques]
-        tree = nx.Graph()
+        tree: nx.Graph[int] = nx.Graph()
         tree.add_nodes_from(range(len(cliques)))
         for i, j in itertools.combinations(range(len(cliques)), 2):
             if shared := cliques[i] & cliques[j]:
