@@ -6,8 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyro_hoim.data.csv_file import read_csv
 from pyro_hoim.errors import InputError

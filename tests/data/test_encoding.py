@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyro_hoim.data.encoding import encode_column, label_of, level_order, parse_counts, select_columns
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError

@@ -9,8 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.models import Parametrization, parametrization
