@@ -81,12 +81,13 @@ class MLEExistence:
             case "unknown":
                 return "no interaction has an empty margin; the table is too large for the exact test of existence"
             case "zero margin":
-                reason = "are never observed"
+                reason = "never observed"
             case "facial":
-                reason = "are forced to zero by the observed margins"
+                reason = "forced to zero by the observed margins"
         shown = "; ".join(f"({c})" for c in self.offending[:limit])
         more = f"; and {self.num_offending - limit} more" if self.num_offending > limit else ""
-        number = f"{self.num_offending} combinations of levels {reason}"
+        noun = "combination of levels is" if self.num_offending == 1 else "combinations of levels are"
+        number = f"{self.num_offending} {noun} {reason}"
         return f"no finite maximum-likelihood estimate: {number}: {shown}{more}"
 
 
@@ -205,8 +206,7 @@ def find_face(
     undecided = np.flatnonzero(allowed & ~positive & ~dead)
     too_large = undecided.size + int(positive.sum()) > MAX_FACIAL_CELLS
     if too_large or hypergraph.num_parameters > _MAX_FACIAL_PARAMETERS:
-        kind = "zero margin" if found else "unknown"
-        return MLEExistence(False if found else None, kind, _named(hypergraph, found), len(found)), None
+        return _from_margins(hypergraph, found if possible is None or found else None), None
     augmented = np.hstack([design, np.ones((len(design), 1))])
     forced, recession = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
     face = allowed & ~dead
@@ -245,6 +245,15 @@ def _structural_margins(
     return set(zero_margins(hypergraph, cells.marginal_counts(hypergraph.edges)))
 
 
+def _from_margins(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:
+    """What the empty margins alone say; None when nothing can be concluded from there being none."""
+    if found:
+        return MLEExistence(False, "zero margin", _named(hypergraph, found), len(found))
+    if found is not None and hypergraph.is_decomposable:
+        return INTERIOR  # closed form: a product of clique margins over separator margins
+    return MLEExistence(None, "unknown")
+
+
 def mle_existence(
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
@@ -254,9 +263,10 @@ def mle_existence(
     r"""Whether the maximum-likelihood estimate of a log-linear model is finite for given data.
 
     The estimate is finite if and only if no direction d has :math:`(A d)_x = 0` on every observed cell and
-    :math:`(A d)_x \le 0`, not everywhere 0, on the others. Empty margins of interactions are found first, at any size.
-    On tables with at most 20,000 cells outside empty margins, 2,500 parameters and a dense design within budget the
-    linear program is exact and gives the facial set too.
+    :math:`(A d)_x \le 0`, not everywhere 0, on the others. Empty margins of interactions are found first, at any
+    size; a decomposable model without any has a finite estimate. On tables with
+    at most 20,000 cells outside empty margins, 2,500 parameters and a dense design within budget the linear program is
+    exact and gives the facial set too.
 
     Args:
         hypergraph: the interaction structure.
@@ -282,8 +292,7 @@ def mle_existence(
     """
     if not isinstance(data, Observations):
         found = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
-        kind = "zero margin" if found else "unknown"
-        return MLEExistence(False if found else None, kind, _named(hypergraph, found), len(found))
+        return _from_margins(hypergraph, found)
     if data.domain != hypergraph.domain:
         raise InputError(f"data: expected the variables {hypergraph.domain.names}, received {data.domain.names}")
     margins = data.marginal_counts(hypergraph.edges)

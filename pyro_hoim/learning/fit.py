@@ -78,7 +78,8 @@ def fit(
             parameters that were best.
         patience: see ``early_stopping``.
         structural_zeros: mask of impossible cells, of the table's shape; small tables only.
-        start: free parameters to start from; default zero, or a weighted least-squares fit of the log counts.
+        start: free parameters to start from; default zero, or for ``newton`` and ``lbfgs`` on a dense design a weighted
+            least-squares fit of the log counts.
         checkpoint: model file in which the parameters are kept, every 30 seconds and on Ctrl-C.
         resume: start from ``checkpoint`` if that file exists.
         keep_history: keep every iterate's losses without validation rows, too.
@@ -129,7 +130,7 @@ def fit(
         assert isinstance(data, Observations)
         problem = pseudo_problem(hypergraph, data, begin)
     elif is_dense and isinstance(data, Observations):
-        problem = dense_problem(hypergraph, data, possible, begin, penalty, early_stopping)
+        problem = dense_problem(hypergraph, data, possible, begin, penalty, early_stopping or chosen == "gradient")
     else:
         problem = general_problem(hypergraph, data, begin, penalty, None if is_dense else partition)
     solver = SOLVERS[chosen]()

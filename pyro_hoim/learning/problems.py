@@ -114,9 +114,9 @@ def dense_problem(
     possible: np.ndarray | None,
     begin: np.ndarray | None,
     penalty: Penalty | None,
-    early_stopping: bool,
+    from_zero: bool,
 ) -> Problem:
-    """Likelihood on a dense design, restricted to the facial set when the estimate is infinite."""
+    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted."""
     num_rows = rows.total_count
     design = design_matrix(hypergraph)
     counts = cell_counts(rows)
@@ -131,7 +131,7 @@ def dense_problem(
             existence, face = find_face(hypergraph, design, counts, possible, margins)
     elif possible is not None:
         face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
-    reduced = penalty is None and face is not None and not early_stopping
+    reduced = penalty is None and face is not None and not from_zero
     if face is not None and (reduced or possible is not None):
         cells = face.cells if reduced else np.asarray(possible)
         used, counts, mean = design[cells], counts[cells], free_mean
@@ -140,7 +140,7 @@ def dense_problem(
             begin = None if begin is None else begin @ face.basis
     else:
         used, mean = design, free_mean
-    if early_stopping:
+    if from_zero:
         face = None if possible is None else face
         zero = np.zeros(used.shape[1])
         start = zero if begin is None else begin

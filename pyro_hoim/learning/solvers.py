@@ -270,8 +270,8 @@ class ProximalGradient:
 
 
 SOLVERS: dict[str, type[Newton | LBFGS | ProximalGradient | GradientDescent]] = {
-    "gradient": GradientDescent,
     "newton": Newton,
     "lbfgs": LBFGS,
     "proximal-gradient": ProximalGradient,
+    "gradient": GradientDescent,
 }

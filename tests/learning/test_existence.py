@@ -125,7 +125,10 @@ def test_statistics_alone_show_empty_margins_only():
     existence = mle_existence(hypergraph, data.marginal_counts(hypergraph.edges))
     assert (existence.exists, existence.kind, existence.num_cells_zero) == (False, "zero margin", None)
     main = InteractionHypergraph.from_order(data.domain, 1)
-    assert mle_existence(main, data.marginal_counts(main.edges)).exists is None
+    assert mle_existence(main, data.marginal_counts(main.edges)).exists is True  # decomposable
+    czech = load_table("czech_autoworkers")
+    pairs = InteractionHypergraph.from_order(czech.domain, 2)
+    assert mle_existence(pairs, czech.marginal_counts(pairs.edges)).exists is None
 
 
 def test_bad_input_is_refused():

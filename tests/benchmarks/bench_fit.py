@@ -1,0 +1,213 @@
+"""Fits of small tables against statsmodels and dit, the posterior gradient at two sizes; appends to docs/benchmarks.md.
+
+Tables: 2^6 with all three-way margins, 5^4 with all two-way margins (Poisson counts about random log-normal means plus
+one half). A fit of ours is the whole call, with the check of existence and the result object; the peers get their
+design or distribution ready-made, as we get observations and hypergraph. statsmodels runs in this interpreter; dit
+in its own virtual environment, named by PYRO_HOIM_PEER_DIT (path of a Python) or else made under the temporary folder.
+
+    python tests/benchmarks/bench_fit.py [--repeats 31] [--no-append]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+import venv
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import statsmodels.api as sm
+import torch
+from pyro.infer.mcmc.util import initialize_model
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.distributions import normal_prior
+from pyro_hoim.inference.posterior import log_linear_model, sample_posterior
+from pyro_hoim.learning import design, fit
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = [("2^6, all three-way", [2] * 6, 3), ("5^4, all two-way", [5] * 4, 2)]
+
+
+def median(call, repeats):
+    """Median and fastest time in seconds, after two warm-up calls."""
+    times = []
+    for index in range(repeats + 2):
+        start = time.perf_counter()
+        call()
+        if index > 1:
+            times.append(time.perf_counter() - start)
+    return float(np.median(times)), min(times)
+
+
+def peer_python():
+    """Python of an environment with dit."""
+    named = os.environ.get("PYRO_HOIM_PEER_DIT")
+    if named:
+        return named
+    folder = Path(tempfile.gettempdir()) / "pyro_hoim_peer_dit"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "dit"], check=True)
+    return str(python)
+
+
+def corner_design(hypergraph):
+    matrix = design.design_matrix(hypergraph) @ parametrization(hypergraph).matrix("corner", "free").numpy()
+    return np.column_stack([np.ones(len(matrix)), matrix])
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    for name, shape, order in CASES:
+        mean = np.exp(rng.normal(0, 0.7, shape))
+        yield name, order, rng.poisson(mean / mean.mean() * 20).astype(float) + 0.5
+
+
+def fits(rows, repeats):
+    cases = list(tables())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tables.npz"
+        np.savez(path, **{f"{i}/{order}": table for i, (_, order, table) in enumerate(cases)})
+        script = Path(__file__).resolve().parent / "peers" / "fit_dit.py"
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        output = subprocess.run(
+            [peer_python(), script, path, str(min(repeats, 7))],
+            check=True, capture_output=True, text=True, env=environment,
+        ).stdout  # fmt: skip
+    peers = [json.loads(line) for line in output.splitlines()]
+    for (name, order, table), peer in zip(cases, peers, strict=True):
+        domain = Domain.from_cardinalities(list(table.shape))
+        hypergraph = InteractionHypergraph.from_order(domain, order)
+        data = Observations.from_table(domain, weights=table)
+        start = time.perf_counter()
+        result = fit(hypergraph, data)
+        cold = time.perf_counter() - start
+        ours, fastest = median(lambda h=hypergraph, d=data: fit(h, d), repeats)
+        size = f"{hypergraph.num_parameters} parameters"
+        rows.append((name, "pyro_hoim", ours, fastest, 1.0, f"{size}, {result.num_iterations} Newton steps"))
+        rows.append((name, "pyro_hoim, first call", cold, cold, ours / cold, "matrices built"))
+        matrix, counts = corner_design(hypergraph), table.ravel()
+        model = sm.GLM(counts, matrix, family=sm.families.Poisson())
+        error = np.abs(model.fit().mu / counts.sum() - result.probs.numpy()).max()
+        seconds, fast = median(lambda m=matrix, c=counts: sm.GLM(c, m, family=sm.families.Poisson()).fit(), repeats)
+        who = f"statsmodels {version('statsmodels')} GLM Poisson"
+        rows.append((name, who, seconds, fast, seconds / ours, f"largest difference of probabilities {error:.0e}"))
+        error = np.abs(np.array(peer["probs"]) - result.probs.numpy()).max()
+        note = f"largest difference of probabilities {error:.0e}"
+        rows.append(
+            (name, peer["peer"] + " maxent_dist", peer["seconds"], peer["fastest"], peer["seconds"] / ours, note)
+        )
+
+
+def potential(hypergraph, counts, total):
+    """Potential function of NUTS for the posterior and a point of its domain."""
+    args = (hypergraph, normal_prior(hypergraph, 1.0), counts, total)
+    initial, function, _, _ = initialize_model(log_linear_model, args)
+    return function, {name: value.detach() for name, value in initial.items()}
+
+
+def gradient_of(function, point):
+    theta = {name: value.clone().requires_grad_() for name, value in point.items()}
+    return torch.autograd.grad(function(theta), list(theta.values()))
+
+
+def allocated(call):
+    """Bytes that one call allocates through PyTorch."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        call()
+    return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+
+
+def posterior(rows, repeats):
+    data = load_table("czech_autoworkers")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    calls, memory, steps = {}, {}, {}
+    for factor in (1, 1000):
+        total = int(data.total_count) * factor
+        counts = data.marginal_counts(hypergraph.edges) * factor
+        function, point = potential(hypergraph, counts, total)
+        calls[total] = lambda f=function, p=point: gradient_of(f, p)
+        for _ in range(50):
+            calls[total]()
+        memory[total] = allocated(calls[total])
+        run = sample_posterior(hypergraph, counts, total_count=total, num_draws=100, num_warmup=200, num_chains=1)
+        steps[total] = leapfrog_steps(run)
+    times = {total: [] for total in calls}
+    for _ in range(40 * repeats):  # alternating, so that both see the same machine
+        for total, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[total].append(time.perf_counter() - start)
+    base = float(np.median(times[int(data.total_count)]))
+    for total in calls:
+        seconds = float(np.median(times[total]))
+        note = f"{memory[total] / 1024:.1f} KiB allocated; NUTS: {steps[total]:.1f} leapfrog steps a draw (100 draws)"
+        rows.append(
+            (
+                f"Czech two-way posterior gradient, N = {total:,}",
+                "pyro_hoim",
+                seconds,
+                min(times[total]),
+                seconds / base,
+                note,
+            )
+        )
+    return memory
+
+
+def leapfrog_steps(run):
+    """Mean number of leapfrog steps per draw."""
+    return float(np.mean(run.mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"]))
+
+
+def append(rows, path):
+    machine = platform.processor() or platform.machine()
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+    block = (
+        f"{stamp} UTC, {os.cpu_count()} cores ({machine}), one thread, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, numpy {np.__version__}. Milliseconds, median and fastest; the ratio is the peer's time "
+        "over ours (in the last rows: over the time at the smaller N).\n\n"
+        "| what | who | ms | fastest | ratio | note |\n|---|---|---|---|---|---|\n"
+    )
+    for what, who, seconds, fastest, ratio, note in rows:
+        block += f"| {what} | {who} | {seconds * 1e3:.2f} | {fastest * 1e3:.2f} | {ratio:.3g} | {note} |\n"
+    text = path.read_text()
+    title = "\n## Fits\n"
+    if title not in text:
+        text = text.rstrip("\n") + "\n" + title
+    start = text.index(title) + len(title)
+    end = text.find("\n## ", start)
+    end = len(text) if end < 0 else end
+    path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=31)
+    parser.add_argument("--no-append", action="store_true", help="print only")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    fits(rows, options.repeats)
+    posterior(rows, options.repeats)
+    for what, who, seconds, fastest, ratio, note in rows:
+        print(f"{what:48} {who:40} {seconds * 1e3:9.3f} ms (fastest {fastest * 1e3:.3f}) ratio {ratio:.3g}  {note}")
+    if not options.no_append:
+        append(rows, ROOT / "docs" / "benchmarks.md")
+
+
+if __name__ == "__main__":
+    main()
