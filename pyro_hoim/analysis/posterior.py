@@ -19,16 +19,13 @@ from safetensors.torch import save_file
 
 from ..data import Observations
 from ..errors import ConvergenceWarning, InputError
-from ..inference.posterior import sample_posterior
-from ..interop import compare_by_cell, loo_by_cell, summarise, to_arviz
-from ..models import LogLinearEnergy, parametrization
-from ..partition import Auto
+from ..inference import cell_log_likelihood, sample_posterior
+from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
 from ..structure import InteractionHypergraph
 
 __all__ = ["Posterior", "PosteriorSettings", "compare_models", "run_posterior"]
 
 _MAX_REPLICATED_CELLS = 4096
-_CHUNK = 2**24
 
 
 @dataclass(frozen=True)
@@ -139,17 +136,6 @@ def _draw_chain(
     return tensors
 
 
-def _cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, codes: torch.Tensor) -> np.ndarray:
-    """Log-probability of every cell under every draw, (chain, draw, cell)."""
-    tables = parametrization(hypergraph).to_tables(theta.flatten(0, 1), "free")
-    step = max(1, _CHUNK // max(len(codes) * len(hypergraph), 1))
-    parts: list[torch.Tensor] = []
-    for chunk in tables.split(step):
-        model = LogLinearEnergy(hypergraph, chunk)
-        parts.append(-model.energy(codes.unsqueeze(1)).mT - Auto().log_partition(model).value.unsqueeze(-1))
-    return torch.cat(parts).reshape(*theta.shape[:2], len(codes)).numpy()
-
-
 def _replicates(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, data: Observations, seed: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
@@ -158,7 +144,7 @@ def _replicates(
     if hypergraph.domain.num_states > _MAX_REPLICATED_CELLS or not cards or data.total_count % 1:
         return None
     states = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
-    probs = np.exp(_cell_log_likelihood(hypergraph, theta, states))
+    probs = np.exp(cell_log_likelihood(hypergraph, theta, states).numpy())
     drawn = np.random.default_rng(seed).multinomial(int(data.total_count), probs / probs.sum(-1, keepdims=True))
     return drawn.reshape(*theta.shape[:2], *cards), data.table().numpy()
 
@@ -236,7 +222,7 @@ def _describe(
     whole = bool((counts % 1 == 0).all())
     groups: dict[str, Any] = {}
     if whole:
-        terms = _cell_log_likelihood(hypergraph, theta, codes)
+        terms = cell_log_likelihood(hypergraph, theta, codes).numpy()
         groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
         replicated = _replicates(hypergraph, theta, data, seed)
         if replicated is not None:
@@ -249,17 +235,12 @@ def _describe(
             }
     arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
     summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")
-    elpd = dict.fromkeys(("elpd", "se", "p", "k"), float("nan"))
+    elpd = dict.fromkeys(("elpd", "se", "p", "max_pareto_k"), float("nan"))
     if whole and len(counts) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
             loo = loo_by_cell(arviz_data)
-        elpd = {
-            "elpd": float(loo["elpd_loo"] if "elpd_loo" in loo else loo["elpd"]),
-            "se": float(loo["se"]),
-            "p": float(loo["p_loo"] if "p_loo" in loo else loo["p"]),
-            "k": float(np.max(loo["pareto_k"].values)),
-        }
+        elpd = loo_figures(loo)
     divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
     r_hat = float(summary["r_hat"].max()) if len(summary) else 1.0
     result = Posterior(
@@ -269,7 +250,7 @@ def _describe(
         elpd_loo=elpd["elpd"],
         elpd_se=elpd["se"],
         p_loo=elpd["p"],
-        max_pareto_k=elpd["k"],
+        max_pareto_k=elpd["max_pareto_k"],
         max_r_hat=r_hat,
         min_ess_bulk=float(summary["ess_bulk"].min()) if len(summary) else float(theta.shape[0] * theta.shape[1]),
         num_divergences=divergences,

@@ -183,7 +183,8 @@ def coefficient_intervals(
         draws (num_draws, num_parameters).
 
     Returns:
-        At most ``top`` intervals; none without draws where the fit has no covariance.
+        At most ``top`` intervals. Without draws there are none for a fit that did not converge, was stopped early, or
+        is so large that its covariance would take minutes.
     """
     maps = parametrization(result.hypergraph)
     slices = result.hypergraph.term_slices
@@ -195,7 +196,7 @@ def coefficient_intervals(
     if draws is not None:
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
-    elif result.objective == "likelihood" and result.hypergraph.num_parameters <= 1000:
+    elif result.is_converged and result.objective == "likelihood" and _is_cheap(result):
         error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
         centre = result.tables[index].numpy()
         lower, upper = centre - norm.isf(tail) * error, centre + norm.isf(tail) * error
@@ -205,6 +206,12 @@ def coefficient_intervals(
         CoefficientInterval(tuple(r["edge"]), tuple(r["levels"]), i, float(c), float(a), float(b), level)
         for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
     ]
+
+
+def _is_cheap(result: FitResult) -> bool:
+    """Whether the covariance of the parameters is a matter of seconds."""
+    size = result.hypergraph.num_parameters
+    return size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**24
 
 
 def is_impossible(result: FitResult, part: Observations) -> bool:

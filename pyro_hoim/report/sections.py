@@ -226,7 +226,7 @@ def _interactions(model: ModelAnalysis) -> Part:
         table(
             ["interaction", "strength", "coefficient", "levels"],
             [[_label(r["edge"]), r["value"], r["coefficient"], ", ".join(r["levels"])] for r in model.interactions],
-            folded=f"All interactions ({len(model.interactions)})",
+            folded=f"All interactions ({len(model.interactions)})" if rows or len(model.interactions) > 20 else "",
         )
     )
     if model.odds_ratios is not None:
