@@ -1,4 +1,4 @@
-"""Bucket plans: which tables meet when a variable is summed out, and which variables to condition on if that is too big.
+"""Bucket plans: which tables meet when a variable is summed out, and what to condition on if that is too big.
 
 A plan knows only cardinalities, scopes and an order, never a parameter. Factors are numbered: the T interaction tables
 first, then the message of the first bucket (T), of the second (T + 1) and so on.
@@ -175,7 +175,7 @@ def sliced_plan(
     while plan.largest_cells > max_cells and plan.num_slices < max_slices:
         tables = [(*b.scope, b.variable) for b in plan.buckets]
         big = [t for t in tables if plan.size(t) > max_cells]
-        weight = {v: 0.0 for v in plan.order}
+        weight = dict.fromkeys(plan.order, 0.0)
         for table in big:
             for v in table:
                 if v in weight:

@@ -5,22 +5,41 @@ of its stored values is known; before a step whose result might leave the range 
 rescaled by their true maximum. If that does not help, the step number is returned and the caller turns to log space.
 The functions release the interpreter lock and use no parallel runtime, so that a forked process may call them.
 """
+# pyright: reportConstantRedefinition=false, reportReturnType=false, reportArgumentType=false
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 __all__ = ["accumulate", "contract_rows", "downward", "load", "run_batch", "tighten", "upward"]
+
+Floats = NDArray[Any]
+Ints = NDArray[Any]
 
 LOG_TWO = math.log(2.0)
 _FLAGS = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
+def contract_rows(
+    X: Floats,
+    x: int,
+    Y: Floats,
+    y: int,
+    Z: Floats,
+    z: int,
+    loops: Ints,
+    first: int,
+    last: int,
+    low: int,
+    high: int,
+    num_reduced: int,
+) -> None:
     """Rows ``low`` to ``high`` of Z = sum X Y; each row is written, then added to ``num_reduced`` - 1 times."""
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
@@ -104,7 +123,18 @@ def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
 
 
 @njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
-def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
+def accumulate(
+    X: Floats,
+    x: int,
+    Y: Floats,
+    y: int,
+    sums: Floats,
+    loops: Ints,
+    first: int,
+    last: int,
+    low: int,
+    high: int,
+) -> None:
     """Add iterations ``low`` to ``high`` of a contraction to the small float64 array ``sums``."""
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
@@ -152,7 +182,20 @@ def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def contract(X, x, Y, y, Z, z, size, loops, first, last, form, sums):
+def contract(
+    X: Floats,
+    x: int,
+    Y: Floats,
+    y: int,
+    Z: Floats,
+    z: int,
+    size: int,
+    loops: Ints,
+    first: int,
+    last: int,
+    form: Ints,
+    sums: Floats,
+) -> None:
     """One whole contraction into Z[z : z + size]."""
     total = 1
     for k in range(first, last - 1):
@@ -167,7 +210,13 @@ def contract(X, x, Y, y, Z, z, size, loops, first, last, form, sums):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def load(tables, start, V, bounds, exponential):
+def load(
+    tables: Floats,
+    start: Ints,
+    V: Floats,
+    bounds: Floats,
+    exponential: bool,
+) -> float:
     """Copy tables less their maxima to V[1:], exponentiated if wanted; returns the sum of the maxima."""
     scale = 0.0
     for t in range(len(start) - 1):
@@ -195,7 +244,14 @@ def load(tables, start, V, bounds, exponential):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def tighten(V, start, size, node, bounds, factor):
+def tighten(
+    V: Floats,
+    start: int,
+    size: int,
+    node: int,
+    bounds: Floats,
+    factor: Floats,
+) -> float:
     """Divide a node's values by a power of two near their maximum and bound them; returns its log."""
     top = V[start]
     bottom = top
@@ -216,7 +272,16 @@ def tighten(V, start, size, node, bounds, factor):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def prepare(V, step, offset, size, cells, bounds, factor, limit):
+def prepare(
+    V: Floats,
+    step: Ints,
+    offset: Ints,
+    size: Ints,
+    cells: int,
+    bounds: Floats,
+    factor: Floats,
+    limit: float,
+) -> float:
     """Make a step safe: bound its result, rescaling operands if need be.
 
     Returns the log of the scales taken out, or NaN if the result may leave the range of the dtype.
@@ -239,7 +304,22 @@ def prepare(V, step, offset, size, cells, bounds, factor, limit):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def upward(V, steps, size, offset, pointer, loops, form, work, bounds, factor, limit, sums, begin, end):
+def upward(
+    V: Floats,
+    steps: Ints,
+    size: Ints,
+    offset: Ints,
+    pointer: Ints,
+    loops: Ints,
+    form: Ints,
+    work: Ints,
+    bounds: Floats,
+    factor: Floats,
+    limit: float,
+    sums: Floats,
+    begin: int,
+    end: int,
+) -> float:
     """Steps ``begin`` to ``end``; returns the log of the scales taken out, NaN if the range does not suffice."""
     scale = 0.0
     for i in range(begin, end):
@@ -258,7 +338,21 @@ def upward(V, steps, size, offset, pointer, loops, form, work, bounds, factor, l
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def downward(V, G, steps, size, offset, gradient, pointer, loops, form, factor, sums, begin, end):
+def downward(
+    V: Floats,
+    G: Floats,
+    steps: Ints,
+    size: Ints,
+    offset: Ints,
+    gradient: Ints,
+    pointer: Ints,
+    loops: Ints,
+    form: Ints,
+    factor: Floats,
+    sums: Floats,
+    begin: int,
+    end: int,
+) -> None:
     """Adjoints of steps ``end`` - 1 down to ``begin``."""
     for i in range(end - 1, begin - 1, -1):
         z = steps[i, 2]
@@ -278,9 +372,25 @@ def downward(V, G, steps, size, offset, gradient, pointer, loops, form, factor, 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_batch(
-    tables, log_z, eta, want_eta, constant, start, steps, size, offset, gradient, pointer, loops, form, work, roots,
-    num_values, num_gradients, limit,
-):  # fmt: skip
+    tables: Floats,
+    log_z: Floats,
+    eta: Floats,
+    want_eta: bool,
+    constant: float,
+    start: Ints,
+    steps: Ints,
+    size: Ints,
+    offset: Ints,
+    gradient: Ints,
+    pointer: Ints,
+    loops: Ints,
+    form: Ints,
+    work: Ints,
+    roots: Ints,
+    num_values: int,
+    num_gradients: int,
+    limit: float,
+) -> None:
     """Log Z (B,) and, if wanted, eta (B, num_terms) of small programs; NaN where the range does not suffice."""
     V = np.empty(num_values, dtype=tables.dtype)
     G = np.empty(num_gradients if want_eta else 0, dtype=tables.dtype)

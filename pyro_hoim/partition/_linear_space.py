@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from . import _log_space as log_space
+from ._autograd import is_transformed, log_z_with_gradient
 from ._buckets import BucketPlan
 from ._program import Program, compiled
 
@@ -24,12 +25,7 @@ _LARGE_BATCH = 2**20  # batches with more operations are split between threads
 
 def is_supported(tables: torch.Tensor) -> bool:
     """Whether the compiled loops can run: plain CPU tensors of single or double precision."""
-    return tables.device.type == "cpu" and tables.dtype in _LIMITS and not _is_transformed(tables)
-
-
-def _is_transformed(tables: torch.Tensor) -> bool:
-    """Whether a functorch transformation (vmap, jvp) is looking at the tensor."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tables))  # pyright: ignore
+    return tables.device.type == "cpu" and tables.dtype in _LIMITS and not is_transformed(tables)
 
 
 def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -227,25 +223,7 @@ def differentiable_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch
     return eta
 
 
-class _LogZ(torch.autograd.Function):
-    """Log Z with eta as its gradient; the gradient's own derivatives go through log space."""
-
-    @staticmethod
-    def forward(ctx: Any, tables: torch.Tensor, plan: BucketPlan) -> torch.Tensor:
-        values, eta = evaluate(plan, tables, True)
-        ctx.plan = plan
-        ctx.save_for_backward(tables, eta)
-        return values
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        tables, eta = ctx.saved_tensors
-        if torch.is_grad_enabled() and tables.requires_grad:
-            eta = _Expectations.apply(tables, ctx.plan)
-        return grads[0].unsqueeze(-1) * eta, None
-
-
-class _Expectations(torch.autograd.Function):
+class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
     """Eta, whose derivatives go through log space."""
 
     @staticmethod
@@ -265,14 +243,13 @@ class _Expectations(torch.autograd.Function):
         return result, None
 
 
-_apply_log_z: Callable[..., torch.Tensor] = _LogZ.apply  # pyright: ignore
-_apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply  # pyright: ignore
+_apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply
 
 
 def log_z(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
     """Log Z (B,) of flat tables (B, num_terms); differentiable."""
     if torch.is_grad_enabled() and tables.requires_grad:
-        return _apply_log_z(tables, plan)
+        return log_z_with_gradient(tables, lambda t: evaluate(plan, t, True), lambda t: _apply_expectations(t, plan))
     return evaluate(plan, tables, False)[0]
 
 

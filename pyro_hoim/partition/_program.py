@@ -104,7 +104,7 @@ def contraction(loops: list[_Loop], sizes: tuple[int, int, int]) -> Contraction:
     if length > _INNER:
         block = max(b for b in range(1, _INNER + 1) if length % b == 0)
         if block >= _FAST:
-            loops.append((length // block, *(s * block for s in inner[1:])))
+            loops.append((length // block, inner[1] * block, inner[2] * block, inner[3] * block))
             inner = (block, *inner[1:])
     num_reduced = 1
     if by_rows:

@@ -1,7 +1,8 @@
-"""The contract of the partition layer: what a computation costs, what it returns, what a backend can be asked."""
+"""The contract of the partition layer: what a computation costs, what it returns, what a backend is asked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -19,10 +20,8 @@ Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 class LogLinearModel(Protocol):
     """What a backend reads of a model: its hypergraph and flat interaction tables (*batch, num_terms)."""
 
-    @property
-    def hypergraph(self) -> InteractionHypergraph: ...
-    @property
-    def tables(self) -> torch.Tensor: ...
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class LogPartition:
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
         """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result."""
-        if not torch.isfinite(value.detach()).all():
+        if not (math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())):
             raise InputError(
                 "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
             )
@@ -111,12 +110,11 @@ class PartitionBackend(Protocol):
     * ``mode(model) == (argmax q, max log q)``; ``sample`` draws independent states with law ``q / Z``
     * ``plan(hypergraph).feasible`` is True exactly when ``log_partition`` and ``expectations`` run
     * a zero table changes nothing; disjoint models add their log Z; one state per variable gives ``log q`` of it.
-
-    ``is_exact`` tells whether the equalities hold exactly (to rounding) or in expectation.
+    * ``is_exact`` tells whether these equalities hold to rounding, or in expectation only.
     """
 
     @property
-    def is_exact(self) -> bool: ...
+    def is_exact(self) -> bool: ...  # noqa: D102
 
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +11,8 @@ import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
-from . import _linear_space as linear_space
-from . import _log_space as log_space
-from ._buckets import BucketPlan, bucket_plan, sliced_plan
+from . import _linear_space as linear_space, _log_space as log_space
+from ._buckets import BucketPlan, sliced_plan
 from .base import Cost, LogLinearModel, LogPartition
 
 __all__ = ["VariableElimination"]
@@ -117,10 +116,10 @@ class VariableElimination:
         if feasible:
             reason = f"the largest table has {plan.largest_cells} cells{sliced}, within max_cells={self.max_cells}"
         else:
-            unsliced = bucket_plan(plan.hypergraph, plan.keep, self.order)
+            needed = plan.largest_cells
             reason = (
-                f"elimination needs a table of {unsliced.largest_cells} cells (about {unsliced.largest_cells:.3g}), the "
-                f"budget is max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
+                f"elimination needs a table of {needed} cells (about {needed:.3g}), the budget is "
+                f" max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
                 f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
             )
         cells = plan.message_cells + _MEMORY_TABLES * plan.largest_cells
@@ -218,11 +217,18 @@ class VariableElimination:
         value = log_space.log_z(plan, tables, log_space.log_max)
         return states.reshape(*batch, len(model.hypergraph.domain)), value.reshape(batch)
 
-    def _choose(self, plan, tables, rows, choose, reduce) -> torch.Tensor:
+    def _choose(
+        self,
+        plan: BucketPlan,
+        tables: torch.Tensor,
+        rows: torch.Tensor,
+        choose: Callable[[torch.Tensor], torch.Tensor],
+        reduce: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
         """States (n, d) for batch elements ``rows``: the slice first, then the variables of that slice."""
         if not plan.slices:
             return log_space.trace_back(plan, log_space.upward(plan, tables, reduce), rows, choose)
-        values = []
+        values: list[torch.Tensor] = []
         for state in plan.slice_states():
             piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
             values.append(log_space.log_root(plan, log_space.upward(plan, piece, reduce), piece))

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
+from ._autograd import is_transformed, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]
@@ -139,8 +140,8 @@ class Enumeration:
     .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}
 
     The log table is accumulated from prefixes of the variables, so a dense model of order k needs about k additions
-    of full size, not one per interaction; marginals fold it back the same way. Time and memory are proportional to the number
-    of states. Exact, in log space, at any scale of parameters.
+    of full size, not one per interaction; marginals fold it back the same way. Time and memory are proportional to
+    the number of states. Exact, in log space, at any scale of parameters.
 
     Args:
         max_states: largest number of joint states allowed, per element of the batch.
@@ -155,7 +156,7 @@ class Enumeration:
         >>> model = LogLinearEnergy(hypergraph, torch.zeros(11, dtype=torch.float64))
         >>> round(float(Enumeration().log_partition(model).value.exp()), 9)
         6.0
-        >>> Enumeration().marginal(model, ["x0"]).tolist()
+        >>> [round(p, 9) for p in Enumeration().marginal(model, ["x0"]).tolist()]
         [0.5, 0.5]
     """
 
@@ -214,7 +215,7 @@ class Enumeration:
         return table.reshape(tables.shape[0], *shape).expand(-1, *full)
 
     def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
-        """eta (B, num_terms) of probabilities (B, *cardinalities in enumeration order)."""
+        """Mean coordinates (B, num_terms) of probabilities (B, *cardinalities in enumeration order)."""
         tree = _accumulation(hypergraph)
         if tree.root is None:
             return probs.new_zeros(probs.shape[0], 0)
@@ -241,6 +242,31 @@ class Enumeration:
         """Unnormalised log probabilities (b, num_states), the enumeration's last variable fastest."""
         return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], model.hypergraph.domain.num_states)
 
+    @torch.no_grad()
+    def _evaluate(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log Z (b,) and eta (b, num_terms) in one pass, without a graph."""
+        table = self._log_table(hypergraph, tables)
+        axes = list(range(1, table.dim()))
+        top = table.amax(axes, keepdim=True) if axes else table
+        weights = (table - top).exp_()
+        total = weights.sum(axes) if axes else weights
+        eta = self._statistics(hypergraph, weights)
+        return total.log() + top.reshape(total.shape), eta / total.unsqueeze(-1)
+
+    def _differentiable_eta(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        table = self._log_table(hypergraph, tables)
+        probs = torch.softmax(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
+        return self._statistics(hypergraph, probs.reshape(table.shape))
+
+    def _log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Log Z (b,); its gradient is the eta found in the same pass."""
+        if torch.is_grad_enabled() and tables.requires_grad and not is_transformed(tables):
+            return log_z_with_gradient(
+                tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
+            )
+        table = self._log_table(hypergraph, tables)
+        return torch.logsumexp(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
+
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Log Z in nats, value (*batch).
 
@@ -248,7 +274,7 @@ class Enumeration:
             IntractableError: more states than the budget; nothing was computed.
             InputError: the tables are not finite.
         """
-        values = [torch.logsumexp(self._log_joint(model, chunk), -1) for chunk in self._chunks(model)]
+        values = [self._log_z(model.hypergraph, chunk) for chunk in self._chunks(model)]
         value = torch.cat(values).reshape(model.tables.shape[:-1])
         return LogPartition.exact(value, self.plan(model.hypergraph))
 
@@ -258,11 +284,11 @@ class Enumeration:
         Raises:
             IntractableError: more states than the budget; nothing was computed.
         """
-        parts: list[torch.Tensor] = []
-        for chunk in self._chunks(model):
-            table = self._log_table(model.hypergraph, chunk)
-            probs = torch.softmax(table.reshape(chunk.shape[0], model.hypergraph.domain.num_states), -1)
-            parts.append(self._statistics(model.hypergraph, probs.reshape(table.shape)))
+        hypergraph = model.hypergraph
+        if (torch.is_grad_enabled() and model.tables.requires_grad) or is_transformed(model.tables):
+            parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
+        else:
+            parts = [self._evaluate(hypergraph, chunk)[1] for chunk in self._chunks(model)]
         return torch.cat(parts).reshape(model.tables.shape)
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
-from .base import Cost
+from .base import Cost, LogLinearModel, LogPartition
 from .enumeration import Enumeration, decode_states, enumeration_axes
 
 __all__ = ["MatrixEnumeration"]
@@ -92,6 +92,17 @@ class MatrixEnumeration(Enumeration):
         return flat.reshape(
             tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
         )
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z in nats, value (*batch): two operations, which plain autograd differentiates fastest.
+
+        Raises:
+            IntractableError: more states or entries than the budget; nothing was computed.
+            InputError: the tables are not finite.
+        """
+        cost = self.plan(model.hypergraph).check()
+        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
+        return LogPartition.exact(torch.logsumexp(torch.matmul(model.tables, design.T), -1), cost)
 
     def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
         return probs.reshape(probs.shape[0], hypergraph.domain.num_states) @ _design(

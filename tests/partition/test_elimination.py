@@ -1,4 +1,4 @@
-"""Variable elimination: plans, slicing, refusals, the ranges where linear space gives way to log space, large tables."""
+"""Variable elimination: plans, slicing, refusals, where linear space gives way to log space, large tables."""
 
 from __future__ import annotations
 

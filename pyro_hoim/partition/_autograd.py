@@ -1,0 +1,51 @@
+"""Log Z in autograd for backends that find eta along the way: its gradient needs no graph of the computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["is_transformed", "log_z_with_gradient"]
+
+Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def is_transformed(tables: torch.Tensor) -> bool:
+    """Whether a functorch transformation (grad, vmap, jvp) looks at the tensor; then only plain PyTorch will do."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tables))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
+    """Log Z (B,) of tables (B, num_terms), saved together with eta (B, num_terms), which is its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tables: torch.Tensor, evaluate: Evaluate, eta: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        values, found = evaluate(tables.detach())
+        ctx.eta = eta
+        ctx.save_for_backward(tables, found)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        tables, found = ctx.saved_tensors
+        if torch.is_grad_enabled() and tables.requires_grad:  # the gradient will be differentiated in its turn
+            found = ctx.eta(tables)
+        return grads[0].unsqueeze(-1) * found, None, None
+
+
+_apply: Callable[..., torch.Tensor] = _LogZ.apply
+
+
+def log_z_with_gradient(
+    tables: torch.Tensor, evaluate: Evaluate, eta: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Log Z (B,) whose gradient is the eta that ``evaluate`` returns with it.
+
+    ``evaluate`` maps tables (B, num_terms) to log Z and eta without a graph; ``eta`` is differentiable and called for
+    derivatives of the gradient only.
+    """
+    return _apply(tables, evaluate, eta)
