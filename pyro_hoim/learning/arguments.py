@@ -21,7 +21,7 @@ from .solvers import SOLVERS
 
 __all__ = ["check_data", "check_options", "check_validation", "choose_method", "starting_point"]
 
-_NEWTON_ENTRIES = 2**22
+_NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
 
 

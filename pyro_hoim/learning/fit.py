@@ -66,7 +66,7 @@ def fit(
         data: complete observations, or flat marginal counts in the layout of ``hypergraph.term_slices``.
         method: ``newton`` (exact Hessian, dense design), ``lbfgs``, ``proximal-gradient`` (penalties that are not
             smooth), ``gradient`` (the paper's fixed step of 0.5) or ``auto``: proximal gradient for penalties that are
-            not smooth; Newton for the likelihood when cells times parameters are at most 2^22, parameters at most
+            not smooth; Newton for the likelihood when cells times parameters are at most 2^23, parameters at most
             600, no backend was given and the fit does not stop early; else L-BFGS.
         objective: ``likelihood`` or ``pseudo-likelihood`` (which needs observations, and no log Z).
         penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1`` or ``GroupL2``.

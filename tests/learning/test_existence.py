@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from pyro_hoim.data import Observations
@@ -17,9 +18,10 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
 
-def positive_cells(hypergraph, counts):
-    """Cells that are positive in some table with the observed margins, one linear program per cell."""
-    design = np.column_stack([np.ones(hypergraph.domain.num_states), design_matrix(hypergraph)])
+def positive_cells(hypergraph, counts, possible=slice(None)):
+    """Possible cells that are positive in some table with the observed margins, one linear program per cell."""
+    design = np.column_stack([np.ones(hypergraph.domain.num_states), design_matrix(hypergraph)])[possible]
+    counts = counts[possible]
     margins = design.T @ counts
     found = np.zeros(len(counts), dtype=bool)
     for cell in range(len(counts)):
@@ -60,6 +62,29 @@ def test_facial_set_equals_brute_force(case):
     moments = design_matrix(hypergraph).T @ (result.probs.numpy() - counts / counts.sum())
     assert np.abs(moments).max(initial=0) < 1e-7
     assert np.array_equal(result.probs.numpy() > 0, expected)
+
+
+@given(sparse_tables(), st.integers(0, 2**31))
+@settings(max_examples=40)
+def test_structural_zeros_equal_brute_force_on_possible_cells(case, seed):
+    hypergraph, counts = case
+    shape = hypergraph.domain.cardinalities
+    impossible = (counts == 0) & (np.random.default_rng(seed).random(len(counts)) < 0.4)
+    data = Observations.from_table(hypergraph.domain, counts.reshape(shape))
+    expected = np.zeros(len(counts), dtype=bool)
+    expected[~impossible] = positive_cells(hypergraph, counts, ~impossible)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+        result = fit(hypergraph, data, structural_zeros=impossible.reshape(shape))
+    assert result.existence.exists is bool(expected[~impossible].all())
+    assert result.existence.num_cells_zero == int((~expected & ~impossible).sum())
+    assert np.array_equal(result.probs.numpy() > 0, expected)
+    moments = design_matrix(hypergraph).T @ (result.probs.numpy() - counts / counts.sum())
+    assert np.abs(moments).max(initial=0) < 1e-7
+    # On possible cells the finite parameters have the fitted law.
+    states = torch.from_numpy(np.argwhere(~impossible.reshape(shape)))
+    law = torch.exp(-result.model.energy(states) - result.log_partition).numpy()
+    np.testing.assert_allclose(law, result.probs.numpy()[~impossible], atol=1e-11)
 
 
 def no_three_way(counts):

@@ -13,6 +13,7 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
 from pyro_hoim.learning import L1, L2, GroupL2, fit
 from pyro_hoim.learning.design import design_matrix
+from pyro_hoim.learning.monitor import Checkpoint, load_checkpoint
 from pyro_hoim.learning.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
 from pyro_hoim.models import LogLinearEnergy, parametrization
 from pyro_hoim.partition import Enumeration, VariableElimination
@@ -339,6 +340,19 @@ def test_gradient_descent_is_the_purified_one(czech):
         eta = Enumeration().expectations(LogLinearEnergy(hypergraph, tables))
         tables = tables - 0.5 * coordinates.purified_gradient(eta_data, eta)
     assert_close(result.tables, tables, relative=1e-12)
+
+
+def test_checkpoints_are_written_while_a_fit_runs(czech, tmp_path):
+    hypergraph = order(czech, 1)
+    theta = np.arange(6.0)
+    due = Checkpoint(tmp_path / "due.safetensors", hypergraph, seconds=0.0)
+    early = Checkpoint(tmp_path / "early.safetensors", hypergraph, seconds=1e6)
+    for checkpoint in (due, early):
+        checkpoint.write(theta, iteration=3)
+    assert not (tmp_path / "early.safetensors").exists()
+    assert np.array_equal(load_checkpoint(tmp_path / "due.safetensors", hypergraph), theta)
+    fresh = fit(hypergraph, czech, checkpoint=tmp_path / "absent.safetensors", resume=True)  # nothing to resume from
+    assert fresh.status == "converged"
 
 
 def test_progress_goes_to_standard_error(czech, capsys):
