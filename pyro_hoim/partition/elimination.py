@@ -119,7 +119,7 @@ class VariableElimination:
             needed = plan.largest_cells
             reason = (
                 f"elimination needs a table of {needed} cells (about {needed:.3g}), the budget is "
-                f" max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
+                f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
                 f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
             )
         cells = plan.message_cells + _MEMORY_TABLES * plan.largest_cells
