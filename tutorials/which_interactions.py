@@ -113,7 +113,8 @@ work = odds_ratio_table(current, "mental", "phys")
 work[["mental", "phys", "odds_ratio", "lower", "upper"]]
 
 # %% [markdown]
-# (The interval is that of the log odds ratio.) And the cells that the model describes worst, by adjusted residual:
+# (`lower` and `upper` are those of the log odds ratio, and the sign rests on the published labels, which look
+# interchanged for some of these factors.) And the cells that the model describes worst, by adjusted residual:
 # with 64 cells, a few beyond 2 in size are expected.
 
 # %%
