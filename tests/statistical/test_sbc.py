@@ -7,9 +7,9 @@ prior, likelihood, gradient and sampler agree.
 
 Size. 8 rows leave the prior as much weight as the data, so that a wrong prior shows, and are enough to tell the missing
 interaction. 2,000 replications, twice the customary 1,000, give every one of the 20 bins an expectation of 100, and the
-power that is needed: over four seeds the smallest p value of the scale control was between 1e-22 and 1e-40, over three
+power that is needed: over four seeds the smallest p value of the scale control was between 1e-40 and 1e-21, over three
 that of the dropped interaction below 1e-89, where 1.2e-7 is significant (with 1,000 replications and 6 to 8 rows the
-scale control's was between 4e-9 and 6e-17). Thinning by 3 leaves autocorrelations of a few per cent, which is asserted.
+scale control's was between 6e-17 and 4e-9). Thinning by 3 leaves autocorrelations of a few per cent, which is asserted.
 
 Error rate. One calibration is one assertion at FALSE_ALARM_RATE, split over its quantities. The exact tail of the
 multinomial statistic (by convolution, 2,000 replications in 20 bins) at the nominal level 1e-6 / 7 is 1.16 times the
