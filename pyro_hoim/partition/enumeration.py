@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ..errors import InputError
@@ -106,8 +107,8 @@ def decode_states(hypergraph: InteractionHypergraph, flat: torch.Tensor) -> torc
     return codes
 
 
-def _collect(node: _Node, leaves: list[torch.Tensor]) -> torch.Tensor:
-    """Sum of the tables below a node, (B, *node.shape)."""
+def _collect(node: _Node, leaves: list[Any]) -> Any:
+    """Sum of the tables below a node, (B, *node.shape); tensors or arrays."""
     if isinstance(node, _Leaf):
         return leaves[node.edge]
     length = len(node.shape)
@@ -119,7 +120,20 @@ def _collect(node: _Node, leaves: list[torch.Tensor]) -> torch.Tensor:
     return rest.reshape(rest.shape[0], *_padded(node.rest, length)) + head
 
 
-def _distribute(node: _Node, probs: torch.Tensor, found: list[torch.Tensor]) -> None:
+def _folded(probs: Any, have: Sequence[int], want: Sequence[int]) -> Any:
+    """Sum over the axes, after the first, that have more than the wanted length; tensors or arrays.
+
+    Arrays are summed one axis at a time, so that rounding errors grow with cardinalities, not with their product.
+    """
+    gone = [i + 1 for i, (a, b) in enumerate(zip(have, want, strict=True)) if b < a]
+    if isinstance(probs, torch.Tensor):
+        return probs.sum(gone) if gone else probs
+    for before, axis in enumerate(gone):
+        probs = np.add.reduce(probs, axis=axis - before)
+    return probs
+
+
+def _distribute(node: _Node, probs: Any, found: list[Any]) -> None:
     """Marginals of the tables below a node, from its own marginal (B, *node.shape), into ``found``."""
     if isinstance(node, _Leaf):
         found[node.edge] = probs
@@ -127,9 +141,7 @@ def _distribute(node: _Node, probs: torch.Tensor, found: list[torch.Tensor]) -> 
     for child in (node.head, node.rest):
         if child is None:
             continue
-        wanted = _padded(child, len(node.shape))
-        gone = [i + 1 for i, (have, want) in enumerate(zip(node.shape, wanted, strict=True)) if want < have]
-        part = probs.sum(gone) if gone else probs
+        part = _folded(probs, node.shape, _padded(child, len(node.shape)))
         _distribute(child, part.reshape(probs.shape[0], *child.shape), found)
 
 
@@ -196,40 +208,43 @@ class Enumeration:
             )
         return Cost(states, total, total + 3 * states, 8 * (total + 2 * states), feasible, reason, "enumeration")
 
-    def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        """Unnormalised log probabilities (B, *cardinalities in enumeration order) of tables (B, num_terms)."""
+    def _accumulate(self, hypergraph: InteractionHypergraph, tables: Any) -> Any:
+        """Sum of the tables (B, *shape of the root) of tables (B, num_terms), tensor or array; None without edges."""
         tree = _accumulation(hypergraph)
-        cards = hypergraph.domain.cardinalities
-        full = [cards[v] for v in tree.axes]
         if tree.root is None:
-            return tables.new_zeros(tables.shape[0], *full)
+            return None
         rank = {v: i for i, v in enumerate(tree.axes)}
-        leaves: list[torch.Tensor] = []
+        leaves: list[Any] = []
         pieces = hypergraph.term_slices.values()
         for edge, shape, piece in zip(hypergraph.edge_indices, hypergraph.edge_shapes, pieces, strict=True):
             table = tables[:, piece].reshape(tables.shape[0], *shape)
-            axes = sorted(range(len(edge)), key=lambda i: rank[edge[i]])
-            leaves.append(table.permute(0, *(i + 1 for i in axes)))
-        table = _collect(tree.root, leaves)
-        shape = (*tree.root.shape, *([1] * (len(full) - len(tree.root.shape))))
-        return table.reshape(tables.shape[0], *shape).expand(-1, *full)
+            axes = [0, *(i + 1 for i in sorted(range(len(edge)), key=lambda i: rank[edge[i]]))]
+            leaves.append(table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes))
+        return _collect(tree.root, leaves)
 
-    def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
-        """Mean coordinates (B, num_terms) of probabilities (B, *cardinalities in enumeration order)."""
+    def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Unnormalised log probabilities (B, *cardinalities in enumeration order) of tables (B, num_terms)."""
+        full = [hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph)]
+        table = self._accumulate(hypergraph, tables)
+        if table is None:
+            return tables.new_zeros(tables.shape[0], *full)
+        return table.reshape(*table.shape, *([1] * (len(full) + 1 - table.dim()))).expand(-1, *full)
+
+    def _statistics(self, hypergraph: InteractionHypergraph, probs: Any) -> Any:
+        """Mean coordinates (B, num_terms) of probabilities (B, *shape of the root), tensor or array."""
         tree = _accumulation(hypergraph)
         if tree.root is None:
-            return probs.new_zeros(probs.shape[0], 0)
-        shape = (*tree.root.shape, *([1] * (len(tree.axes) - len(tree.root.shape))))
-        gone = [i + 1 for i, (have, want) in enumerate(zip(probs.shape[1:], shape, strict=True)) if want < have]
-        root = probs.sum(gone) if gone else probs
-        found: list[torch.Tensor] = [probs] * len(hypergraph.edges)
-        _distribute(tree.root, root.reshape(probs.shape[0], *tree.root.shape), found)
+            return probs[:, :0]
+        found: list[Any] = [probs] * len(hypergraph.edges)
+        _distribute(tree.root, probs, found)
         rank = {v: i for i, v in enumerate(tree.axes)}
-        flat: list[torch.Tensor] = []
+        flat: list[Any] = []
         for edge, table in zip(hypergraph.edge_indices, found, strict=True):
             order = sorted(edge, key=rank.__getitem__)
-            flat.append(table.permute(0, *(order.index(v) + 1 for v in edge)).flatten(1))
-        return torch.cat(flat, -1)
+            axes = [0, *(order.index(v) + 1 for v in edge)]
+            table = table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes)
+            flat.append(table.reshape(table.shape[0], math.prod(table.shape[1:])))
+        return torch.cat(flat, -1) if isinstance(probs, torch.Tensor) else np.concatenate(flat, -1)
 
     def _chunks(self, model: LogLinearModel) -> Sequence[torch.Tensor]:
         """The batch flattened, in chunks that fit the memory bound, each (b, num_terms)."""
@@ -243,29 +258,52 @@ class Enumeration:
         return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], model.hypergraph.domain.num_states)
 
     @torch.no_grad()
-    def _evaluate(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log Z (b,) and eta (b, num_terms) in one pass, without a graph."""
-        table = self._log_table(hypergraph, tables)
-        axes = list(range(1, table.dim()))
-        top = table.amax(axes, keepdim=True) if axes else table
-        weights = (table - top).exp_()
-        total = weights.sum(axes) if axes else weights
-        eta = self._statistics(hypergraph, weights)
-        return total.log() + top.reshape(total.shape), eta / total.unsqueeze(-1)
+    def _evaluate(
+        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, want_eta: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log Z (b,) and eta (b, num_terms) in one pass, without a graph; in NumPy on the CPU, on one core.
+
+        NumPy's sums are faster than PyTorch's here, and unlike them do not slow down when the cores are shared.
+        """
+        if tables.device.type != "cpu" or tables.dtype not in (torch.float32, torch.float64):
+            eta = self._differentiable_eta(hypergraph, tables) if want_eta else tables
+            return self._plain_log_z(hypergraph, tables), eta
+        table = self._accumulate(hypergraph, tables.numpy())
+        free = math.log(hypergraph.domain.num_states)
+        if table is None:
+            return tables.new_full((tables.shape[0],), free), tables
+        free -= math.log(math.prod(table.shape[1:]))
+        flat = table.reshape(table.shape[0], math.prod(table.shape[1:]))
+        top = flat.max(-1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
+            weights = np.exp(flat - top)
+        total = weights.sum(-1, keepdims=True)
+        log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
+        eta = self._statistics(hypergraph, weights.reshape(table.shape)) / total if want_eta else table
+        return log_z, torch.from_numpy(eta)
 
     def _differentiable_eta(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        table = self._log_table(hypergraph, tables)
-        probs = torch.softmax(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
+        """Eta (b, num_terms) by PyTorch operations."""
+        table = self._accumulate(hypergraph, tables)
+        if table is None:
+            return tables
+        probs = torch.softmax(table.reshape(tables.shape[0], math.prod(table.shape[1:])), -1)
         return self._statistics(hypergraph, probs.reshape(table.shape))
+
+    def _plain_log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Log Z (b,) by PyTorch operations."""
+        table = self._log_table(hypergraph, tables)
+        return torch.logsumexp(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
 
     def _log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         """Log Z (b,); its gradient is the eta found in the same pass."""
-        if torch.is_grad_enabled() and tables.requires_grad and not is_transformed(tables):
+        if is_transformed(tables):
+            return self._plain_log_z(hypergraph, tables)
+        if torch.is_grad_enabled() and tables.requires_grad:
             return log_z_with_gradient(
                 tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
             )
-        table = self._log_table(hypergraph, tables)
-        return torch.logsumexp(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
+        return self._evaluate(hypergraph, tables.detach(), want_eta=False)[0]
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Log Z in nats, value (*batch).
@@ -288,7 +326,7 @@ class Enumeration:
         if (torch.is_grad_enabled() and model.tables.requires_grad) or is_transformed(model.tables):
             parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
         else:
-            parts = [self._evaluate(hypergraph, chunk)[1] for chunk in self._chunks(model)]
+            parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in self._chunks(model)]
         return torch.cat(parts).reshape(model.tables.shape)
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

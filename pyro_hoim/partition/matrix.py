@@ -104,7 +104,12 @@ class MatrixEnumeration(Enumeration):
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
         return LogPartition.exact(torch.logsumexp(torch.matmul(model.tables, design.T), -1), cost)
 
-    def _statistics(self, hypergraph: InteractionHypergraph, probs: torch.Tensor) -> torch.Tensor:
-        return probs.reshape(probs.shape[0], hypergraph.domain.num_states) @ _design(
-            hypergraph, probs.dtype, probs.device
-        )
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """Eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
+
+        Raises:
+            IntractableError: more states or entries than the budget; nothing was computed.
+        """
+        self.plan(model.hypergraph).check()
+        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
+        return torch.matmul(torch.softmax(torch.matmul(model.tables, design.T), -1), design)
