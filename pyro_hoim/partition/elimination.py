@@ -43,6 +43,7 @@ class VariableElimination:
     Args:
         max_cells: largest table allowed.
         max_slices: largest number of slices allowed.
+        max_operations: largest number of operations of log Z, all slices together; about a nanosecond each.
         order: names of all variables in the order of elimination; default: a good one is searched for.
         space: ``auto`` computes in scaled linear space with compiled loops on the CPU, in log space with PyTorch on
             other devices and where the range of the tables would underflow; ``log`` always in log space.
@@ -70,11 +71,12 @@ class VariableElimination:
 
     max_cells: int = 2**26
     max_slices: int = 2**10
+    max_operations: int = 2**37
     order: tuple[str, ...] | None = None
     space: Literal["auto", "log"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("max_cells", "max_slices"):
+        for name in ("max_cells", "max_slices", "max_operations"):
             if getattr(self, name) < 1:
                 raise InputError(f"VariableElimination {name}: expected at least 1, received {getattr(self, name)}")
         if self.space not in ("auto", "log"):
@@ -111,10 +113,17 @@ class VariableElimination:
 
     def _cost(self, plan: BucketPlan) -> Cost:
         names = plan.hypergraph.domain.names
-        feasible = plan.largest_cells <= self.max_cells
+        flops = plan.flops * plan.num_slices
+        feasible = plan.largest_cells <= self.max_cells and flops <= self.max_operations
         sliced = f", in {plan.num_slices} slices" if plan.slices else ""
         if feasible:
             reason = f"the largest table has {plan.largest_cells} cells{sliced}, within max_cells={self.max_cells}"
+        elif plan.largest_cells <= self.max_cells:
+            reason = (
+                f"elimination needs {flops} operations (about {flops:.3g}){sliced}, the budget is "
+                f"max_operations={self.max_operations}; raise VariableElimination(max_operations=...) or "
+                f"(max_cells=...), or use fewer interactions"
+            )
         else:
             needed = plan.largest_cells
             reason = (
@@ -126,7 +135,7 @@ class VariableElimination:
         return Cost(
             cells=plan.largest_cells,
             total_cells=plan.total_cells * plan.num_slices,
-            flops=plan.flops * plan.num_slices,
+            flops=flops,
             memory_bytes=8 * cells,
             feasible=feasible,
             reason=reason,

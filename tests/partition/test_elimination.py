@@ -258,6 +258,22 @@ def test_budget_refusal_states_cells_budget_and_option():
             call()
 
 
+def test_too_many_operations_are_refused_with_their_number():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 12), 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+    backend = VariableElimination(max_cells=2**9)
+    plan = backend.plan(hypergraph)
+    assert plan.feasible
+    assert len(plan.slices) == 3
+    assert float(backend.log_partition(model).value) == pytest.approx(12 * math.log(2), rel=1e-12)
+    backend = VariableElimination(max_cells=2**9, max_operations=plan.flops - 1)
+    assert not backend.plan(hypergraph).feasible
+    with pytest.raises(
+        IntractableError, match=rf"{plan.flops} operations.*in 8 slices.*max_operations={plan.flops - 1}"
+    ):
+        backend.log_partition(model)
+
+
 def test_a_marginal_beyond_the_budget_is_refused():
     domain = Domain.from_cardinalities([4] * 12)
     model = LogLinearEnergy(InteractionHypergraph(domain, []), torch.zeros(0))
@@ -281,7 +297,7 @@ def test_plan_is_known_before_running_and_counts_evidence_and_kept_names():
 
 
 def test_bad_options_and_names():
-    for option in ("max_cells", "max_slices"):
+    for option in ("max_cells", "max_slices", "max_operations"):
         with pytest.raises(InputError, match=option):
             VariableElimination(**{option: 0})
     with pytest.raises(InputError, match="space"):
