@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape
-from pyro_hoim.partition import PartitionBackend
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..data import Observations
+from ..errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape
+from ..partition import PartitionBackend
+from ..structure.hypergraph import InteractionHypergraph
 from .design import MAX_DESIGN_ENTRIES, design_entries, design_matrix
 from .monitor import load_checkpoint
 from .penalties import Penalty, ProximalPenalty, SmoothPenalty

@@ -12,10 +12,10 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import IntractableError
-from pyro_hoim.models import parametrization
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from ..data import Observations
+from ..errors import IntractableError
+from ..models import parametrization
+from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MAX_DESIGN_ENTRIES", "cell_codes", "cell_counts", "design_entries", "design_matrix", "free_basis"]
 

@@ -16,11 +16,10 @@ import torch
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, identity
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import parametrization
-from pyro_hoim.structure.hypergraph import Edge, InteractionHypergraph
-
+from ..data import Observations
+from ..errors import InputError, InputTypeError
+from ..models import parametrization
+from ..structure.hypergraph import Edge, InteractionHypergraph
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
 
 __all__ = ["MAX_FACIAL_CELLS", "Combination", "MLEExistence", "mle_existence"]
@@ -29,6 +28,10 @@ MAX_FACIAL_CELLS = 20_000
 """Largest number of undecided cells for which the exact linear program is solved."""
 
 _RANK_TOLERANCE = 1e-9
+_ZERO = 1e-12
+_SLACK = 1e-6
+"""Slacks up to this are rounding: directions fill the unit box, and their entries on cells are of order one."""
+
 _LISTED = 1000
 _MAX_FACIAL_PARAMETERS = 2500
 
@@ -54,7 +57,8 @@ class MLEExistence:
     """Whether the maximum-likelihood estimate is finite, and what stands in its way.
 
     Attributes:
-        exists: True, False, or None when a large table without zero margins was not decided.
+        exists: True, False, or None when a table without zero margins was not decided (too large, or the linear program
+            was not solved).
         kind: ``interior`` (finite), ``zero margin`` (some interaction has an empty combination of levels), ``facial``
             (no empty margin, yet the margins force zero cells) or ``unknown``.
         offending: minimal combinations with an empty margin, then further cells that the margins force to zero; at
@@ -79,7 +83,7 @@ class MLEExistence:
             case "interior":
                 return "the maximum-likelihood estimate is finite"
             case "unknown":
-                return "no interaction has an empty margin; the table is too large for the exact test of existence"
+                return "no interaction has an empty margin; whether the margins force zeros was not decided"
             case "zero margin":
                 reason = "never observed"
             case "facial":
@@ -130,36 +134,63 @@ def _null_space(matrix: np.ndarray) -> np.ndarray:
     return vectors[:, values <= _RANK_TOLERANCE * max(values[-1], 1e-300)]
 
 
-def _forced_zeros(augmented: np.ndarray, positive: np.ndarray, undecided: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _forced_zeros(
+    augmented: np.ndarray, positive: np.ndarray, undecided: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
     r"""Undecided cells outside the facial set, and a direction of recession that shows it.
 
-    Solves: maximise :math:`\sum s` subject to :math:`A w = 0` on positive cells, :math:`A w + s \le 0` and
-    :math:`0 \le s \le 1` on undecided ones, with A the design and a column of ones.
+    Solves, with A the design and a column of ones,
+
+    .. math:: \max \sum s \quad \text{where} \quad A w = 0 \text{ on positive cells}, \quad
+        A w + s \le 0, \; 0 \le s \le 1 \text{ on undecided ones}, \quad -1 \le z \le 1
+
+    for w = B z, B an orthonormal basis of what vanishes on the positive cells. The box keeps the program bounded in
+    every variable; without it HiGHS may end without an answer. Directions can be scaled into the box, so the maximum is
+    0 if and only if there is none; otherwise every cell with a slack is forced to zero. Those cells are set aside and
+    the program is solved again, until no slack is left.
 
     Returns:
-        Positions of forced zeros and w (parameters + 1,).
+        Positions of forced zeros and w (parameters + 1,), at most -1 on forced zeros and 0 on the other cells up to
+        rounding; None when the solver gave no answer.
     """
+    direction = np.zeros(augmented.shape[1])
     basis = _null_space(augmented[positive])
-    none = np.empty(0, dtype=np.int64), np.zeros(augmented.shape[1])
-    if basis.shape[1] == 0 or undecided.size == 0:
-        return none
-    images = augmented[undecided] @ basis
+    left = undecided
+    rounds: list[tuple[np.ndarray, np.ndarray]] = []
+    while basis.shape[1] and left.size:
+        images = augmented[left] @ basis
+        weights = _recession(np.where(np.abs(images) > _ZERO, images, 0.0))
+        if weights is None:
+            return None
+        loss = -(images @ weights)
+        if loss.max() <= _SLACK:
+            break
+        is_forced = loss > max(_SLACK, 1e-3 * loss.max())  # smaller slacks wait for a round where they are larger
+        rounds.append((left[is_forced], basis @ weights))
+        left = left[~is_forced]
+    # A later direction may add to cells that were set aside before; an earlier one makes up for it.
+    for cells, step in reversed(rounds):
+        added = max(0.0, float((augmented[cells] @ direction).max()))
+        direction = direction + (1 + added) / float(-(augmented[cells] @ step).max()) * step
+    forced = np.concatenate([np.empty(0, dtype=np.int64), *(cells for cells, _ in rounds)])
+    return np.sort(forced), direction
+
+
+def _recession(images: np.ndarray) -> np.ndarray | None:
+    """Solution z of the linear program of :func:`_forced_zeros`; None when no solver of HiGHS finds one."""
     num, size = images.shape
-    solution = linprog(
-        np.concatenate([np.zeros(size), -np.ones(num)]),
-        A_ub=_with_slack(images),
-        b_ub=np.zeros(num),
-        bounds=[(None, None)] * size + [(0, 1)] * num,
-        method="highs",
-    )
-    if solution.status != 0:
-        raise InputError(f"mle_existence: the linear program was not solved ({solution.message})")
-    slack = solution.x[size:]
-    return undecided[slack > 0.5], basis @ solution.x[:size]
-
-
-def _with_slack(images: np.ndarray) -> csr_matrix:
-    return csr_matrix(hstack([csr_matrix(images), identity(len(images))]))
+    for method in ("highs-ds", "highs-ipm"):
+        solution = linprog(
+            np.concatenate([np.zeros(size), -np.ones(num)]),
+            A_ub=csr_matrix(hstack([csr_matrix(images), identity(num)])),
+            b_ub=np.zeros(num),
+            bounds=[(-1, 1)] * size + [(0, 1)] * num,
+            method=method,
+            options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+        )
+        if solution.status == 0:
+            return solution.x[:size]
+    return None
 
 
 @dataclass(frozen=True)
@@ -208,7 +239,10 @@ def find_face(
     if too_large or hypergraph.num_parameters > _MAX_FACIAL_PARAMETERS:
         return _from_margins(hypergraph, found if possible is None or found else None), None
     augmented = np.hstack([design, np.ones((len(design), 1))])
-    forced, recession = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
+    solution = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
+    if solution is None:
+        return _from_margins(hypergraph, found if possible is None or found else None), None
+    forced, recession = solution
     face = allowed & ~dead
     face[forced] = False
     lost = int((allowed & ~face).sum())

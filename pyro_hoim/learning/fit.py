@@ -10,12 +10,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.partition import Auto, PartitionBackend
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..data import Observations
+from ..errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
+from ..models import LogLinearEnergy, parametrization
+from ..partition import Auto, PartitionBackend
+from ..structure.hypergraph import InteractionHypergraph
 from .arguments import check_data, check_options, check_validation, choose_method, starting_point
 from .design import MAX_DESIGN_ENTRIES, design_entries
 from .existence import check_structural_zeros

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from scipy.stats import chi2
 
-from pyro_hoim.errors import InputError
-
+from ..errors import InputError
 from .result import FitResult
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from pyro_hoim.errors import InputError
-from pyro_hoim.model_file import ModelFile, load_model, save_model
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..errors import InputError
+from ..model_file import ModelFile, load_model, save_model
+from ..structure.hypergraph import InteractionHypergraph
 from .objectives import HeldOut
 from .result import HistoryEntry
 

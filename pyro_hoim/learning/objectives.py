@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from scipy.linalg import get_blas_funcs
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.partition import PartitionBackend
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..data import Observations
+from ..errors import InputError
+from ..models import LogLinearEnergy, parametrization
+from ..partition import PartitionBackend
+from ..structure.hypergraph import InteractionHypergraph
 from .penalties import Penalty, SmoothPenalty
 
 __all__ = ["DenseLikelihood", "HeldOut", "Likelihood", "Objective", "Penalised", "PseudoLikelihood"]

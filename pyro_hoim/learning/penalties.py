@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from pyro_hoim.errors import InputError
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from ..errors import InputError
+from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["L1", "L2", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import PartitionBackend
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..data import Observations
+from ..models import parametrization
+from ..partition import PartitionBackend
+from ..structure.hypergraph import InteractionHypergraph
 from .design import cell_counts, design_matrix
 from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood

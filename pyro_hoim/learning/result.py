@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.models import Coding, LogLinearEnergy, parametrization
-from pyro_hoim.partition import PartitionBackend
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-
+from ..data import Observations
+from ..errors import InputError, IntractableError
+from ..models import Coding, LogLinearEnergy, parametrization
+from ..partition import PartitionBackend
+from ..structure.hypergraph import InteractionHypergraph
 from .existence import Face, MLEExistence
 from .penalties import Penalty, SmoothPenalty
 

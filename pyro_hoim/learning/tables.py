@@ -10,9 +10,8 @@ import pandas as pd
 import torch
 from scipy.stats import norm
 
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.models import Coding
-
+from ..errors import InputError, IntractableError
+from ..models import Coding
 from .design import cell_codes, cell_counts, free_basis
 from .result import FitResult
 

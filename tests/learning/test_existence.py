@@ -12,7 +12,9 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, MissingDataError, NonexistentEstimateWarning
 from pyro_hoim.learning import fit, goodness_of_fit, mle_existence
-from pyro_hoim.learning.design import design_matrix
+from pyro_hoim.learning.design import cell_counts, design_matrix
+from pyro_hoim.learning.existence import find_face
+from pyro_hoim.models import parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -84,6 +86,75 @@ def test_structural_zeros_equal_brute_force_on_possible_cells(case, seed):
     states = torch.from_numpy(np.argwhere(~impossible.reshape(shape)))
     law = torch.exp(-result.model.energy(states) - result.log_partition).numpy()
     np.testing.assert_allclose(law, result.probs.numpy()[~impossible], atol=1e-11)
+
+
+@st.composite
+def facial_tables(draw):
+    """Counts on part of an exposed face of a model of pairs: zeros are forced, mostly without an empty margin."""
+    cards = draw(st.sampled_from([(2, 2, 2), (2, 2, 3), (2, 2, 2, 2)]))
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
+    weights = draw(st.lists(st.integers(-1, 1), min_size=hypergraph.num_terms, max_size=hypergraph.num_terms))
+    cells = torch.from_numpy(np.argwhere(np.ones(cards)))
+    heights = (parametrization(hypergraph).statistics(cells) @ torch.tensor(weights, dtype=torch.float64)).numpy()
+    face = np.flatnonzero(heights > heights.max() - 0.5)
+    counts = np.zeros(hypergraph.domain.num_states)
+    counts[face] = draw(st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(face), max_size=len(face)))
+    counts[face[0]] += 1
+    return hypergraph, counts
+
+
+@given(facial_tables())
+@settings(max_examples=60)
+def test_exposed_faces_are_found(case):
+    hypergraph, counts = case
+    data = Observations.from_table(hypergraph.domain, counts.reshape(hypergraph.domain.cardinalities))
+    expected = positive_cells(hypergraph, counts)
+    existence = mle_existence(hypergraph, data)
+    assert existence.exists is bool(expected.all())
+    if not expected.all():
+        assert np.array_equal(existence.facial_set, expected)
+
+
+def sparse_rows(num_variables, order, num_rows, seed):
+    domain = Domain.from_cardinalities([2] * num_variables)
+    generator = torch.Generator().manual_seed(seed)
+    rates = torch.linspace(0.03, 0.5, num_variables)
+    codes = (torch.rand(num_rows, num_variables, generator=generator) < rates).long()
+    return InteractionHypergraph.from_order(domain, order), Observations.from_tensor(codes, domain)
+
+
+@pytest.mark.parametrize("case", [(12, 3, 800, 0), (12, 3, 800, 1), (11, 3, 1000, 1), (13, 3, 1000, 0)])
+def test_facial_sets_of_sparse_tables_are_certified_from_both_sides(case):
+    # Farkas: a direction that is 0 on the face and negative elsewhere proves that the other cells are zero, and a
+    # positive table on the face with the observed margins proves that no further cell is.
+    hypergraph, data = sparse_rows(*case)
+    counts, design = cell_counts(data), design_matrix(hypergraph)
+    existence, face = find_face(hypergraph, design, counts, None, data.marginal_counts(hypergraph.edges))
+    assert (existence.exists, existence.num_cells_zero) == (False, int((~face.cells).sum()))
+    assert counts[~face.cells].sum() == 0
+    drop = design @ face.recession
+    drop -= drop[face.cells].mean()
+    assert np.abs(drop[face.cells]).max() < 1e-6
+    assert drop[~face.cells].max() < -1 + 1e-6
+    if case[0] < 13:
+        with pytest.warns(NonexistentEstimateWarning):
+            result = fit(hypergraph, data)
+        probs = result.probs.numpy()
+        assert result.status == "infinite"
+        assert np.array_equal(probs > 0, face.cells)
+        assert np.abs(design.T @ (probs - counts / counts.sum())).max() < 1e-8
+
+
+def test_an_unsolved_program_leaves_existence_open(monkeypatch):
+    monkeypatch.setattr("pyro_hoim.learning.existence._recession", lambda images: None)
+    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
+    counts[0, 0, 0] = counts[1, 1, 1] = 0
+    existence = mle_existence(*no_three_way(counts))
+    assert (existence.exists, existence.kind) == (None, "unknown")
+    assert "was not decided" in existence.describe()
+    counts[0, 0, 1] = 0  # now a and b have an empty margin, which needs no program
+    existence = mle_existence(*no_three_way(counts))
+    assert (existence.exists, existence.kind) == (False, "zero margin")
 
 
 def no_three_way(counts):
