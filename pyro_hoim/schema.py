@@ -7,10 +7,11 @@ an interaction table and columns of encoded observations everywhere in the libra
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from .errors import InputError, InputTypeError, check_names, check_unique
 
@@ -94,8 +95,15 @@ class Variable:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Variable:
-        """Rebuild a variable from :meth:`to_json`."""
-        return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
+        """Rebuild a variable from :meth:`to_json`.
+
+        Raises:
+            InputError: not such a description.
+        """
+        try:
+            return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"variable: expected an object with name, labels and kind, received {value!r}") from error
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,25 @@ class Domain:
 
     @classmethod
     def from_cardinalities(cls, cardinalities: Mapping[str, int] | Sequence[int]) -> Domain:
-        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ..."""
+        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ...
+
+        Raises:
+            InputTypeError: a cardinality that is not a whole number.
+            InputError: a cardinality below 1.
+        """
         items = (
             cardinalities.items()
             if isinstance(cardinalities, Mapping)
             else ((f"x{i}", n) for i, n in enumerate(cardinalities))
         )
-        return cls(Variable(name, tuple(str(i) for i in range(int(n)))) for name, n in items)
+        variables: list[Variable] = []
+        for name, size in items:
+            try:
+                levels = range(operator.index(size))
+            except TypeError as error:
+                raise InputTypeError(f"cardinality of {name!r}: expected a whole number, received {size!r}") from error
+            variables.append(Variable(name, tuple(str(i) for i in levels)))
+        return cls(variables)
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, Sequence[str]]) -> Domain:
@@ -195,25 +215,31 @@ class Domain:
         """Domain of the given variables, in schema order whatever the order given."""
         return Domain(self.variables[i] for i in sorted(self.indices(names)))
 
-    def encode_state(self, state: Mapping[str, str | int]) -> dict[str, int]:
+    def encode_state(self, state: Mapping[str, str | SupportsIndex]) -> dict[str, int]:
         """Codes of a partial state given as ``{name: label or code}``.
+
+        A code is anything that stands for a whole number: an int, a NumPy integer, an integer tensor of one element.
 
         Raises:
             UnknownNameError: unknown variable or label.
-            InputError: a code outside 0 ... cardinality - 1.
+            InputError: a code outside 0 ... cardinality - 1, or something else.
         """
         codes: dict[str, int] = {}
         for name, value in state.items():
             variable = self[name]
             if isinstance(value, str):
                 codes[name] = variable.code(value)
-            elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value < variable.cardinality:
-                codes[name] = value
-            else:
+                continue
+            try:
+                code = -1 if isinstance(value, bool) else operator.index(value)
+            except TypeError:
+                code = -1
+            if not 0 <= code < variable.cardinality:
                 raise InputError(
                     f"variable {name!r}: expected a label or a code from 0 to {variable.cardinality - 1}, "
                     f"received {value!r}"
                 )
+            codes[name] = code
         return codes
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -222,5 +248,11 @@ class Domain:
 
     @classmethod
     def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Domain:
-        """Rebuild a domain from :meth:`to_json`."""
+        """Rebuild a domain from :meth:`to_json`.
+
+        Raises:
+            InputError: not such a description.
+        """
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InputError(f"domain: expected a list of variables, received {value!r}")
         return cls(Variable.from_json(v) for v in value)

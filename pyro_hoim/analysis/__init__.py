@@ -1,7 +1,7 @@
 """Analyses of a table: fits, tests, scores and posteriors of several models together."""
 
-from .posterior import Posterior, PosteriorSettings, compare_models, run_posterior
-from .scores import RowScores, interaction_table, prediction_accuracy, score_rows
+from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
+from .scores import RowScores, interaction_table, matches_any, num_impossible, prediction_accuracy, score_rows
 from .study import Analysis, ModelAnalysis, PartScores, analyse
 
 __all__ = [
@@ -13,7 +13,10 @@ __all__ = [
     "RowScores",
     "analyse",
     "compare_models",
+    "file_stem",
     "interaction_table",
+    "matches_any",
+    "num_impossible",
     "prediction_accuracy",
     "run_posterior",
     "score_rows",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..inference import cell_log_likelihood, sample_posterior
 from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
 from ..structure import InteractionHypergraph
 
-__all__ = ["Posterior", "PosteriorSettings", "compare_models", "run_posterior"]
+__all__ = ["Posterior", "PosteriorSettings", "compare_models", "file_stem", "run_posterior"]
 
 _MAX_REPLICATED_CELLS = 4096
 
@@ -84,6 +85,14 @@ class Posterior:
     def num_draws(self) -> int:
         """Draws of each chain."""
         return self.theta.shape[1]
+
+
+def file_stem(name: str) -> str:
+    """Part of a file name for a model's name: short, without separators, different for different names."""
+    stem = re.sub(r"[^\w.]+", "-", name)
+    if stem == name.replace(" ", "-") and len(stem) <= 40:
+        return stem
+    return f"{stem[:40].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
@@ -187,7 +196,7 @@ def run_posterior(
     chains: list[dict[str, torch.Tensor]] = []
     for number in range(settings.num_chains):
         digest = _digest(hypergraph, data, settings, seed + number)
-        path = checkpoint / f"{name.replace(' ', '-')}-chain-{number}.safetensors" if checkpoint is not None else None
+        path = checkpoint / f"{file_stem(name)}-chain-{number}.safetensors" if checkpoint is not None else None
         if path is not None and resume and path.exists():
             chains.append(_read_chain(path, digest))
             continue
@@ -226,12 +235,12 @@ def _describe(
         groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
         replicated = _replicates(hypergraph, theta, data, seed)
         if replicated is not None:
-            names = list(hypergraph.domain.names)
+            axes = [f"{index}_{v.name.replace('/', '_')}" for index, v in enumerate(hypergraph.domain)]
             groups |= {
                 "posterior_predictive": {"table": replicated[0]},
                 "observed_data": {"table": replicated[1]},
-                "dims": {"table": names},
-                "coords": {v.name: list(v.labels) for v in hypergraph.domain},
+                "dims": {"table": axes},
+                "coords": {axis: list(v.labels) for axis, v in zip(axes, hypergraph.domain, strict=True)},
             }
     arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
     summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,15 @@ from ..data import Observations
 from ..errors import InputError
 from ..learning import FitResult, row_log_likelihood
 from ..models import LogLinearEnergy, parametrization
+from ..schema import Domain
 
 __all__ = [
     "CoefficientInterval",
     "RowScores",
     "coefficient_intervals",
     "interaction_table",
-    "is_impossible",
+    "matches_any",
+    "num_impossible",
     "prediction_accuracy",
     "score_rows",
 ]
@@ -28,21 +31,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RowScores:
-    """Mean scores of the rows of one data set, in nats a row; None where missing cells rule a number out.
+    """Mean scores of the rows of one data set, in nats a row.
 
     Attributes:
         rows: number of observations (sum of the counts).
         nll: mean negative log-likelihood; infinite when a row has probability zero.
         nll_std_error: its standard error over rows.
-        kl: ``nll`` less the entropy of the rows' empirical law.
-        pseudo_nll: mean negative log pseudo-likelihood.
+        kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells.
+        pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
     """
 
     rows: float
     nll: float
     nll_std_error: float
     kl: float | None
-    pseudo_nll: float | None
+    pseudo_nll: float
 
 
 def score_rows(energy: LogLinearEnergy, data: Observations) -> RowScores:
@@ -61,10 +64,8 @@ def score_rows(energy: LogLinearEnergy, data: Observations) -> RowScores:
     weights, values = data.counts[present], values[present]
     nll = -float((weights * values).sum()) / total
     spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
-    pseudo = None
-    if not data.has_missing:
-        unique = data.unique()
-        pseudo = -float((unique.counts * energy.log_pseudo_prob(unique.codes)).sum()) / total
+    unique = data.unique()
+    pseudo = -float((unique.counts * _log_pseudo_prob(energy, unique)).sum()) / total
     return RowScores(
         rows=total,
         nll=nll,
@@ -72,6 +73,25 @@ def score_rows(energy: LogLinearEnergy, data: Observations) -> RowScores:
         kl=None if data.has_missing else nll - data.entropy(),
         pseudo_nll=pseudo,
     )
+
+
+def _log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:
+    """Sum over the known cells of a row of log q(cell | the other known cells), (N,)."""
+    complete = (data.codes >= 0).all(1)
+    values = torch.zeros(len(data.codes), dtype=energy.dtype)
+    values[complete] = energy.log_pseudo_prob(data.codes[complete])
+    if bool(complete.all()):
+        return values
+    rows = data.codes[~complete]
+    whole = row_log_likelihood(energy, Observations.from_tensor(rows, data.domain), normalised=False)
+    total = torch.zeros_like(whole)
+    for column in range(len(data.domain)):
+        without = rows.clone()
+        without[:, column] = -1
+        rest = row_log_likelihood(energy, Observations.from_tensor(without, data.domain), normalised=False)
+        total += torch.where(rows[:, column] >= 0, whole - rest, 0.0)
+    values[~complete] = total
+    return values
 
 
 def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str) -> dict[str, Any]:
@@ -103,7 +123,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
     for level in range(data.domain[target].cardinality):
         codes = rows.codes.clone()
         codes[:, column] = level
-        scores.append(row_log_likelihood(energy, Observations.from_tensor(codes, data.domain)))
+        scores.append(row_log_likelihood(energy, Observations.from_tensor(codes, data.domain), normalised=False))
     guess = torch.stack(scores, -1).argmax(-1)
     frequency = torch.zeros(data.domain[target].cardinality, dtype=torch.float64).index_add_(0, truth, weights)
     return {
@@ -183,8 +203,8 @@ def coefficient_intervals(
         draws (num_draws, num_parameters).
 
     Returns:
-        At most ``top`` intervals. Without draws there are none for a fit that did not converge, was stopped early, or
-        is so large that its covariance would take minutes.
+        At most ``top`` intervals, none of coefficients that are infinite. Without draws there are none for a fit that
+        did not converge, was stopped early, saw missing cells, or is so large that its covariance would take minutes.
     """
     maps = parametrization(result.hypergraph)
     slices = result.hypergraph.term_slices
@@ -196,7 +216,7 @@ def coefficient_intervals(
     if draws is not None:
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
-    elif result.is_converged and result.objective == "likelihood" and _is_cheap(result):
+    elif _has_cheap_covariance(result):
         error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
         centre = result.tables[index].numpy()
         lower, upper = centre - norm.isf(tail) * error, centre + norm.isf(tail) * error
@@ -205,24 +225,39 @@ def coefficient_intervals(
     return [
         CoefficientInterval(tuple(r["edge"]), tuple(r["levels"]), i, float(c), float(a), float(b), level)
         for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
+        if math.isfinite(a) and math.isfinite(b)
     ]
 
 
-def _is_cheap(result: FitResult) -> bool:
-    """Whether the covariance of the parameters is a matter of seconds."""
+def _has_cheap_covariance(result: FitResult) -> bool:
+    """Whether large-sample intervals exist and are a matter of seconds."""
     size = result.hypergraph.num_parameters
-    return size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**24
+    complete = result.data is not None and not result.data.has_missing
+    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**24
+    return complete and small and result.is_converged and result.objective == "likelihood"
 
 
-def is_impossible(result: FitResult, part: Observations) -> bool:
-    """Whether some row of a part has probability zero in the limit that an infinite estimate approaches."""
+def num_impossible(result: FitResult, part: Observations) -> float:
+    """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
+
+    Rows with missing cells are not counted.
+    """
     existence = result.existence
-    if existence is None or existence.exists is not False or result.margins is None:
-        return False
-    rows = part.unique()
-    codes = rows.codes[(rows.counts > 0) & (rows.codes >= 0).all(1)]
+    if result.status != "infinite" or existence is None:
+        return 0.0
+    complete = (part.codes >= 0).all(1) & (part.counts > 0)
+    codes, counts = part.codes[complete], part.counts[complete]
     if existence.facial_set is not None:
         cells = np.ravel_multi_index(tuple(codes.numpy().T), part.domain.cardinalities)
-        return bool((~existence.facial_set[cells]).any())
-    seen = Observations.from_tensor(codes, part.domain).marginal_counts(result.hypergraph.edges)
-    return bool(((seen > 0) & (result.margins <= 0)).any())
+        return float(counts[torch.from_numpy(~existence.facial_set[cells])].sum())
+    return float(counts[matches_any(codes, part.domain, existence.offending)].sum())
+
+
+def matches_any(codes: torch.Tensor, domain: Domain, combinations: Sequence[Any]) -> torch.Tensor:
+    """Which rows (N, d) hold one of the combinations, each with ``edge`` and ``levels``: (N,) booleans."""
+    found = torch.zeros(len(codes), dtype=torch.bool)
+    for combination in combinations:
+        wanted = domain.encode_state(dict(zip(combination.edge, combination.levels, strict=True)))
+        columns = [domain.index(name) for name in wanted]
+        found |= (codes[:, columns] == torch.tensor(list(wanted.values()))).all(1)
+    return found

@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import norm
 
 from ..data import Observations
-from ..errors import NonexistentEstimateWarning
+from ..errors import InputError, NonexistentEstimateWarning
 from ..learning import FitResult, GoodnessOfFit, cell_table, fit, fit_incomplete, goodness_of_fit, odds_ratio_table
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, LogPartition
 from ..structure import InteractionHypergraph
-from .posterior import Posterior, PosteriorSettings, compare_models, run_posterior
+from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .scores import (
     CoefficientInterval,
     coefficient_intervals,
     interaction_table,
-    is_impossible,
+    num_impossible,
     prediction_accuracy,
     score_rows,
 )
@@ -38,13 +39,19 @@ __all__ = ["Analysis", "ModelAnalysis", "PartScores", "analyse"]
 
 _MAX_TABLE_CELLS = 2**16
 _MAX_PAIRS = 120
+_MAX_DENSE_PARAMETERS = 1000
 
 
 @dataclass(frozen=True)
 class PartScores:
-    """Scores of the train, validation and test parts; None for an empty part or a number that does not exist."""
+    """Scores of the train, validation and test parts; None for an empty part or a number that does not exist.
 
-    rows: dict[str, float | None] = field(default_factory=dict)
+    ``impossible_rows`` counts the rows to which an infinite estimate gives probability zero; where there are any,
+    ``nll`` and ``kl`` are infinite.
+    """
+
+    rows: dict[str, float] = field(default_factory=dict)
+    impossible_rows: dict[str, float] = field(default_factory=dict)
     nll: dict[str, float | None] = field(default_factory=dict)
     kl: dict[str, float | None] = field(default_factory=dict)
     pseudo_nll: dict[str, float | None] = field(default_factory=dict)
@@ -63,7 +70,8 @@ class ModelAnalysis:
         cells: observed and expected counts with residuals, likewise.
         odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
         scores: scores of the parts.
-        interactions: :func:`interaction_table` of the fit.
+        interactions: :func:`interaction_table` of the fit; coefficients that an infinite estimate does not determine
+            come last and are marked ``is_infinite``.
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
         accuracy: :func:`prediction_accuracy` per part when a target was named.
         posterior: posterior draws with diagnostics, if asked for.
@@ -133,7 +141,9 @@ class Analysis:
     def infinite_combinations(model: ModelAnalysis) -> list[dict[str, Any]]:
         """Combinations of levels that force infinite parameters: edge and levels; empty when the estimate exists."""
         existence = model.fit.existence
-        return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending] if existence else []
+        if model.fit.status != "infinite" or existence is None:
+            return []
+        return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending]
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a model: size, goodness of fit, information criteria, leave-one-out."""
@@ -172,19 +182,19 @@ def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Obser
     scores = PartScores()
     for name, part in parts.items():
         scores.rows[name] = 0.0
+        scores.impossible_rows[name] = 0.0
         for column in (scores.nll, scores.kl, scores.pseudo_nll, scores.independent_kl):
             column[name] = None
         if part is None or not part.total_count > 0:
             continue
         own, other = (score_rows(LogLinearEnergy(r.hypergraph, r.tables), part) for r in (result, independent))
-        worst = math.inf if is_impossible(result, part) else 0.0
+        impossible, impossible_alone = (num_impossible(r, part) for r in (result, independent))
         scores.rows[name] = own.rows
-        scores.nll[name] = own.nll + worst
-        scores.kl[name] = None if own.kl is None else own.kl + worst
+        scores.impossible_rows[name] = impossible
+        scores.nll[name] = math.inf if impossible else own.nll
+        scores.kl[name] = math.inf if impossible and own.kl is not None else own.kl
         scores.pseudo_nll[name] = own.pseudo_nll
-        scores.independent_kl[name] = (
-            None if other.kl is None else other.kl + (math.inf if is_impossible(independent, part) else 0.0)
-        )
+        scores.independent_kl[name] = math.inf if impossible_alone and other.kl is not None else other.kl
     return scores
 
 
@@ -227,9 +237,17 @@ def analyse(
         The analysis.
 
     Raises:
+        InputError: a part without rows, or missing cells together with validation or a posterior.
         IntractableError: an exact cost is beyond the budget.
         KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
     """
+    for part, rows in (("train", train), ("validation", validation), ("test", test)):
+        if rows is not None and not rows.total_count > 0:
+            raise InputError(f"{part}: expected at least one row, received none")
+    if train.has_missing and (validation is not None or posterior is not None):
+        raise InputError("train: rows with missing cells can be marginalised only without validation and posterior")
+    if validation is not None and validation.has_missing:
+        raise InputError("validation: early stopping needs complete rows, received missing cells")
     parts = {"train": train, "validation": validation, "test": test}
     shown = sys.stderr.isatty() if progress is None else progress
     if checkpoint is not None:
@@ -245,7 +263,7 @@ def analyse(
                 train,
                 validation=validation,
                 early_stopping=validation is not None,
-                checkpoint=None if checkpoint is None else checkpoint / f"{name.replace(' ', '-')}-fit.safetensors",
+                checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
                 resume=resume,
                 progress=shown,
             )
@@ -285,7 +303,7 @@ def analyse(
                 cells=cell_table(result) if small else None,
                 odds_ratios=_odds_ratios(result) if small else None,
                 scores=_scores(result, independent, parts),
-                interactions=interaction_table(energy),
+                interactions=_identified_first(result, interaction_table(energy)),
                 intervals=coefficient_intervals(
                     result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
                 ),
@@ -302,38 +320,57 @@ def _independent(train: Observations) -> FitResult:
     structure = InteractionHypergraph(train.domain, [(name,) for name in train.domain.names])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said of the model itself
-        return fit_incomplete(structure, train) if train.has_missing else fit(structure, train)
+        result = fit_incomplete(structure, train) if train.has_missing else fit(structure, train)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _identified_first(result: FitResult, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Interactions whose coefficient an infinite estimate leaves undetermined put last and marked ``is_infinite``."""
+    infinite = [False] * len(rows)
+    existence = result.existence
+    if result.status == "infinite" and existence is not None:
+        if existence.facial_set is not None and result.hypergraph.num_parameters <= _MAX_DENSE_PARAMETERS:
+            slices = result.hypergraph.term_slices
+            index = [slices[tuple(row["edge"])].start + row["position"] for row in rows]
+            contrasts = parametrization(result.hypergraph).matrix("free", "balanced")[index]
+            infinite = [not known for known in result.is_identified(contrasts).tolist()]
+        else:  # an interaction that shares its variables with an empty margin, to be safe
+            empty = {frozenset(c.edge) for c in existence.offending}
+            infinite = [any(e <= set(row["edge"]) or e >= set(row["edge"]) for e in empty) for row in rows]
+    marked = [{**row, "is_infinite": flag} for row, flag in zip(rows, infinite, strict=True)]
+    return sorted(marked, key=lambda row: row["is_infinite"])
 
 
 def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
     """Conditional odds ratios of every pair that has an interaction of its own, one row a pair, contrast and context.
 
-    Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample).
+    Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample); NaN where the
+    data do not identify the ratio.
     """
-    pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(n > 1 for n in _cards(result, e))]
-    if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > 1000:
+    domain = result.hypergraph.domain
+    pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(domain[n].cardinality > 1 for n in e)]
+    if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
         return None
     frames: list[pd.DataFrame] = []
     for a, b in pairs:
         found = odds_ratio_table(result, a, b)
-        modifiers = [c for c in found.columns[2:] if c in result.hypergraph.domain]
+        modifiers = [c for c in found.columns[2:] if c in domain]
+        known = np.isfinite(found["std_error"].to_numpy(float))
+        centre, reach = found["estimate"].to_numpy(float), norm.isf(0.025) * found["std_error"].to_numpy(float)
+        ratios = [np.exp(np.where(known, v, np.nan)) for v in (centre, centre - reach, centre + reach)]
         frames.append(
             pd.DataFrame(
                 {
                     "pair": f"{a} × {b}",
                     "contrast": found[a] + ", " + found[b],
                     "given": [", ".join(f"{m}={row[m]}" for m in modifiers) for _, row in found.iterrows()],
-                    "odds_ratio": found["odds_ratio"],
-                    "lower": np.exp(found["lower"].clip(upper=700.0)),
-                    "upper": np.exp(found["upper"].clip(upper=700.0)),
+                    **dict(zip(("odds_ratio", "lower", "upper"), ratios, strict=True)),
                 }
             )
         )
     return pd.concat(frames, ignore_index=True)
-
-
-def _cards(result: FitResult, edge: tuple[str, ...]) -> list[int]:
-    return [result.hypergraph.domain[name].cardinality for name in edge]
 
 
 def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int:

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from ..analysis import Analysis, PosteriorSettings, analyse
 from ..data import Observations
 from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
-from ..errors import InputError, MissingDataError
+from ..errors import InputError, IntractableError, MissingDataError, check_names
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
+from ..schema import Domain, Variable
 from ..structure import InteractionHypergraph
-from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text
+from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
 
 __all__ = ["fit"]
 
@@ -62,10 +64,30 @@ def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ())
             if not 1 <= chosen <= len(data.domain):
                 raise InputError(f"--columns: expected 1 to {len(data.domain)} columns, received {chosen}")
             chosen = list(data.domain.names[:chosen])
-        return source, data if chosen is None else data.project(chosen)
+        if chosen is not None:
+            check_names(chosen, data.domain.names, "--columns", noun="column")
+        return source, _without_labels(data if chosen is None else data.project(chosen), missing)
     if not path.exists():
         raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
     return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
+
+
+def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
+    """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
+    for column, variable in enumerate(data.domain):
+        gone = [code for code, label in enumerate(variable.labels) if label in labels]
+        if gone:
+            kept = [code for code in range(variable.cardinality) if code not in gone]
+            if not kept:
+                raise InputError(f"--missing: column {variable.name!r} would have no level left")
+            codes = data.codes.clone()
+            place = torch.full((variable.cardinality + 1,), -1)
+            place[kept] = torch.arange(len(kept))
+            codes[:, column] = place[codes[:, column]]
+            smaller = Variable(variable.name, tuple(variable.labels[c] for c in kept), variable.kind, variable.unit)
+            domain = Domain(smaller if v.name == variable.name else v for v in data.domain)
+            data = Observations.from_tensor(codes, domain, weights=data.counts)
+    return data
 
 
 def _about(name: str, source: str) -> list[str]:
@@ -84,7 +106,10 @@ def _parse_columns(text: str | None) -> list[str] | int | None:
         return None
     if text.strip().lstrip("-").isdigit():
         return int(text)
-    return [name.strip() for name in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"--columns: expected a number or names separated by commas, received {text!r}")
+    return names
 
 
 def _parse_split(text: str | None) -> tuple[float, float, float]:
@@ -109,7 +134,15 @@ def _structures(
     if main_job:
         return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2, 3)}
     if edges is not None:
-        return {edges: InteractionHypergraph.from_formula(data.domain, edges)}
+        structure = InteractionHypergraph.from_formula(data.domain, edges, hierarchical=False)
+        if not structure.is_hierarchical:
+            missing = [":".join(e) for e in structure.closure().edges if e not in structure]
+            shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+            raise InputError(
+                f"--edges: not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write a*b "
+                "for a, b and their interaction"
+            )
+        return {edges: structure}
     if order is None:
         order = min(2, len(data.domain))
     elif not 1 <= order <= len(data.domain):
@@ -189,7 +222,7 @@ def fit(
         main_job = False
     name, data = read_source(source or _MAIN_TABLE, columns, policy.labels)
     if target is not None:
-        data.domain.index(target)
+        check_names([target], data.domain.names, "--target")
     if data.has_missing:
         if policy.policy is None:
             raise MissingDataError(
@@ -200,15 +233,23 @@ def fit(
             data = data.drop_missing()
             if not data.total_count > 0:
                 raise InputError(f"{name}: no complete row is left after --missing drop")
-        elif posterior or main_job:
-            raise InputError("--missing marginalise: not together with --posterior; use --missing drop")
+        elif posterior or main_job or fractions[1]:
+            what = "a validation part" if fractions[1] else "--posterior"
+            raise InputError(f"--missing marginalise: not together with {what}; use --missing drop")
     if not data.total_count > 0:
         raise InputError(f"{name}: expected at least one observation, received counts that sum to zero")
     structures = _structures(data, order, edges, main_job)
     for structure in structures.values():
-        Auto().plan(structure).check()
+        cost = Auto().plan(structure)
+        if not cost.feasible:
+            raise IntractableError(
+                f"{cost.reason}. At the command line: fewer --columns, a lower --order, or sparser --edges"
+            )
     folder = new_folder(out, name, resume)
     train, validation, test = data.split(fractions, seed)
+    for part, rows, fraction in zip(("train", "validation", "test"), (train, validation, test), fractions, strict=True):
+        if fraction and not rows.total_count > 0:
+            raise InputError(f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction")
     settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
 
     folder.mkdir(exist_ok=True)
@@ -251,7 +292,8 @@ def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dic
         "num_parameters": structure.num_parameters,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
-        "rows": chosen.scores.rows,
+        "rows": {part: whole(rows) for part, rows in chosen.scores.rows.items()},
+        "impossible_rows": {part: whole(rows) for part, rows in chosen.scores.impossible_rows.items()},
         "kl": chosen.scores.kl,
         "nll": chosen.scores.nll,
         "pseudo_nll": chosen.scores.pseudo_nll,
@@ -261,7 +303,9 @@ def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dic
         "infinite_combinations": analysis.infinite_combinations(chosen),
     }
     if chosen.accuracy is not None:
-        summary["accuracy"] = chosen.accuracy
+        summary["accuracy"] = {
+            part: found and {**found, "rows": whole(found["rows"])} for part, found in chosen.accuracy.items()
+        }
     if len(analysis.models) > 1 or chosen.goodness is not None:
         summary["models"] = analysis.comparison_records()
     if chosen.posterior is not None:

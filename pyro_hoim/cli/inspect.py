@@ -11,7 +11,7 @@ from ..datasets import tables as tables_of_library
 from ..errors import InputError
 from ..partition import Auto
 from .output import echo_json, log_partition_json
-from .use import JSON, MODEL, load_energy
+from .use import JSON, MODEL, energy_of, read_model
 
 __all__ = ["interactions", "log_z", "tables"]
 
@@ -30,7 +30,7 @@ def log_z(model: Path, method: str, as_json: bool) -> None:
     """Logarithm of the normalising constant of MODEL (balanced coding, in nats)."""
     if method == "ais":
         raise InputError("--method ais: not in this release; use auto or exact")
-    energy = load_energy(model)
+    energy = energy_of(read_model(model))
     result = Auto().log_partition(energy)
     if as_json:
         echo_json(log_partition_json(result) or {})
@@ -45,9 +45,14 @@ def log_z(model: Path, method: str, as_json: bool) -> None:
 def interactions(model: Path, top: int | None, as_json: bool) -> None:
     """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
 
-    The coefficient is the entry of largest size, with the levels it stands for.
+    The coefficient is the entry of largest size, with the levels it stands for. Coefficients of a fit without a finite
+    maximum-likelihood estimate that the data do not determine come last and are marked infinite.
     """
-    rows = interaction_table(load_energy(model))[:top]
+    stored = read_model(model)
+    infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}
+    rows = interaction_table(energy_of(stored))
+    marked = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in rows]
+    rows = sorted(marked, key=lambda row: row["is_infinite"])[:top]
     if as_json:
         echo_json({"interactions": rows})
         return
@@ -58,7 +63,10 @@ def interactions(model: Path, top: int | None, as_json: bool) -> None:
     width = max(len(n) for n in [*names, "interaction"])
     click.echo(f"{'interaction':<{width}}  strength  coefficient  levels")
     for name, row in zip(names, rows, strict=True):
-        click.echo(f"{name:<{width}}  {row['value']:8.4f}  {row['coefficient']:+11.4f}  {':'.join(row['levels'])}")
+        shown = f"{row['value']:8.4f}  {row['coefficient']:+11.4f}"
+        if row["is_infinite"]:
+            shown = f"{'infinite':>8}  {'infinite':>11}"
+        click.echo(f"{name:<{width}}  {shown}  {':'.join(row['levels'])}")
 
 
 @click.command(short_help="The embedded data sets.")

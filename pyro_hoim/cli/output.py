@@ -16,7 +16,7 @@ import click
 from ..errors import InputError
 from ..partition import LogPartition
 
-__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb"]
+__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
 
 
 def _finite(value: Any) -> Any:
@@ -38,6 +38,11 @@ def to_json_text(value: Mapping[str, Any], indent: int | None = None) -> str:
 def echo_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on standard output."""
     click.echo(to_json_text(value))
+
+
+def whole(value: float) -> float:
+    """A whole number as an int, so that JSON shows it without a decimal point."""
+    return int(value) if float(value).is_integer() else value
 
 
 def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 import torch
 
-from ..analysis import prediction_accuracy, score_rows
+from ..analysis import matches_any, prediction_accuracy, score_rows
 from ..data import Observations
-from ..errors import InputError
-from ..model_file import load_model
+from ..errors import InputError, check_names
+from ..learning import Combination
+from ..model_file import ModelFile, load_model
 from ..models import LogLinearEnergy
 from ..partition import Auto
-from .output import echo_json
+from .output import echo_json, whole
 
 __all__ = ["predict", "sample", "score"]
 
@@ -26,12 +27,20 @@ MISSING = click.option(
 )
 
 
-def load_energy(path: Path) -> LogLinearEnergy:
+def read_model(path: Path) -> ModelFile:
+    """A model file, or the one in a folder that ``fit`` wrote."""
+    return load_model(path / "model.safetensors" if path.is_dir() else path)
+
+
+def energy_of(stored: ModelFile) -> LogLinearEnergy:
     """The energy of a model file, in float64 balanced tables."""
-    if path.is_dir():
-        path = path / "model.safetensors"
-    stored = load_model(path)
     return LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding)
+
+
+def _num_impossible(stored: ModelFile, data: Observations) -> float:
+    """Rows that hold a combination to which the infinite estimate behind the model gives probability zero."""
+    found = [Combination(tuple(c["edge"]), tuple(c["levels"])) for c in stored.info.get("infinite_combinations", [])]
+    return float(data.counts[matches_any(data.codes, data.domain, found)].sum())
 
 
 def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) -> Observations:
@@ -47,12 +56,14 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
 def sample(model: Path, number: int, given: tuple[str, ...], seed: int, out: Path | None) -> None:
     """Draw independent rows from MODEL, exactly (no Markov chain), as CSV."""
-    energy = load_energy(model)
+    stored = read_model(model)
+    energy = energy_of(stored)
     evidence: dict[str, int] = {}
     for text in given:
         name, equals, label = text.partition("=")
         if not equals:
             raise InputError(f"--given: expected COL=VALUE, received {text!r}")
+        check_names([name], energy.domain.names, "--given")
         if name in evidence:
             raise InputError(f"--given: column {name!r} is fixed twice")
         evidence.update(energy.domain.encode_state({name: label}))
@@ -65,8 +76,7 @@ def sample(model: Path, number: int, given: tuple[str, ...], seed: int, out: Pat
     codes = torch.empty((number, len(energy.domain)), dtype=torch.long)
     for column, name in enumerate(energy.domain.names):
         codes[:, column] = evidence[name] if name in evidence else drawn[:, rest.domain.index(name)]
-    text = Observations.from_tensor(codes, energy.domain).to_pandas()
-    frame = text[list(energy.domain.names)]
+    frame = Observations.from_tensor(codes, energy.domain).to_pandas(count=None)
     if out is None:
         click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
     else:
@@ -84,16 +94,21 @@ def score(model: Path, file: Path, missing: tuple[str, ...], as_json: bool) -> N
 
     Missing cells are summed over. The KL divergence needs complete rows.
     """
-    energy = load_energy(model)
+    stored = read_model(model)
+    energy = energy_of(stored)
     data = read_for(energy, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
     values = score_rows(energy, data)
+    impossible = _num_impossible(stored, data)
+    nll = math.inf if impossible else values.nll
+    kl = math.inf if impossible and values.kl is not None else values.kl
     result = {
-        "rows": values.rows,
-        "nll": values.nll,
-        "kl": values.kl,
-        "nll_std_error": values.nll_std_error,
+        "rows": whole(values.rows),
+        "impossible_rows": whole(impossible),
+        "nll": nll,
+        "kl": kl,
+        "nll_std_error": math.inf if impossible else values.nll_std_error,
         "log_z_std_error": 0.0,
         "pseudo_nll": values.pseudo_nll,
     }
@@ -101,9 +116,11 @@ def score(model: Path, file: Path, missing: tuple[str, ...], as_json: bool) -> N
         echo_json(result)
         return
     click.echo(f"rows                {values.rows:g}")
-    click.echo(f"NLL per row         {_text(values.nll)} nats (standard error over rows {_text(values.nll_std_error)})")
-    click.echo(f"KL to the file      {_text(values.kl)}" + (" nats" if values.kl is not None else ""))
-    click.echo(f"pseudo-NLL per row  {_text(values.pseudo_nll)}" + (" nats" if values.pseudo_nll is not None else ""))
+    if impossible:
+        click.echo(f"impossible rows     {impossible:g} (a combination never seen when the model was fitted)")
+    click.echo(f"NLL per row         {_text(nll)} nats (standard error over rows {_text(values.nll_std_error)})")
+    click.echo(f"KL to the file      {_text(kl)}" + (" nats" if kl is not None else ""))
+    click.echo(f"pseudo-NLL per row  {_text(values.pseudo_nll)} nats")
 
 
 def _text(value: float | None) -> str:
@@ -121,10 +138,12 @@ def _text(value: float | None) -> str:
 @JSON
 def predict(model: Path, file: Path, target: str, missing: tuple[str, ...], as_json: bool) -> None:
     """Predict column COL of FILE from its other columns and compare with what the file says."""
-    energy = load_energy(model)
-    energy.domain.index(target)
+    stored = read_model(model)
+    energy = energy_of(stored)
+    check_names([target], energy.domain.names, "--target")
     data = read_for(energy, file, missing)
     result = prediction_accuracy(energy, data, target)
+    result["rows"] = whole(result["rows"])
     if as_json:
         echo_json(result)
         return

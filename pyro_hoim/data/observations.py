@@ -100,7 +100,7 @@ class Observations:
         frame: pd.DataFrame,
         *,
         domain: Domain | None = None,
-        count: str | None = None,
+        count: str | None = "count",
         weights: str | None = None,
         columns: Sequence[str] | int | None = None,
         missing_values: Collection[str] = ("",),
@@ -114,7 +114,7 @@ class Observations:
         Args:
             frame: the data.
             domain: known variables. Their columns are read and others are ignored.
-            count: name of a column of whole counts.
+            count: name of the column of whole counts; the default may be absent; None for no such column.
             weights: name of a column of weights, fractions allowed; not together with ``count``.
             columns: names of the columns to read, or how many from the left; default all but counts and weights.
             missing_values: labels that mean "missing".
@@ -135,6 +135,8 @@ class Observations:
             raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
+        if count == "count" and ("count" not in header or weights == "count"):
+            count = None
         encoded = encode_columns(
             header,
             lambda name: frame.iloc[:, header.index(name)],

@@ -62,7 +62,11 @@ def _num_completions(data: Observations, mask: torch.Tensor) -> int:
 
 
 def row_log_likelihood(
-    model: LogLinearEnergy, data: Observations, partition: PartitionBackend | None = None
+    model: LogLinearEnergy,
+    data: Observations,
+    partition: PartitionBackend | None = None,
+    *,
+    normalised: bool = True,
 ) -> torch.Tensor:
     r"""Log-probability of every row, summed over what it misses.
 
@@ -75,6 +79,7 @@ def row_log_likelihood(
         model: an energy without batch dimensions.
         data: rows over the model's domain, missing cells as -1.
         partition: exact backend; :class:`~pyro_hoim.partition.Auto` by default.
+        normalised: subtract log Z; without it, the result compares rows under one model and needs no log Z.
 
     Shape:
         Result (N,), in nats.
@@ -114,7 +119,8 @@ def row_log_likelihood(
                 }
                 rest, constant = model.condition(known)
                 values[position] = backend.log_partition(rest).value + constant
-    return values[unique[1]] - backend.log_partition(model).value
+    values = values[unique[1]]
+    return values - backend.log_partition(model).value if normalised else values
 
 
 def fit_incomplete(
@@ -144,10 +150,12 @@ def fit_incomplete(
         options: passed to every M step.
 
     Returns:
-        The last M step's result; its ``log_likelihood`` is that of the observed cells.
+        The last M step's result with ``data`` as given; its ``log_likelihood`` is that of the observed cells. Tests and
+        standard errors of complete tables do not apply to it and refuse it.
 
     Raises:
         IntractableError: the rows have more than 2^22 completions together; drop rows or name missing cells a level.
+        KeyboardInterrupt: Ctrl-C during an M step.
 
     Warns:
         ConvergenceWarning: ``max_iterations`` was reached.
@@ -176,6 +184,8 @@ def fit_incomplete(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said once, of the last step
             result = fit(hypergraph, completed, partition=partition, **options)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
         model = LogLinearEnergy(hypergraph, result.tables)
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
         scores = [-model.energy(p.codes) - log_z for p in patterns]
@@ -194,4 +204,4 @@ def fit_incomplete(
         )
     if result.existence is not None and result.existence.exists is False:
         warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=2)
-    return replace(result, log_likelihood=last, num_rows=data.total_count, status=status)
+    return replace(result, data=data, log_likelihood=last, num_rows=data.total_count, status=status)

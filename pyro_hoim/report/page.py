@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jinja2
 
-from ..analysis import Analysis
+from ..analysis import Analysis, file_stem
 from ..model_file import ModelFile, save_model
 from .blocks import number
 from .sections import page_parts, page_summary, page_warnings
@@ -77,18 +77,20 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "rows": analysis.train.total_count,
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
+                "infinite_combinations": analysis.infinite_combinations(model),
+                "infinite_interactions": [row["edge"] for row in model.interactions if row["is_infinite"]],
                 "seed": analysis.seed,
             },
         )
         targets = [folder / "model.safetensors"] if model is analysis.chosen else []
         if len(analysis.models) > 1:
-            targets.append(folder / f"model-{model.name.replace(' ', '-')}.safetensors")
+            targets.append(folder / f"model-{file_stem(model.name)}.safetensors")
         for target in targets:
             save_model(target, stored)
         if model.posterior is not None:
             names = [folder / "posterior.nc"] if model is analysis.chosen else []
             if len(analysis.models) > 1:
-                names.append(folder / f"posterior-{model.name.replace(' ', '-')}.nc")
+                names.append(folder / f"posterior-{file_stem(model.name)}.nc")
             for name in names:
                 model.posterior.data.to_netcdf(str(name))
     page = folder / "report.html"

@@ -79,6 +79,10 @@ def plain_report(analysis: Analysis) -> str:
         lines.append("")
         lines += _columns(
             ["interaction", "strength", "coefficient"],
-            [[":".join(r["edge"]), f"{r['value']:.4f}", f"{r['coefficient']:+.4f}"] for r in shown],
+            [
+                [":".join(r["edge"])]
+                + (["infinite"] * 2 if r["is_infinite"] else [f"{r['value']:.4f}", f"{r['coefficient']:+.4f}"])
+                for r in shown
+            ],
         )
     return "\n".join(lines)

@@ -31,6 +31,10 @@ def _label(edge: Sequence[str]) -> str:
     return ":".join(edge)
 
 
+def _states(count: int) -> str:
+    return number(count) if count < 10**6 else num_states_text(count)
+
+
 def page_summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
@@ -38,7 +42,7 @@ def page_summary(analysis: Analysis) -> list[str]:
         (
             f"The model kept is {model.name}: {len(model.hypergraph)} interactions with "
             f"{number(model.hypergraph.num_parameters)} free parameters over "
-            f"{num_states_text(model.hypergraph.domain.num_states)} possible cells."
+            f"{_states(model.hypergraph.domain.num_states)} possible cells."
         )
     ]
     if analysis.comparison is not None and len(analysis.comparison) > 1:
@@ -56,7 +60,7 @@ def page_summary(analysis: Analysis) -> list[str]:
             if test.df_adjusted > 0
             else "The model is saturated: it reproduces the observed table and leaves nothing to test."
         )
-    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
+    strong = [row for row in model.interactions if len(row["edge"]) > 1 and not row["is_infinite"]][:3]
     if strong:
         listed = ", ".join(f"{_label(row['edge'])} ({number(row['value'])})" for row in strong)
         sentences.append(f"Strongest interactions (root mean square of the table, in nats): {listed}.")
@@ -76,9 +80,16 @@ def page_warnings(analysis: Analysis) -> list[str]:
     for model in analysis.models:
         existence = model.fit.existence
         if existence is not None and existence.exists is False:
-            sentence = existence.describe()
-            found.append(f"{model.name}: {sentence[0].upper()}{sentence[1:]}. Tests use adjusted degrees of freedom.")
-        if model.fit.status == "max_iterations":
+            sentence = f"{model.name}: {existence.describe()}."
+            if model.fit.status == "infinite":
+                sentence += (
+                    " The fit is the limit: coefficients marked infinite grow without bound, rows with such a "
+                    "combination have probability zero, and tests use adjusted degrees of freedom."
+                )
+            elif model.fit.status == "early_stopped":
+                sentence += " Early stopping on the validation rows keeps this fit finite."
+            found.append(sentence)
+        if model.fit.status in ("max_iterations", "stalled"):
             found.append(f"{model.name}: the fit stopped before it had converged.")
         run = model.posterior
         if run is not None:
@@ -183,7 +194,10 @@ def _structure(model: ModelAnalysis) -> Part:
     listed = ", ".join(f"[{' '.join(e)}]" for e in model.hypergraph.maximal_edges[:30])
     more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
     part.blocks.append(text(f"Generating class: {listed}{more}. The model is {kind}."))
-    statements = model.hypergraph.conditional_independences() if len(model.hypergraph.domain) <= 40 else ()
+    if len(model.hypergraph.domain) > 40:
+        part.blocks.append(note("With more than 40 variables the picture and the implied independences are left out."))
+        return part
+    statements = model.hypergraph.conditional_independences()
     if statements:
         part.blocks.append(
             table(
@@ -225,7 +239,14 @@ def _interactions(model: ModelAnalysis) -> Part:
     part.blocks.append(
         table(
             ["interaction", "strength", "coefficient", "levels"],
-            [[_label(r["edge"]), r["value"], r["coefficient"], ", ".join(r["levels"])] for r in model.interactions],
+            [
+                [
+                    _label(r["edge"]),
+                    *(("infinite", "infinite") if r["is_infinite"] else (r["value"], r["coefficient"])),
+                    ", ".join(r["levels"]),
+                ]
+                for r in model.interactions
+            ],
             folded=f"All interactions ({len(model.interactions)})" if rows or len(model.interactions) > 20 else "",
         )
     )

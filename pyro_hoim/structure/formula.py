@@ -7,15 +7,18 @@ interaction. A name with unusual characters is written between backquotes.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 
-from ..errors import InputError, check_names
+from ..errors import InputError, IntractableError, check_names
 
 __all__ = ["parse_formula"]
 
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.?-]*)|(?P<number>\d+)|(?P<symbol>[+*:^().]))")
 _Terms = frozenset[frozenset[str]]
+_MAX_SETS = 2**20
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -89,10 +92,28 @@ class _Parser:
                 raise self.unexpected("a positive whole number after ^")
             exponent = int(self.tokens[self.next][1])
             self.next += 1
-            base = terms
-            for _ in range(min(exponent, len(self.names)) - 1):
-                terms = terms | _products(terms, base)
+            terms = self.raise_to(terms, min(exponent, len(self.names)))
         return terms
+
+    def raise_to(self, base: _Terms, exponent: int) -> _Terms:
+        """Unions of up to ``exponent`` of the sets; refused when there would be millions."""
+        if all(len(term) == 1 for term in base):
+            size = sum(math.comb(len(base), k) for k in range(1, exponent + 1))
+            self.check_size(size)
+            names = [next(iter(term)) for term in base]
+            return frozenset(frozenset(c) for k in range(1, exponent + 1) for c in itertools.combinations(names, k))
+        terms = base
+        for _ in range(exponent - 1):
+            self.check_size(len(terms) * len(base))
+            terms = terms | _products(terms, base)
+        return terms
+
+    def check_size(self, size: int) -> None:
+        if size > _MAX_SETS:
+            raise IntractableError(
+                f"formula {self.text!r}: it stands for up to {size:.3g} sets, the limit is {_MAX_SETS}; "
+                "use a smaller power"
+            )
 
     def atom(self) -> _Terms:
         if self.accept("("):
@@ -132,6 +153,7 @@ def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:
     Raises:
         InputError: the text does not follow the grammar.
         UnknownNameError: a name is not among ``names``; the closest names are listed.
+        IntractableError: a power would give more than 2^20 sets.
 
     Example:
         >>> sorted(sorted(term) for term in parse_formula("a*b + c", ["a", "b", "c"]))

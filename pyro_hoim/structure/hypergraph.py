@@ -424,7 +424,13 @@ class InteractionHypergraph:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:
-        """Rebuild a collection from :meth:`to_json`."""
+        """Rebuild a collection from :meth:`to_json`.
+
+        Raises:
+            InputError: not such a description.
+        """
+        if not isinstance(value, Mapping) or "domain" not in value or "edges" not in value:
+            raise InputError(f"hypergraph: expected an object with domain and edges, received {value!r}")
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
 
 

@@ -70,6 +70,20 @@ FILES: list[tuple[str, str | bytes, list[str], list[str]]] = [
     ("missing cells", "a,b\nx,\ny,1\nx,1\n", [], ["1 cell", "--missing drop", "--missing marginalise"]),
     ("label as missing", "a,b\nx,?\ny,1\nx,?\n", ["--missing", "?"], ["2 cells", "--missing drop"]),
     ("two policies", GOOD, ["--missing", "drop", "--missing", "marginalise"], ["not both"]),
+    (
+        "marginalise and validate",
+        "a,b\nx,\ny,1\nx,1\n",
+        ["--missing", "marginalise", "--split", "0.4,0.3,0.3"],
+        ["validation"],
+    ),
+    ("empty part", "a,b\nx,0\ny,1\n", ["--split", "0.8,0.1,0.1"], ["--split", "part"]),
+    ("empty column name", GOOD, ["--columns", ""], ["--columns"]),
+    (
+        "huge power",
+        ",".join(f"v{i}" for i in range(40)) + "\n" + ",".join("x" * 40) + "\n",
+        ["--edges", ".^12"],
+        ["sets"],
+    ),
     ("parent of out missing", GOOD, ["--out", "no/such/folder"], ["does not exist"]),
     ("nothing to resume", GOOD, ["--resume"], ["--resume"]),
 ]

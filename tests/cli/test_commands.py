@@ -260,3 +260,59 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run([]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+def test_impossible_rows_make_scores_infinite_not_arbitrary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "titanic", "--order", "2", "--out", "out", "--json"]) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert fitted["impossible_rows"]["train"] == 0 and fitted["nll"]["train"] > 0
+    Path("crew.csv").write_text("Class,Sex,Age,Survived\nCrew,Male,Child,No\nCrew,Male,Adult,No\n", encoding="utf-8")
+    result = call_json(["score", "out", "crew.csv"], capsys)
+    assert result["impossible_rows"] == 1 and result["nll"] is None and result["rows"] == 2
+    assert run(["score", "out", "crew.csv"]) == 0
+    assert "infinite" in capsys.readouterr().out
+    rows = call_json(["interactions", "out"], capsys)["interactions"]
+    marked = {":".join(row["edge"]) for row in rows if row["is_infinite"]}
+    assert marked == {"Class", "Age", "Class:Age"}
+    assert [row["is_infinite"] for row in rows] == sorted(row["is_infinite"] for row in rows)
+    assert run(["fit", "titanic", "--order", "2", "--split", "0.5,0.25,0.25", "--out", "stopped", "--json"]) == 0
+    stopped = json.loads(capsys.readouterr().out)
+    assert stopped["impossible_rows"] == {"train": 0, "validation": 0, "test": 0}
+    assert all(stopped["kl"][part] < 1 for part in ("train", "validation", "test"))
+
+
+def test_missing_labels_of_embedded_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call_json(["fit", "titanic", "--missing", "Crew", "--missing", "drop", "--order", "1"], capsys)
+    assert result["rows"]["train"] == 2201 - 885 and result["num_states"] == "24"
+
+
+def test_pseudo_likelihood_of_rows_with_missing_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "ucb_admissions", "--order", "2", "--out", "out"]) == 0
+    capsys.readouterr()
+    table = probabilities(stored("out/model.safetensors"))
+    domain = load_table("ucb_admissions").domain
+    labels = [v.labels for v in domain]
+    Path("rows.csv").write_text(f"{','.join(domain.names)}\n{labels[0][0]},{labels[1][1]},\n", encoding="utf-8")
+    result = call_json(["score", "out", "rows.csv"], capsys)
+    pair = table.sum(2)
+    expected = np.log(pair[0, 1] / pair[:, 1].sum()) + np.log(pair[0, 1] / pair[0].sum())
+    assert result["pseudo_nll"] == pytest.approx(-expected, rel=1e-10)
+
+
+def test_model_with_a_variable_named_count(capsys: pytest.CaptureFixture[str]) -> None:
+    from pyro_hoim.model_file import ModelFile, save_model
+    from pyro_hoim.schema import Domain
+
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"count": 2}), 1)
+    save_model(Path("odd.safetensors"), ModelFile(graph, torch.zeros(1, dtype=torch.float64)))
+    assert run(["sample", "odd.safetensors", "-n", "2"]) == 0
+    assert capsys.readouterr().out.startswith("count\n")
+
+
+def test_any_formula_is_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.csv").write_text("a/b,c\nx,1\ny,0\nx,0\ny,1\nx,1\n", encoding="utf-8")
+    formula = " + ".join(["`a/b`*c"] * 40)
+    options = ["--posterior", "--chains", "1", "--draws", "20", "--warmup", "10"]
+    assert run(["fit", "odd.csv", "--edges", formula, *options, "--out", "out"]) == 0
+    assert Path("out/posterior.nc").exists()
+    capsys.readouterr()
