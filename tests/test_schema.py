@@ -7,8 +7,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.schema import Domain, Variable
@@ -102,3 +101,28 @@ def test_bad_variables(arguments: tuple, error: type[Exception], message: str) -
 def test_bad_domain() -> None:
     with pytest.raises(InputTypeError, match="expected Variable objects"):
         Domain(["a"])  # type: ignore[list-item]
+
+
+def test_codes_may_be_any_whole_number() -> None:
+    import numpy as np
+    import torch
+
+    domain = Domain.from_labels({"a": ("x", "y"), "b": ("0", "1", "2")})
+    for value in (2, np.int64(2), torch.tensor(2), "2"):
+        assert domain.encode_state({"b": value}) == {"b": 2}
+    for value in (3, -1, True, 1.0, None, np.float64(1), torch.tensor([0, 1])):
+        with pytest.raises(InputError, match="expected a label or a code from 0 to 2"):
+            domain.encode_state({"b": value})
+
+
+def test_cardinalities_must_be_whole() -> None:
+    with pytest.raises(InputTypeError, match=r"cardinality of 'a': expected a whole number, received 2\.5"):
+        Domain.from_cardinalities({"a": 2.5})
+    with pytest.raises(InputError, match="at least one label"):
+        Domain.from_cardinalities({"a": 0})
+
+
+@pytest.mark.parametrize("value", ["x", 3, [{"nam": 1}], [3], [{"name": "a"}]])
+def test_wrong_json_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="expected"):
+        Domain.from_json(value)

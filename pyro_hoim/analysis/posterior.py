@@ -235,7 +235,8 @@ def _describe(
         groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
         replicated = _replicates(hypergraph, theta, data, seed)
         if replicated is not None:
-            axes = [f"{index}_{v.name.replace('/', '_')}" for index, v in enumerate(hypergraph.domain)]
+            plain = [v.name.replace("/", "_") for v in hypergraph.domain]  # netCDF allows no slash in a dimension
+            axes = [f"{n}_level" if plain.count(n) == 1 else f"{n}_level_{i}" for i, n in enumerate(plain)]
             groups |= {
                 "posterior_predictive": {"table": replicated[0]},
                 "observed_data": {"table": replicated[1]},

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
 from pyro_hoim.schema import Domain, Variable
 
@@ -447,3 +448,12 @@ def test_no_rows_are_allowed_in_code() -> None:
     assert empty.table().sum() == 0
     assert [p.num_rows for p in empty.split([0.5, 0.5], 0)] == [0, 0]
     assert empty.to_pandas().shape == (0, 3)
+
+
+def test_pandas_round_trip_keeps_the_counts() -> None:
+    data = load_table("czech_autoworkers")
+    again = Observations.from_pandas(data.to_pandas())
+    assert again.domain == data.domain
+    assert again.total_count == data.total_count == 1841
+    rows = Observations.from_pandas(data.to_pandas(), count=None)  # control: then it is a variable
+    assert rows.total_count == 64 and "count" in rows.domain

@@ -216,3 +216,19 @@ def test_empty_domain() -> None:
     assert graph.edges == () and graph.num_terms == 0 and graph.order == 0
     assert graph.components() == () and graph.colouring() == () and graph.junction_tree() == ()
     assert graph.is_decomposable and graph.is_hierarchical
+
+
+def test_wrong_json_is_refused() -> None:
+    for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}):
+        with pytest.raises(InputError, match="expected"):
+            InteractionHypergraph.from_json(value)  # type: ignore[arg-type]
+
+
+def test_huge_powers_are_refused_before_any_work() -> None:
+    domain = Domain.from_cardinalities([2] * 40)
+    with pytest.raises(IntractableError, match="stands for up to"):
+        InteractionHypergraph.from_formula(domain, ".^12")
+    with pytest.raises(IntractableError, match="stands for up to"):
+        InteractionHypergraph.from_formula(domain, "(.^3)^4")
+    assert len(InteractionHypergraph.from_formula(domain, ".^3")) == 40 + 780 + 9880
+    assert len(InteractionHypergraph.from_formula(domain, "(x0 + x1*x2)^2")) == 7
