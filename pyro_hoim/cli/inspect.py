@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -51,7 +52,7 @@ def interactions(model: Path, top: int | None, as_json: bool) -> None:
     stored = read_model(model)
     infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}
     rows = interaction_table(energy_of(stored))
-    marked = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in rows]
+    marked: list[dict[str, Any]] = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in rows]
     rows = sorted(marked, key=lambda row: row["is_infinite"])[:top]
     if as_json:
         echo_json({"interactions": rows})
