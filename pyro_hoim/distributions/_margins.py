@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, InputTypeError, check_finite
 from ..models import parametrization
 from ..structure import InteractionHypergraph
-from .natural_parameters import interior_margin
+from .natural_parameters import consistent_margins, interior_margin
 
 __all__ = ["check_conjugate_arguments", "check_hypergraph", "check_interior", "check_margins"]
 
@@ -84,14 +84,17 @@ def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool |
     if hypergraph.is_decomposable:
         return True
     decided: bool | None = True
-    for row in s.reshape(-1, hypergraph.num_terms).unique(dim=0):
+    # Tables of single precision agree up to its rounding, which moves the margin by about as much.
+    boundary = max(_BOUNDARY, torch.finfo(s.dtype).eps)
+    for row in consistent_margins(hypergraph, s.reshape(-1, hypergraph.num_terms).unique(dim=0)):
         margin = interior_margin(hypergraph, row)
         if margin is None:
             decided = None
-        elif margin <= _BOUNDARY:
+        elif margin <= boundary:
+            fault = "no table has these margins" if margin < -boundary else "every table with these margins has a zero"
+            precision = "" if s.dtype == torch.float64 else f" to the precision of {s.dtype}"
             raise InputError(
                 "mean_statistics: expected a point in the interior of the marginal polytope, but "
-                + ("no table has these margins; " if margin < 0 else "every table with these margins has a zero; ")
-                + zero
+                f"{fault}{precision}; {zero}"
             )
     return decided

@@ -7,6 +7,7 @@ conjugate prior needs its inverse for the mode and membership of the interior fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,19 +19,29 @@ from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .hyper_dirichlet import mode_tables
 
-__all__ = ["MAX_DENSE_PARAMETERS", "fisher_information", "interior_margin", "solve_natural_parameters"]
+__all__ = [
+    "MAX_DENSE_PARAMETERS",
+    "consistent_margins",
+    "fisher_information",
+    "interior_margin",
+    "solve_natural_parameters",
+]
 
 MAX_DENSE_PARAMETERS = 2000
 _MAX_STEPS = 200
+_MAX_DESIGN = 2**23  # entries of a table of statistics by cells: 64 MB
+_SOLVED, _INFEASIBLE = 0, 2  # status codes of SciPy's linprog
 
 
 def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max_cells: int = 2**12) -> float | None:
     r"""How far mean coordinates lie inside the marginal polytope, by a linear program over the joint table.
 
-    .. math:: \max \{ \varepsilon : A p = \eta,\ p_x \ge \varepsilon \text{ for every cell } x \}
+    .. math:: \max \{ \varepsilon \in [-1, 1] : A p = \eta,\ p_x \ge \varepsilon \text{ for every cell } x \}
 
-    The maximum is positive exactly when a strictly positive law has these marginals, that is when theta exists.
-    Solved by HiGHS with a feasibility tolerance of 1e-10; values up to 1e-9 cannot be told from the boundary.
+    The maximum is positive exactly when a strictly positive law has these marginals, that is when theta exists, and
+    negative when no law has them. Solved by HiGHS with a feasibility tolerance of 1e-10; values up to 1e-9 cannot be
+    told from the boundary. Margins that agree only up to rounding contradict each other for the program: see
+    :func:`consistent_margins`.
 
     Args:
         hypergraph: the interactions.
@@ -38,9 +49,9 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
         max_cells: largest joint table for which the program is solved.
 
     Returns:
-        The smallest cell probability of the most interior law with marginals ``eta``; -1.0 when no law has them (the
-        margins contradict each other or lie outside the polytope); None when the joint table has more than
-        ``max_cells`` cells: not decided.
+        The smallest cell of the most interior table with marginals ``eta``: negative when no law has them, and -1.0
+        when no table has them or only one with cells far from probabilities. None when it is not decided: the joint
+        table has more than ``max_cells`` cells, or the solver gave up.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -63,13 +74,54 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
             blocks.append(sparse.csr_array((np.ones(cells), (rows, columns)), shape=(int(np.prod(shape)), cells)))
             values.append(target[hypergraph.term_slices[edge]])
     design, wanted = sparse.vstack(blocks, format="csr"), np.concatenate(values)
-    # Unknowns are the excess q = p - epsilon of every cell, then epsilon itself.
+    # Unknowns are the excess q = p - epsilon of every cell, then epsilon; HiGHS is steadier when all are bounded.
     matrix = sparse.hstack([design, sparse.csr_array(design.sum(axis=1).reshape(-1, 1))], format="csr")
     cost = np.zeros(cells + 1)
     cost[-1] = -1.0
-    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    result = optimize.linprog(cost, A_eq=matrix, b_eq=wanted, bounds=(0, None), method="highs", options=tight)
-    return float(result.x[-1]) if result.status == 0 else -1.0
+    bounds = np.tile([0.0, 2.0], (cells + 1, 1))
+    bounds[-1] = [-1.0, 1.0]
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    for presolve in (True, False):
+        options["presolve"] = presolve
+        result = optimize.linprog(cost, A_eq=matrix, b_eq=wanted, bounds=bounds, method="highs", options=options)
+        if result.status == _SOLVED:
+            return float(result.x[-1])
+        if result.status == _INFEASIBLE:
+            return -1.0
+    return None
+
+
+def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> torch.Tensor:
+    r"""Margins that agree on all shared subsets and sum to one exactly, next to margins that do so up to rounding.
+
+    Every table is centred along its axes (:math:`\eta \mapsto \pi`, which reads the table of S alone), and the tables
+    are rebuilt from the centred ones, all in double precision. The tables of absent subsets of a collection that is
+    not hierarchical are first summed from the largest edge that holds them.
+
+    Args:
+        hypergraph: the interactions.
+        eta: marginal probabilities of every hyperedge.
+
+    Shape:
+        eta (*batch, num_terms); returns (*batch, num_terms), float64. Consistent margins come back as they are.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> consistent_margins(hypergraph, torch.tensor([0.3001, 0.7, 0.5, 0.5]))
+        tensor([0.3001, 0.6999, 0.5000, 0.5000], dtype=torch.float64)
+    """
+    closed = hypergraph if hypergraph.is_hierarchical else hypergraph.closure()
+    pieces = parametrization(hypergraph).split(eta.double())
+    for edge in reversed(hypergraph.edges):
+        for kept in closed.edges if closed is not hypergraph else ():
+            if kept not in pieces and set(kept) <= set(edge):
+                pieces[kept] = pieces[edge].sum([i - len(edge) for i, name in enumerate(edge) if name not in kept])
+    codings = parametrization(closed)
+    whole = codings.pi_to_eta(codings.eta_to_pi(codings.join({edge: pieces[edge] for edge in closed.edges})))
+    slices = closed.term_slices
+    parts = [whole[..., slices[edge]] for edge in hypergraph.edges]
+    return torch.cat(parts, -1) if parts else whole
 
 
 def solve_natural_parameters(
@@ -85,7 +137,7 @@ def solve_natural_parameters(
 
     In closed form on decomposable collections; otherwise the maximum of the concave function
     :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
-    in double precision. Each step costs one evaluation and one backward pass per parameter.
+    in double precision. Each step costs one evaluation and one Fisher information.
 
     Args:
         hypergraph: the interactions.
@@ -161,7 +213,10 @@ def solve_natural_parameters(
 def fisher_information(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> torch.Tensor:
-    """Hessian of log Z in the free coordinates: the covariance of the free statistics, by automatic differentiation.
+    """Hessian of log Z in the free coordinates: the covariance of the free statistics.
+
+    Summed over the cells while their free statistics take at most 2^23 numbers, otherwise by automatic
+    differentiation, one backward pass per parameter.
 
     Shape:
         theta (num_parameters,), no batch; returns (num_parameters, num_parameters).
@@ -178,6 +233,15 @@ def _statistics_and_information(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean (P,) and covariance (P, P) of the free statistics at theta (P,)."""
     codings = parametrization(hypergraph)
+    cells = hypergraph.domain.num_states
+    if cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN:
+        with torch.no_grad():
+            model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
+            mean = codings.free_statistics(partition.expectations(model))
+            design = _design(hypergraph).to(theta)
+            weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
+            centred = design - mean
+            return mean, centred.mT @ (weight * centred)
     with torch.enable_grad():
         point = theta.detach().requires_grad_()
         model = LogLinearEnergy.from_theta(hypergraph, point)
@@ -187,6 +251,14 @@ def _statistics_and_information(
         ]
     covariance = torch.stack(rows) if rows else theta.new_zeros(0, 0)
     return mean.detach(), (covariance + covariance.mT) / 2
+
+
+@lru_cache(maxsize=4)
+def _design(hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Free statistics of every cell (num_states, P), float64."""
+    codings = parametrization(hypergraph)
+    states = np.indices(hypergraph.domain.cardinalities).reshape(len(hypergraph.domain), hypergraph.domain.num_states)
+    return codings.free_statistics(codings.statistics(torch.from_numpy(states.T.copy())).double())
 
 
 def _check_dense(hypergraph: InteractionHypergraph, what: str) -> None:

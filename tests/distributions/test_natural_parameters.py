@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import optimize
 
+from pyro_hoim.distributions import natural_parameters
 from pyro_hoim.distributions.natural_parameters import (
+    consistent_margins,
     fisher_information,
     interior_margin,
     solve_natural_parameters,
 )
 from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Auto
+from pyro_hoim.partition import Auto, VariableElimination
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import exact_covariance, exact_statistics, exact_table
@@ -66,13 +69,21 @@ def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph: InteractionHype
             solve_natural_parameters(hypergraph, eta, Auto())
 
 
-def test_information_is_the_covariance_of_the_free_statistics() -> None:
-    theta = theta_of(PAIRS, 4)
-    codings = parametrization(PAIRS)
-    basis = codings.to_tables(torch.eye(PAIRS.num_parameters, dtype=torch.float64)).numpy()
-    covariance = exact_covariance(PAIRS, exact_table(PAIRS, codings.to_tables(theta)))
-    information = fisher_information(PAIRS, theta, Auto())
-    np.testing.assert_allclose(information.numpy(), basis @ covariance @ basis.T, rtol=1e-10, atol=1e-14)
+@pytest.mark.parametrize("max_design", [2**23, 0], ids=["cells", "autograd"])
+@pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
+def test_information_is_the_covariance_of_the_free_statistics(
+    monkeypatch: pytest.MonkeyPatch, hypergraph: InteractionHypergraph, max_design: int
+) -> None:
+    monkeypatch.setattr(natural_parameters, "_MAX_DESIGN", max_design)
+    theta = theta_of(hypergraph, 4)
+    codings = parametrization(hypergraph)
+    basis = codings.to_tables(torch.eye(hypergraph.num_parameters, dtype=torch.float64)).numpy()
+    law = exact_table(hypergraph, codings.to_tables(theta))
+    information = fisher_information(hypergraph, theta, VariableElimination())
+    expected = basis @ exact_covariance(hypergraph, law) @ basis.T
+    np.testing.assert_allclose(information.numpy(), expected, rtol=1e-10, atol=1e-14)
+    second_moment = expected + np.outer(*[basis @ exact_statistics(hypergraph, law)] * 2)  # control: not centred
+    assert not np.allclose(information.numpy(), second_moment, rtol=1e-3, atol=1e-6)
 
 
 def test_interior_margin() -> None:
@@ -88,8 +99,44 @@ def test_interior_margin() -> None:
         boundary = torch.from_numpy(exact_statistics(binary, np.log(table)))
     assert interior_margin(binary, boundary) == pytest.approx(0, abs=1e-9)
     outside = 1.2 * boundary - 0.2 * eta_of(binary, torch.zeros(6, dtype=torch.float64))
-    assert interior_margin(binary, outside) == -1.0
+    assert interior_margin(binary, outside) == pytest.approx(-0.2 / 8, rel=1e-7)  # the zeros of the table above, moved
     assert interior_margin(PAIRS, uniform, max_cells=11) is None
+
+
+def test_only_an_infeasible_program_means_that_no_law_has_the_margins(monkeypatch: pytest.MonkeyPatch) -> None:
+    uniform = eta_of(PAIRS, torch.zeros(PAIRS.num_parameters, dtype=torch.float64))
+    contradicting = uniform.clone()
+    contradicting[PAIRS.term_slices["x0", "x1"]] = torch.tensor([0.6, 0.0, 0.0, 0.0, 0.0, 0.4], dtype=torch.float64)
+    assert interior_margin(PAIRS, contradicting) == -1.0
+    for status in (1, 3, 4):
+        answer = optimize.OptimizeResult(status=status, x=None)
+        monkeypatch.setattr(optimize, "linprog", lambda *_, answer=answer, **__: answer)
+        assert interior_margin(PAIRS, uniform) is None
+
+
+@pytest.mark.parametrize("hypergraph", [PAIRS, CHAIN, WEAK], ids=["pairs", "chain", "weak"])
+def test_consistent_margins_are_those_of_one_table(hypergraph: InteractionHypergraph) -> None:
+    """Margins with an error of 1e-7 become those of a (signed) table to 1e-14; as they are, the gap shows."""
+    eta = eta_of(hypergraph, theta_of(hypergraph, 6))
+    cards = hypergraph.domain.cardinalities
+    states = np.indices(cards).reshape(len(cards), -1)
+    design = np.concatenate(
+        [
+            np.equal.outer(np.arange(np.prod(shape)), np.ravel_multi_index(tuple(states[list(members)]), shape))
+            for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+        ]
+    ).astype(float)
+
+    def gap(margins: torch.Tensor) -> float:
+        table = np.linalg.lstsq(design, margins.numpy(), rcond=None)[0]
+        return float(np.abs(design @ table - margins.numpy()).max())
+
+    noisy = eta + 1e-7 * torch.from_numpy(np.random.default_rng(7).normal(size=len(eta)))
+    found = consistent_margins(hypergraph, noisy)
+    assert gap(found) < 1e-14 < 1e-9 < gap(noisy)
+    assert consistent_margins(hypergraph, eta.float()).dtype == torch.float64
+    torch.testing.assert_close(found, eta, rtol=0, atol=1e-6)
+    torch.testing.assert_close(consistent_margins(hypergraph, torch.stack([eta, eta])), torch.stack([eta, eta]))
 
 
 def test_too_many_parameters_are_refused() -> None:

@@ -16,7 +16,7 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoLaplaceApproximation
 from pyro.ops.stats import effective_sample_size
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from pyro_hoim.data import Observations
 from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior
@@ -355,6 +355,30 @@ def test_margins_of_no_law_are_refused() -> None:
     s = torch.cat([torch.full((6,), 0.5, dtype=Double), disagree, disagree, disagree])
     with pytest.raises(InputError, match="no table has these margins"):
         DiaconisYlvisaker(pairs, s, 1.0)
+
+
+def test_single_precision_is_no_contradiction() -> None:
+    """Margins that agree up to rounding are interior, whatever the law; boundary and outside are still refused."""
+    pairs = graph([3, 3, 2], "ab", "ac", "bc")
+    for seed in range(10):
+        s = flat(pairs, random_law(pairs, 100 + seed)).float()
+        prior = DiaconisYlvisaker(pairs, s, 1.0)
+        assert prior.is_proper is True and prior.mode.dtype == torch.float32
+        law = exact_table(pairs, parametrization(pairs).to_tables(prior.mode.double()))
+        np.testing.assert_allclose(exact_statistics(pairs, law), s.numpy(), rtol=0, atol=1e-5)
+    binary = graph([2, 2, 2], "ab", "ac", "bc")
+    boundary = no_three_way_boundary()
+    with pytest.raises(InputError, match=r"has a zero to the precision of torch.float32"):
+        DiaconisYlvisaker(binary, boundary.float(), 1.0)
+    outside = 1.01 * boundary - 0.01 * DiaconisYlvisaker.uniform(binary, 1.0, dtype=Double).mean_statistics
+    with pytest.raises(InputError, match="no table has these margins"):
+        DiaconisYlvisaker(binary, outside.float(), 1.0)
+
+
+def test_a_failure_of_the_linear_program_leaves_propriety_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    gave_up = optimize.OptimizeResult(status=4, x=None)
+    monkeypatch.setattr(optimize, "linprog", lambda *_, **__: gave_up)
+    assert DiaconisYlvisaker(CYCLE, flat(CYCLE, random_law(CYCLE, 3)), 1.0).is_proper is None
 
 
 def test_propriety_is_unknown_beyond_the_linear_program() -> None:
