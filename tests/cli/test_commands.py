@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +317,24 @@ def test_any_formula_is_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", "odd.csv", "--edges", formula, *options, "--out", "out"]) == 0
     assert Path("out/posterior.nc").exists()
     capsys.readouterr()
+
+
+def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "api" / "cli.md"
+    documented = set(re.findall(r"`([a-z_0-9]+)`", page.read_text(encoding="utf-8")))
+    options = ["--posterior", "--chains", "2", "--draws", "60", "--warmup", "20", "--target", "Admit"]
+    fitted = call_json(["fit", "ucb_admissions", *options, "--out", "out"], capsys)
+    load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
+    results = [
+        fitted,
+        fitted["models"][0],
+        fitted["posterior"],
+        fitted["accuracy"]["train"],
+        call_json(["score", "out", "cells.csv"], capsys),
+        call_json(["predict", "out", "cells.csv", "--target", "Admit"], capsys),
+        call_json(["log-z", "out"], capsys),
+        call_json(["interactions", "out"], capsys)["interactions"][0],
+    ]
+    used = {key for result in results for key in result} - {"name", "log_likelihood"}
+    assert used <= documented, used - documented
+    assert set(fitted) >= DOCUMENTED_KEYS
