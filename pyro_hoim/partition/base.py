@@ -11,6 +11,7 @@ import torch
 
 from ..errors import InputError, IntractableError
 from ..structure.hypergraph import InteractionHypergraph
+from ._autograd import is_transformed
 
 __all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend"]
 
@@ -85,8 +86,13 @@ class LogPartition:
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
-        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result."""
-        if not (math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())):
+        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result.
+
+        Inside ``torch.func.vmap`` and its kin values cannot be looked at; there the check is left to the caller.
+        """
+        if not is_transformed(value) and not (
+            math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())
+        ):
             raise InputError(
                 "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
             )

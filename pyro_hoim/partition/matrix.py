@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+import numpy as np
 import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
+from ._autograd import is_transformed
 from .base import Cost, LogLinearModel, LogPartition
-from .enumeration import Enumeration, decode_states, enumeration_axes
+from .enumeration import Enumeration, enumeration_axes
 
 __all__ = ["MatrixEnumeration"]
 
 
-@lru_cache(maxsize=32)
-def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zero-one matrix (num_states, num_terms), states in enumeration order: 1 where the state selects the term."""
+_KEPT_ENTRIES = 2**23  # entries of all design matrices that are kept together
+_kept: OrderedDict[tuple[InteractionHypergraph, torch.dtype, torch.device], torch.Tensor] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _build_design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zero-one matrix (num_states, num_terms), states in enumeration order: 1 where the state selects the term.
+
+    Built in NumPy, outside inference mode: the tensor is kept, and whoever asks first may be inside a transformation.
+    """
     cards = hypergraph.domain.cardinalities
-    rows = torch.arange(hypergraph.domain.num_states, device=device)
-    codes = decode_states(hypergraph, rows)
-    matrix = torch.zeros(len(rows), hypergraph.num_terms, dtype=dtype, device=device)
+    matrix = np.zeros((hypergraph.domain.num_states, hypergraph.num_terms))
+    rows = rest = np.arange(len(matrix))
+    codes: dict[int, np.ndarray] = {}
+    for v in reversed(enumeration_axes(hypergraph)):
+        rest, codes[v] = np.divmod(rest, cards[v])
     for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
-        index = torch.zeros_like(rows)
+        index = np.zeros_like(rows)
         for v in edge:
-            index = index * cards[v] + codes[:, v]
+            index = index * cards[v] + codes[v]
         matrix[rows, piece.start + index] = 1
+    with torch.inference_mode(False), torch.no_grad():
+        return torch.from_numpy(matrix).to(device=device, dtype=dtype)
+
+
+def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Design matrix, see :func:`_build_design`; those used last are kept, ``_KEPT_ENTRIES`` entries at most."""
+    key = (hypergraph, dtype, device)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    matrix = _build_design(hypergraph, dtype, device)
+    if not is_transformed(matrix):
+        with _lock:
+            _kept[key] = matrix
+            while len(_kept) > 1 and sum(kept.numel() for kept in _kept.values()) > _KEPT_ENTRIES:
+                _kept.popitem(last=False)
     return matrix
 
 
