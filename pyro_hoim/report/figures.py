@@ -82,7 +82,8 @@ def hypergraph_figure(
 
     Args:
         hypergraph: the structure to draw.
-        strength: non-negative strength of every edge; those of one size are scaled to their strongest.
+        strength: non-negative strength of every edge; those of one size are scaled to their strongest. An infinite
+            pair is a dashed line and counts in no scale.
         max_sets: draw at most this many edges of three or more variables, the strongest first.
 
     Returns:
@@ -97,20 +98,23 @@ def hypergraph_figure(
     maximal = set(hypergraph.maximal_edges)
     shown = [e for e in large if e in maximal][:max_sets]
     handles = []
-    top = max((strength.get(e, 0.0) for e in shown), default=0.0) or 1.0
+    top = max((s for s in (strength.get(e, 0.0) for e in shown) if np.isfinite(s)), default=0.0) or 1.0
     for number, edge in enumerate(shown):
         colour = SETS[number % len(SETS)]
-        alpha = 0.06 + 0.2 * strength.get(edge, 0.0) / top
+        alpha = 0.06 + 0.2 * min(strength.get(edge, 0.0) / top, 1.0)
         outline = _hull(np.array([place[n] for n in edge]), 0.11 + 0.012 * number)
         axes.add_patch(
             Polygon(outline, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=2, joinstyle="round")
         )
         handles.append(Patch(facecolor=colour, alpha=0.55, label=" : ".join(edge)))
     pairs = [e for e in hypergraph.edges if len(e) == 2]
-    top = max((strength.get(e, 0.0) for e in pairs), default=0.0) or 1.0
+    top = max((s for s in (strength.get(e, 0.0) for e in pairs) if np.isfinite(s)), default=0.0) or 1.0
     for a, b in sorted(pairs, key=lambda e: strength.get(e, 0.0)):
         share = strength.get((a, b), 0.0) / top
         (x0, y0), (x1, y1) = place[a], place[b]
+        if not np.isfinite(share):
+            axes.plot([x0, x1], [y0, y1], color=ORANGE, linewidth=2.5, linestyle=(0, (3, 2)), zorder=2)
+            continue
         axes.plot([x0, x1], [y0, y1], color=BLUE, linewidth=0.6 + 6 * share, alpha=0.25 + 0.7 * share, zorder=2)
     for name, (x, y) in place.items():
         axes.plot(x, y, "o", color="white", markeredgecolor=INK, markersize=13, markeredgewidth=1.6, zorder=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -167,8 +168,14 @@ def _comparison(analysis: Analysis) -> Part:
         part.blocks.append(
             note(
                 "G² and X² test a model against the saturated one; df adjusted leaves out cells that the model is "
-                "forced to fit as zero and parameters lost with them. elpd is the expected log predictive density by "
-                "leave-one-out, p (LOO) its effective number of parameters. All logarithms are natural (nats)."
+                "forced to fit as zero and parameters lost with them. All logarithms are natural (nats)."
+            )
+        )
+    if "elpd_loo" in present:
+        part.blocks.append(
+            note(
+                "elpd is the expected log predictive density by leave-one-out cross-validation, p (LOO) the effective "
+                "number of parameters."
             )
         )
     return part
@@ -176,7 +183,9 @@ def _comparison(analysis: Analysis) -> Part:
 
 def _structure(model: ModelAnalysis) -> Part:
     part = Part(f"Structure of {model.name}")
-    strength = {tuple(row["edge"]): float(row["value"]) for row in model.interactions}
+    strength = {
+        tuple(row["edge"]): math.inf if row["is_infinite"] else float(row["value"]) for row in model.interactions
+    }
     if len(model.hypergraph.domain) <= 40:
         part.blocks.append(
             figure(
@@ -184,6 +193,8 @@ def _structure(model: ModelAnalysis) -> Part:
                 "Variables as points, pair interactions as lines as wide as they are strong, larger ones as regions",
             )
         )
+        if any(row["is_infinite"] for row in model.interactions):
+            part.blocks.append(note("Dashed: interactions whose coefficients are infinite."))
     kind = (
         "decomposable"
         if model.hypergraph.is_decomposable

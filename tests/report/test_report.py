@@ -92,6 +92,15 @@ def test_hypergraph_figure_draws_every_pair_and_the_strongest_sets() -> None:
     assert {t.get_text() for t in axes.texts} == set("abcde")
 
 
+def test_infinite_pairs_are_dashed_and_do_not_set_the_scale() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys("abc", 2)), 2)
+    (axes,) = hypergraph_figure(graph, {("a", "b"): float("inf"), ("a", "c"): 0.5, ("b", "c"): 0.25}).axes
+    lines = {line.get_linestyle(): line.get_linewidth() for line in axes.lines if len(line.get_xdata()) == 2}
+    assert set(lines) == {"-", "--"} and max(
+        line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-"
+    ) == pytest.approx(6.6)
+
+
 @pytest.mark.parametrize("names", ["", "a", "ab", "abcdefghijklmnop"])
 def test_hypergraph_figure_of_any_size_can_be_rendered(names: str) -> None:
     domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
