@@ -11,6 +11,7 @@ import torch
 
 from ..data import Observations
 from ..errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape
+from ..models._margins import check_margins
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .design import MAX_DESIGN_ENTRIES, design_entries, design_matrix
@@ -55,13 +56,8 @@ def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Ten
         raise InputError(f"{argument}: expected observations, because a model without interactions has no margins")
     if bool((data < 0).any()):
         raise InputError(f"{argument}: expected non-negative marginal counts, received {float(data.min()):g}")
-    totals = torch.stack([data[where].sum() for where in hypergraph.term_slices.values()])
-    if float(totals.max() - totals.min()) > 1e-8 * float(totals.max()):
-        raise InputError(
-            f"{argument}: expected every margin to sum to the number of rows, received sums from "
-            f"{float(totals.min()):g} to {float(totals.max()):g}"
-        )
-    if not float(totals.max()) > 0:
+    check_margins(hypergraph, data, argument)
+    if not bool((data > 0).any()):
         raise InputError(f"{argument}: expected at least one observation, received a total count of 0")
 
 

@@ -1,23 +1,22 @@
 """Dense design of a small table: the statistics of every cell, as a NumPy matrix.
 
-Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the free statistics. It is
-built once for a hypergraph and kept; larger models go through a partition backend and never form it.
+Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the free statistics. Those
+used last are kept; larger models go through a partition backend and never form it.
 """
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
+from collections import OrderedDict
+from functools import reduce
 
 import numpy as np
-import torch
 
 from ..data import Observations
 from ..errors import IntractableError
-from ..models import parametrization
+from ..models._kronecker import helmert
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["MAX_DESIGN_ENTRIES", "cell_codes", "cell_counts", "design_entries", "design_matrix", "free_basis"]
+__all__ = ["MAX_DESIGN_ENTRIES", "cell_codes", "cell_counts", "design_entries", "design_matrix", "edge_basis"]
 
 MAX_DESIGN_ENTRIES = 2**26
 """Largest number of entries of a dense design (512 MiB in double precision)."""
@@ -28,39 +27,45 @@ def design_entries(hypergraph: InteractionHypergraph) -> int:
     return hypergraph.domain.num_states * max(hypergraph.num_parameters, 1)
 
 
-@lru_cache(maxsize=32)
-def free_basis(hypergraph: InteractionHypergraph) -> np.ndarray:
-    """Orthonormal basis of the balanced tables: balanced = basis @ free.
+def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
+    """Orthonormal basis of the balanced tables of one hyperedge, columns in the order of its free parameters.
 
     Shape:
-        result (num_terms, num_parameters), float64, read-only.
+        result (entries, parameters) of the hyperedge.
     """
-    basis = parametrization(hypergraph).matrix("free", "balanced").numpy()
-    basis.flags.writeable = False
-    return basis
+    return reduce(np.kron, [helmert(n) for n in shape])
 
 
-@lru_cache(maxsize=16)
-def _small_design(hypergraph: InteractionHypergraph) -> np.ndarray:
-    return _build(hypergraph)
+class _Cache:
+    """Designs used last, as many as fit into a number of entries."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._kept: OrderedDict[InteractionHypergraph, np.ndarray] = OrderedDict()
+
+    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The design of a hypergraph, built unless it is kept; one larger than everything is not kept."""
+        design = self._kept.pop(hypergraph, None)
+        if design is None:
+            design = _build(hypergraph)
+        if design.size <= self._max_entries:
+            self._kept[hypergraph] = design
+            while sum(kept.size for kept in self._kept.values()) > self._max_entries:
+                self._kept.popitem(last=False)
+        return design
 
 
 def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
-    cards = hypergraph.domain.cardinalities
-    num_cells = hypergraph.domain.num_states
-    strides = [math.prod(cards[i + 1 :]) for i in range(len(cards))]
-    cells = np.arange(num_cells)
-    codes = [(cells // strides[i]) % cards[i] for i in range(len(cards))]
-    basis = free_basis(hypergraph)
-    design = np.empty((num_cells, hypergraph.num_parameters))
-    slices = zip(hypergraph.term_slices.values(), hypergraph.parameter_slices.values(), strict=True)
-    for (terms, parameters), members in zip(slices, hypergraph.edge_indices, strict=True):
-        index = np.zeros(num_cells, dtype=np.int64)
-        for i in members:
-            index = index * cards[i] + codes[i]
-        design[:, parameters] = basis[terms, parameters][index]
+    codes = cell_codes(hypergraph).T
+    design = np.empty((hypergraph.domain.num_states, hypergraph.num_parameters))
+    shapes = zip(hypergraph.parameter_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+    for where, members, shape in shapes:
+        design[:, where] = edge_basis(shape)[np.ravel_multi_index(tuple(codes[list(members)]), shape)]
     design.flags.writeable = False
     return design
+
+
+_design = _Cache(max_entries=2**24)
 
 
 def design_matrix(hypergraph: InteractionHypergraph, max_entries: int = MAX_DESIGN_ENTRIES) -> np.ndarray:
@@ -87,7 +92,7 @@ def design_matrix(hypergraph: InteractionHypergraph, max_entries: int = MAX_DESI
             f"method: a dense design needs {hypergraph.domain.num_states} cells x {hypergraph.num_parameters} "
             f"parameters = {needed:.4g} entries, the budget is {max_entries}; use method='lbfgs'"
         )
-    return _small_design(hypergraph) if needed <= 2**22 else _build(hypergraph)
+    return _design(hypergraph)
 
 
 def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:
@@ -106,13 +111,6 @@ def cell_counts(data: Observations) -> np.ndarray:
     Shape:
         result (num_states,), float64.
     """
-    codes = data.codes.numpy()
-    index = np.zeros(len(codes), dtype=np.int64)
-    for i, n in enumerate(data.domain.cardinalities):
-        index = index * n + codes[:, i]
+    codes, cards = data.codes.numpy().T, data.domain.cardinalities
+    index = np.ravel_multi_index(tuple(codes), cards) if cards else np.zeros(len(data.codes), dtype=np.int64)
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)
-
-
-def as_tensor(values: np.ndarray) -> torch.Tensor:
-    """A float64 tensor over the same memory."""
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))

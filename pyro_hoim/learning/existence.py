@@ -134,6 +134,18 @@ def _null_space(matrix: np.ndarray) -> np.ndarray:
     return vectors[:, values <= _RANK_TOLERANCE * max(values[-1], 1e-300)]
 
 
+def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes.
+
+    Args:
+        design: statistics of all cells.
+        cells: mask (num_cells,), not empty.
+    """
+    centred = design[cells] - design[cells].mean(0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    return vectors[:, values > _RANK_TOLERANCE * max(values.max(initial=0.0), 1e-300)]
+
+
 def _forced_zeros(
     augmented: np.ndarray, positive: np.ndarray, undecided: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
@@ -248,17 +260,15 @@ def find_face(
     lost = int((allowed & ~face).sum())
     if lost == 0 and possible is None:
         return INTERIOR, None
-    centred = design[face] - design[face].mean(0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    kept = values > _RANK_TOLERANCE * max(values.max(initial=0.0), 1e-300)
-    rank = int(kept.sum())
+    basis = identified_directions(design, face)
+    rank = basis.shape[1]
     # Margins that the zero combinations empty lose as much as the linear program's direction may have added there.
     values_on_dead = augmented[dead] @ recession
     weight = 1.0 + max(0.0, float(values_on_dead.max(initial=0.0)))
     parts = recession[:-1].copy()
     if found:
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-    result = Face(face, rank, vectors[:, kept], parts)
+    result = Face(face, rank, basis, parts)
     if lost == 0:
         existence = MLEExistence(True, "interior", (), 0, 0, hypergraph.num_parameters - rank, face)
         return existence, result
@@ -361,4 +371,11 @@ def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None) -> 
         raise InputError(f"structural_zeros: {total:g} observations lie in cells marked as impossible")
 
 
-__all__ += ["Face", "check_impossible_counts", "check_structural_zeros", "find_face", "zero_margins"]
+__all__ += [
+    "Face",
+    "check_impossible_counts",
+    "check_structural_zeros",
+    "find_face",
+    "identified_directions",
+    "zero_margins",
+]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.stats import chi2
 
 from ..errors import InputError
+from ..models._margins import MARGIN_TOLERANCE
 from .result import FitResult
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
@@ -21,7 +23,7 @@ class GoodnessOfFit:
     Attributes:
         deviance: G2, twice the log-likelihood that the model loses against the saturated one.
         pearson: X2, Pearson's statistic.
-        df: degrees of freedom of the family, possible cells - 1 - free parameters.
+        df: degrees of freedom of the family, possible cells - 1 - parameters that the possible cells identify.
         df_adjusted: the same on the cells that are not fitted as zero, with the parameters identified there. Where it
             differs from ``df``, this is the one to use.
         p_value: of the deviance, chi-square with ``df_adjusted``; NaN with no degrees of freedom.
@@ -79,6 +81,7 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
 
     Raises:
         InputError: the fit was made from sufficient statistics, or its log Z is not known.
+        MissingDataError: a fit to rows with missing cells.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, sections 4.2 and 3.8;
@@ -95,21 +98,18 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
         >>> round(quality.pearson, 4), quality.df
         (16.6667, 1)
     """
-    if result.data is None:
-        raise InputError("result: expected a fit to observations, received one to sufficient statistics")
+    data = result.complete_data()
     log_likelihood = _log_likelihood(result)
     assert result.log_partition is not None
-    rows = result.data.unique()
+    rows = data.unique()
     counts, total = rows.counts, result.num_rows
     saturated = float(torch.special.xlogy(counts, counts / total).sum())
     expected = total * torch.exp(-result.model.energy(rows.codes) - result.log_partition)
     deviance = 2 * (saturated - log_likelihood)
     pearson = float((counts * (counts / expected)).sum()) - total
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
-    size, fitted = result.hypergraph.num_parameters, result.num_parameters_fitted
-    if result.possible is not None and result.num_cells_fitted == num_cells:
-        size = fitted  # impossible cells, not the data, remove parameters
-    df, adjusted = num_cells - 1 - size, result.num_cells_fitted - 1 - fitted
+    fitted = result.num_parameters_fitted
+    df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
         deviance=deviance,
@@ -135,7 +135,7 @@ class LikelihoodRatioTest:
 
     Attributes:
         statistic: twice the gain in log-likelihood of the larger model.
-        df: difference of their free parameters.
+        df: difference of their parameters on the possible cells.
         df_adjusted: difference of the parameters that the data identify.
         p_value: chi-square with ``df_adjusted``; NaN without degrees of freedom.
     """
@@ -153,13 +153,15 @@ def likelihood_ratio_test(small: FitResult, big: FitResult) -> LikelihoodRatioTe
 
     Args:
         small: unpenalised maximum-likelihood fit of the null model.
-        big: the same of a model with all its interactions and more, to the same data.
+        big: the same of a model with all its interactions and more, to the same data. Fits to sufficient statistics
+            are taken for fits to the same data when the margins they share agree.
 
     Returns:
         :class:`LikelihoodRatioTest`.
 
     Raises:
-        InputError: models that are not nested, different data, or fits that are not maximum-likelihood estimates.
+        InputError: models that are not nested, different data or structural zeros, or fits that are not
+            maximum-likelihood estimates.
 
     Example:
         >>> from pyro_hoim.data import Observations
@@ -188,16 +190,34 @@ def likelihood_ratio_test(small: FitResult, big: FitResult) -> LikelihoodRatioTe
         raise InputError("big: expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):
         raise InputError("small, big: expected fits to the same observations")
+    if not _same_cells(small, big):
+        raise InputError("small, big: expected fits with the same structural zeros")
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
-    df = big.hypergraph.num_parameters - small.hypergraph.num_parameters
+    df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted
     return LikelihoodRatioTest(statistic, df, adjusted, _p_value(statistic, adjusted))
 
 
-def _same_data(one: FitResult, two: FitResult) -> bool:
-    if one.data is two.data:
+def _same_data(small: FitResult, big: FitResult) -> bool:
+    """Whether both fits saw the same rows; of fits to sufficient statistics, the same margins up to rounding."""
+    if small.data is not None and small.data is big.data:
         return True
-    if one.data is None or two.data is None:
-        return False
-    a, b = one.data.unique(), two.data.unique()
-    return torch.equal(a.codes, b.codes) and torch.equal(a.counts, b.counts)
+    if small.data is not None and big.data is not None:
+        a, b = small.data.unique(), big.data.unique()
+        return torch.equal(a.codes, b.codes) and torch.allclose(a.counts, b.counts, rtol=MARGIN_TOLERANCE, atol=0)
+    margins = [
+        result.margins if result.data is None else result.complete_data().marginal_counts(result.hypergraph.edges)
+        for result in (small, big)
+    ]
+    assert margins[0] is not None
+    assert margins[1] is not None
+    common = torch.cat([margins[1][big.hypergraph.term_slices[edge]] for edge in small.hypergraph.edges])
+    tolerance = MARGIN_TOLERANCE * big.num_rows
+    return abs(small.num_rows - big.num_rows) <= tolerance and bool(((margins[0] - common).abs() <= tolerance).all())
+
+
+def _same_cells(small: FitResult, big: FitResult) -> bool:
+    """Whether both fits have the same possible cells."""
+    if small.possible is None or big.possible is None:
+        return small.possible is big.possible
+    return np.array_equal(small.possible, big.possible)

@@ -12,12 +12,15 @@ from ..data import Observations
 from ..models import parametrization
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
-from .design import cell_counts, design_matrix
+from .design import cell_counts, design_entries, design_matrix
 from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
 
 __all__ = ["Problem", "dense_problem", "general_problem", "pseudo_problem"]
+
+_SMALL_ENTRIES = 2**23
+"""Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
 _PUSH = 32.0
 """Forced zeros get at most exp(-32) of the probability together."""
@@ -103,7 +106,10 @@ def general_problem(
     else:
         objective = Likelihood(hypergraph, mean, partition)
     start = np.zeros(hypergraph.num_parameters) if begin is None else begin
-    existence = mle_existence(hypergraph, margins) if penalty is None else None
+    existence = None
+    if penalty is None:
+        is_small = rows is not None and design_entries(hypergraph) <= _SMALL_ENTRIES
+        existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
     return Problem(hypergraph, objective, start, num_rows, mean, rows, margins, None, existence, design=design)
 
 

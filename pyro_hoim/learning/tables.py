@@ -11,8 +11,8 @@ import torch
 from scipy.stats import norm
 
 from ..errors import InputError, IntractableError
-from ..models import Coding
-from .design import cell_codes, cell_counts, free_basis
+from ..models import Coding, parametrization
+from .design import cell_codes, cell_counts
 from .result import FitResult
 
 __all__ = ["cell_table", "coefficient_table", "odds_ratio_table"]
@@ -163,7 +163,7 @@ def odds_ratio_table(
             {first: f"{labels[0][a0]} -> {labels[0][a1]}", second: f"{labels[1][b0]} -> {labels[1][b1]}"}
             | {n: domain[n].labels[c] for n, c in zip(modifiers, rest, strict=True)}
         )
-    free = torch.from_numpy(np.array(contrasts) @ free_basis(graph))
+    free = parametrization(graph).free_statistics(torch.from_numpy(np.array(contrasts)))
     estimate = free @ result.theta
     columns = {name: [record[name] for record in records] for name in records[0]}
     frame = _with_errors(columns, estimate, result.contrast_errors(free), level)
@@ -204,13 +204,13 @@ def cell_table(result: FitResult) -> pd.DataFrame:
 
     Raises:
         InputError: a fit to sufficient statistics, a penalised one, or not of the likelihood.
+        MissingDataError: a fit to rows with missing cells.
         IntractableError: more than 2^20 cells, or a fit without a dense design.
 
     References:
         Shelby Haberman, The analysis of residuals in cross-classified tables, 1973, equation (6).
     """
-    if result.data is None:
-        raise InputError("result: expected a fit to observations, received one to sufficient statistics")
+    data = result.complete_data()
     if result.penalty is not None:
         raise InputError(f"result: expected a fit without penalty, received {result.penalty!r}")
     domain = result.hypergraph.domain
@@ -218,7 +218,7 @@ def cell_table(result: FitResult) -> pd.DataFrame:
         raise IntractableError(
             f"cell_table: {domain.num_states} cells; the limit is {_MAX_CELLS} and a fit with a dense design"
         )
-    observed = cell_counts(result.data)
+    observed = cell_counts(data)
     probs = result.probs.numpy()
     expected = result.num_rows * probs
     centred = result._design - probs @ result._design

@@ -254,6 +254,37 @@ def test_bad_data_is_refused_before_any_work(czech):
         fit(hypergraph, margins, objective="pseudo-likelihood")
 
 
+def test_margins_that_share_variables_must_agree():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    graph = InteractionHypergraph.from_formula(domain, "a*b")
+    margins = torch.tensor([10.0, 90, 50, 50, 25, 25, 25, 25], dtype=torch.float64)  # a; b; ab has a = (50, 50)
+    with pytest.raises(InputError, match="those of a and a:b differ by 40 over a"):
+        fit(graph, margins)
+    # Without the table of b itself, the two tables over b still have to agree.
+    chain = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], hierarchical=False)
+    ab, bc = torch.tensor([20.0, 30, 10, 40]), torch.tensor([40.0, 10, 10, 40])
+    with pytest.raises(InputError, match="over b"):
+        fit(chain, torch.cat([ab, bc]))
+    bc = torch.tensor([20.0, 10, 30, 40])
+    assert fit(chain, torch.cat([ab, bc])).num_rows == 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounded_margins_are_accepted_and_wrong_ones_are_not(dtype):
+    domain = Domain.from_cardinalities([3, 4, 5])
+    weights = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1e4 + 0.1
+    data = Observations.from_table(domain, weights=weights)
+    hypergraph = order(data, 2)
+    exact = data.marginal_counts(hypergraph.edges)
+    result = fit(hypergraph, exact.to(dtype))
+    assert_close(result.theta, fit(hypergraph, data).theta, relative=1e-5)
+    wrong = exact.clone()
+    wrong[-1] += 1e-4 * data.total_count
+    wrong[-2] -= 1e-4 * data.total_count
+    with pytest.raises(InputError, match="expected margins of one table"):
+        fit(hypergraph, wrong.to(dtype))
+
+
 def test_too_large_is_refused_with_numbers():
     domain = Domain.from_cardinalities([10] * 12)
     data = Observations(domain, torch.zeros(3, 12, dtype=torch.long))

@@ -1,5 +1,6 @@
 """Golden numbers, statsmodels as an oracle, and their negative controls."""
 
+import dataclasses
 import json
 import math
 import warnings
@@ -12,17 +13,20 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table, tables
-from pyro_hoim.errors import InputError, NonexistentEstimateWarning
+from pyro_hoim.errors import InputError, IntractableError, MissingDataError, NonexistentEstimateWarning
 from pyro_hoim.learning import (
     L2,
     cell_table,
     coefficient_table,
     fit,
+    fit_incomplete,
     goodness_of_fit,
     likelihood_ratio_test,
+    row_log_likelihood,
 )
 from pyro_hoim.learning.design import design_matrix
-from pyro_hoim.models import parametrization
+from pyro_hoim.models import LogLinearEnergy, parametrization
+from pyro_hoim.partition import Enumeration
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -179,6 +183,100 @@ def test_structural_zeros_are_not_cells():
     assert abs(goodness_of_fit(fit(hypergraph, data)).deviance - peer.deviance) > 1  # control: zeros taken as observed
     with pytest.raises(InputError, match="6 observations lie in cells marked as impossible"):
         fit(hypergraph, Observations.from_table(domain, counts + 2 * np.eye(3)), structural_zeros=mask)
+
+
+@pytest.mark.parametrize("zero", [None, (0, 1)])
+def test_degrees_of_freedom_count_possible_cells(zero):
+    # The saturated model of a 3 x 3 table with an impossible row has 6 cells and no degree of freedom, sampled or not.
+    domain = Domain.from_cardinalities({"a": 3, "b": 3})
+    counts = np.array([[4, 5, 9], [7, 3, 4], [0, 0, 0]])
+    if zero is not None:
+        counts[zero] = 0
+    mask = np.zeros((3, 3), dtype=bool)
+    mask[2] = True
+    data = Observations.from_table(domain, counts)
+    result = quiet_fit(InteractionHypergraph.saturated(domain), data, structural_zeros=mask)
+    quality = goodness_of_fit(result)
+    assert (quality.num_cells, quality.num_cells_zero) == (6, 0 if zero is None else 1)
+    assert (quality.df, quality.df_adjusted) == (0, 0)
+    main = quiet_fit(InteractionHypergraph.from_order(domain, 1), data, structural_zeros=mask)
+    assert goodness_of_fit(main).df == (2 - 1) * (3 - 1)
+    test = likelihood_ratio_test(main, result)
+    assert (test.df, test.df_adjusted) == (2, 2 if zero is None else 1)
+    assert test.statistic == pytest.approx(goodness_of_fit(main).deviance, abs=1e-8)
+
+
+def test_likelihood_ratio_of_sufficient_statistics_compares_their_margins():
+    data = load_table("hair_eye_color")
+    one, two = (InteractionHypergraph.from_order(data.domain, k) for k in (1, 2))
+    by_rows = [fit(graph, data) for graph in (one, two)]
+    by_counts = [fit(graph, data.marginal_counts(graph.edges)) for graph in (one, two)]
+    expected = likelihood_ratio_test(*by_rows).statistic
+    for pair in (by_counts, (by_rows[0], by_counts[1]), (by_counts[0], by_rows[1])):
+        assert likelihood_ratio_test(*pair).statistic == pytest.approx(expected, rel=1e-9)
+    moved = data.table()
+    moved[0, 0, 0] += 1
+    moved[1, 0, 0] -= 1
+    other = Observations.from_table(data.domain, moved)
+    for changed in (other, Observations.from_table(data.domain, 2 * data.table())):
+        with pytest.raises(InputError, match="same observations"):
+            likelihood_ratio_test(by_counts[0], fit(two, changed.marginal_counts(two.edges)))
+
+
+def test_likelihood_ratio_needs_the_same_structural_zeros():
+    domain = Domain.from_cardinalities({"a": 3, "b": 3})
+    data = Observations.from_table(domain, np.array([[0, 5, 9], [7, 6, 4], [6, 8, 3]]))
+    mask = np.zeros((3, 3), dtype=bool)
+    mask[0, 0] = True
+    main, full = (InteractionHypergraph.from_order(domain, k) for k in (1, 2))
+    big = fit(full, data, structural_zeros=mask)
+    with pytest.raises(InputError, match="same structural zeros"):
+        likelihood_ratio_test(fit(main, data), big)
+    assert likelihood_ratio_test(fit(main, data, structural_zeros=mask), big).df == 3
+
+
+def incomplete_fit():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    codes = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [0, -1], [1, -1], [-1, 0], [-1, -1]])
+    weights = torch.tensor([30.0, 10, 20, 40, 7, 11, 5, 3])
+    data = Observations.from_tensor(codes, domain, weights=weights)
+    graph = InteractionHypergraph.saturated(domain)
+    result = fit_incomplete(graph, data, tolerance=1e-15, max_iterations=5000)
+    return dataclasses.replace(result, data=data)
+
+
+def test_rows_with_missing_cells_have_no_table_tests():
+    result = incomplete_fit()
+    for function in (goodness_of_fit, cell_table):
+        with pytest.raises(MissingDataError, match=r"5 missing cells; refit to data\.drop_missing"):
+            function(result)
+
+
+def test_observed_information_is_the_curvature_of_the_observed_likelihood():
+    result = incomplete_fit()
+
+    def loss(theta):
+        model = LogLinearEnergy.from_theta(result.hypergraph, theta)
+        return -(result.data.counts * row_log_likelihood(model, result.data)).sum()
+
+    hessian = torch.autograd.functional.hessian(loss, result.theta)
+    torch.testing.assert_close(result.information, hessian, rtol=1e-9, atol=1e-9)
+    # Control: the information of complete rows is larger.
+    complete = dataclasses.replace(result, data=result.data.drop_missing())
+    assert float(complete.information.trace()) > float(hessian.trace()) + 0.5
+
+
+def test_observed_information_may_be_singular_or_out_of_reach():
+    result = incomplete_fit()
+    domain = result.hypergraph.domain
+    apart = Observations.from_tensor(torch.tensor([[0, -1], [1, -1], [-1, 0], [-1, 1]]), domain)  # never together
+    with pytest.raises(IntractableError, match="information is singular"):
+        _ = dataclasses.replace(
+            fit_incomplete(result.hypergraph, apart), data=apart
+        ).covariance  # nothing is known about the association
+    backend = dataclasses.replace(result, _design=None, partition=Enumeration())
+    with pytest.raises(MissingDataError, match="missing cells and a table without a dense design"):
+        _ = backend.information
 
 
 def test_statistics_alone_have_no_goodness_of_fit():
