@@ -7,7 +7,7 @@ of Diaconis and Ylvisaker, which for saturated and decomposable collections is t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
@@ -19,6 +19,7 @@ from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
 from ..structure.hypergraph import Edge
+from ._law import _version
 from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
 from ._tables import check_expandable
 from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
@@ -198,8 +199,8 @@ class DiaconisYlvisaker(TorchDistribution):
         self.mean_statistics = mean_statistics.expand(*batch, hypergraph.num_terms)
         self.prior_sample_size = prior_sample_size.expand(batch)
         self._codings = parametrization(hypergraph)
-        self._mode: torch.Tensor | None = None
-        self._factor: torch.Tensor | None = None
+        self._source: DiaconisYlvisaker | None = None  # of an expanded law: the one that keeps the values
+        self._kept: dict[str, tuple[tuple[int, int], torch.Tensor]] = {}
         # The base class would store the global setting of this moment; without an own value it is read when used.
         super().__init__(batch, torch.Size((hypergraph.num_parameters,)), validate_args=False)
         del self._validate_args
@@ -282,12 +283,13 @@ class DiaconisYlvisaker(TorchDistribution):
         return f"{type(self).__name__}({self.hypergraph!r}{batch})"
 
     def expand(self, batch_shape: Sequence[int], _instance: DiaconisYlvisaker | None = None) -> DiaconisYlvisaker:
-        """The law with its batch dimensions broadcast to a larger shape."""
+        """The law with its batch dimensions broadcast to a larger shape; mode and constants are shared."""
         new = cast("DiaconisYlvisaker", self._get_checked_instance(DiaconisYlvisaker, _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
         s = self.mean_statistics.expand(*shape, self.hypergraph.num_terms)
         n0 = self.prior_sample_size.expand(shape)
         new._set(self.hypergraph, s, n0, self.partition, self.is_proper, self.__dict__.get("_validate_args"))
+        new._source = self if self._source is None else self._source
         return new
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> DiaconisYlvisaker:
@@ -295,6 +297,12 @@ class DiaconisYlvisaker(TorchDistribution):
         s, n0 = (t.to(dtype=dtype, device=device) for t in (self.mean_statistics, self.prior_sample_size))
         validate_args = self.__dict__.get("_validate_args")
         return self._trusted(self.hypergraph, s, n0, self.partition, self.is_proper, validate_args)
+
+    def with_partition(self, partition: PartitionBackend) -> DiaconisYlvisaker:
+        """The same law with another exact backend for log Z."""
+        validate_args = self.__dict__.get("_validate_args")
+        s, n0 = self.mean_statistics, self.prior_sample_size
+        return self._trusted(self.hypergraph, s, n0, partition, self.is_proper, validate_args)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-density over the free coordinates, in nats; without its constant when :attr:`unnormalised`.
@@ -314,7 +322,8 @@ class DiaconisYlvisaker(TorchDistribution):
             return (value.sum(-1) * 0 + self.prior_sample_size) * float("nan")
         model = LogLinearEnergy.from_theta(self.hypergraph, value, validate=False)
         log_z = self.partition.log_partition(model).value
-        inner = (self._codings.free_statistics(self.mean_statistics) * value).sum(-1)
+        s = self._keep("statistics", lambda law: law._codings.free_statistics(law.mean_statistics))
+        inner = (s * value).sum(-1)
         kernel = self.prior_sample_size * (inner - log_z)
         return kernel if self.unnormalised else kernel - self.log_normaliser
 
@@ -333,18 +342,27 @@ class DiaconisYlvisaker(TorchDistribution):
             # L L^T = n0 I(mode), so L^-T noise has the inverse as covariance.
             return mode + torch.linalg.solve_triangular(factor.mT, noise.unsqueeze(-1), upper=True).squeeze(-1)
 
+    def _keep(self, name: str, compute: Callable[[DiaconisYlvisaker], torch.Tensor]) -> torch.Tensor:
+        """``compute(law)``, found once for this law and those expanded from it, until s or n0 change in place."""
+        law = self if self._source is None else self._source
+        versions = (_version(law.mean_statistics), _version(law.prior_sample_size))
+        kept = law._kept.get(name)
+        value = kept[1] if kept is not None and kept[0] == versions else compute(law)
+        if not (value.requires_grad or value.is_inference()):
+            law._kept[name] = versions, value
+        return value.expand(self.batch_shape + value.shape[len(law.batch_shape) :])
+
     @property
     def _proposal_factor(self) -> torch.Tensor:
         """Cholesky factor of n0 times the Fisher information at the mode ``(*batch, P, P)``."""
-        if self._factor is None:
-            factors = [
-                torch.linalg.cholesky(n0 * fisher_information(self.hypergraph, mode, self.partition))
-                for mode, n0 in zip(
-                    self.mode.reshape(-1, self.event_shape[0]).unbind(), self.prior_sample_size.reshape(-1), strict=True
-                )
-            ]
-            self._factor = torch.stack(factors).reshape(*self.batch_shape, *self.event_shape, *self.event_shape)
-        return self._factor
+        return self._keep("factor", DiaconisYlvisaker._find_proposal_factor)
+
+    def _find_proposal_factor(self) -> torch.Tensor:
+        pairs = zip(self.mode.reshape(-1, *self.event_shape).unbind(), self.prior_sample_size.reshape(-1), strict=True)
+        factors = [
+            torch.linalg.cholesky(n0 * fisher_information(self.hypergraph, mode, self.partition)) for mode, n0 in pairs
+        ]
+        return torch.stack(factors).detach().reshape(*self.batch_shape, *self.event_shape, *self.event_shape)
 
     @property
     def mode(self) -> torch.Tensor:
@@ -354,17 +372,18 @@ class DiaconisYlvisaker(TorchDistribution):
             InputError: no such theta exists, which proves the prior improper (possible when ``is_proper`` is None).
             IntractableError: see :func:`~pyro_hoim.distributions.natural_parameters.solve_natural_parameters`.
         """
-        if self._mode is None:
-            rows = self.mean_statistics.detach().reshape(-1, self.hypergraph.num_terms)
-            found: dict[tuple[float, ...], torch.Tensor] = {}
-            modes = []
-            for row in rows.unbind():
-                key = tuple(row.tolist())
-                if key not in found:
-                    found[key] = solve_natural_parameters(self.hypergraph, row, self.partition)
-                modes.append(found[key])
-            self._mode = torch.stack(modes).reshape(*self.batch_shape, *self.event_shape)
-        return self._mode
+        return self._keep("mode", DiaconisYlvisaker._find_mode)
+
+    def _find_mode(self) -> torch.Tensor:
+        rows = self.mean_statistics.detach().reshape(-1, self.hypergraph.num_terms)
+        found: dict[tuple[float, ...], torch.Tensor] = {}
+        modes = []
+        for row in rows.unbind():
+            key = tuple(row.tolist())
+            if key not in found:
+                found[key] = solve_natural_parameters(self.hypergraph, row, self.partition)
+            modes.append(found[key])
+        return torch.stack(modes).reshape(*self.batch_shape, *self.event_shape)
 
     @property
     def mean(self) -> torch.Tensor:
@@ -388,7 +407,9 @@ class DiaconisYlvisaker(TorchDistribution):
         Raises:
             IntractableError: the collection is not decomposable.
         """
-        return log_normaliser(self.hypergraph, self._counts, self.prior_sample_size)
+        return self._keep(
+            "log_normaliser", lambda law: log_normaliser(law.hypergraph, law._counts, law.prior_sample_size)
+        )
 
     def posterior(
         self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
@@ -406,7 +427,7 @@ class DiaconisYlvisaker(TorchDistribution):
             InputError: another domain, counts that are negative or do not add up to ``total_count``.
             MissingDataError: missing cells, which leave the family.
         """
-        counts, total = self._statistics(data, total_count)
+        counts, total = self._statistics(data, total_count, self.mean_statistics.dtype)
         size = self.prior_sample_size + total
         mean = (self._counts + counts) / size.unsqueeze(-1)
         # The new mean is a mixture of an interior point and a point of the polytope, hence interior.
@@ -418,6 +439,8 @@ class DiaconisYlvisaker(TorchDistribution):
     ) -> torch.Tensor:
         """Log-probability of the observed rows, in their order, with theta integrated out; exact, ``(*batch)``, nats.
 
+        A difference of large constants: found in double precision, returned in the dtype of the prior.
+
         Args:
             data: as in :meth:`posterior`.
             total_count: as in :meth:`posterior`.
@@ -426,19 +449,24 @@ class DiaconisYlvisaker(TorchDistribution):
             IntractableError: the collection is not decomposable, so that the constants have no closed form.
             InputError: as in :meth:`posterior`.
         """
-        prior = self.log_normaliser
-        return self.posterior(data, total_count).log_normaliser - prior
+        counts, total = self._statistics(data, total_count, torch.float64)
+        s, n0 = self.mean_statistics.double(), self.prior_sample_size.double()
+        alpha = n0.unsqueeze(-1) * s
+        updated, size = alpha + counts, n0 + total
+        shape = torch.broadcast_shapes(updated.shape[:-1], size.shape)
+        value = log_normaliser(self.hypergraph, updated.expand(*shape, -1), size.expand(shape))
+        return (value - log_normaliser(self.hypergraph, alpha, n0)).to(self.mean_statistics.dtype)
 
     def _statistics(
-        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None
+        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Checked marginal counts ``(*batch, num_terms)`` and number of rows ``(*batch)``."""
+        """Marginal counts ``(*batch, num_terms)`` and rows ``(*batch)``, checked in the dtype of the prior."""
         like = self.mean_statistics
         if isinstance(data, Observations):
             if total_count is not None:
                 raise InputError("total_count: observations carry their own number of rows; leave it out")
-            counts = statistics_of(data, self.hypergraph).to(like)
-            return counts, torch.as_tensor(data.total_count, dtype=like.dtype, device=like.device)
+            counts = statistics_of(data, self.hypergraph).to(dtype=dtype, device=like.device)
+            return counts, torch.as_tensor(data.total_count, dtype=dtype, device=like.device)
         if not isinstance(data, torch.Tensor):
             raise InputTypeError(f"data: expected Observations or a tensor of counts, received {type(data).__name__}")
         if total_count is None:
@@ -452,4 +480,5 @@ class DiaconisYlvisaker(TorchDistribution):
         if bool((counts < 0).any()) or bool((total < 0).any()):
             raise InputError("data: expected counts that are not negative")
         check_margins(self.hypergraph, counts, total, "data")
-        return counts, total
+        total = torch.as_tensor(total_count, dtype=dtype, device=like.device)
+        return data.to(dtype=dtype, device=like.device), total

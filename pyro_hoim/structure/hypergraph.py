@@ -336,13 +336,17 @@ class InteractionHypergraph:
         )
 
     def junction_tree(self) -> tuple[JunctionTreeNode, ...]:
-        """Cliques of a decomposable collection in an order with the running-intersection property.
+        """Cliques of a decomposable collection in an order with the running-intersection property; built once.
 
         Raises:
             InputError: the collection is not decomposable.
         """
         if not self.is_decomposable:
             raise InputError("junction_tree: the collection is not decomposable; see is_graphical and is_decomposable")
+        return self._junction_tree
+
+    @cached_property
+    def _junction_tree(self) -> tuple[JunctionTreeNode, ...]:
         cliques = [frozenset(self.domain.indices(c)) for c in self.cliques]
         tree: nx.Graph[int] = nx.Graph()
         tree.add_nodes_from(range(len(cliques)))
@@ -429,8 +433,11 @@ class InteractionHypergraph:
         Raises:
             InputError: not such a description.
         """
-        if not isinstance(value, Mapping) or "domain" not in value or "edges" not in value:
+        if not isinstance(value, Mapping):
             raise InputError(f"hypergraph: expected an object with domain and edges, received {value!r}")
+        for key in ("domain", "edges"):
+            if key not in value:
+                raise InputError(f"hypergraph: expected an object with domain and edges, {key!r} is missing")
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
 
 

@@ -9,6 +9,7 @@ import itertools
 import math
 import pickle
 
+import networkx as nx
 import numpy as np
 import pyro
 import pytest
@@ -19,9 +20,10 @@ from pyro.ops.stats import effective_sample_size
 from scipy import optimize, special, stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior
+from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, priors
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
 from pyro_hoim.models import parametrization
+from pyro_hoim.partition import Enumeration
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_covariance, exact_log_partition, exact_statistics, exact_table
@@ -470,6 +472,65 @@ def test_batches_and_expansion(hypergraph: InteractionHypergraph) -> None:
     torch.testing.assert_close(again.log_prob(theta), value, rtol=1e-12, atol=0)
     with pytest.raises(InputError, match="cannot be expanded"):
         prior.expand((2, 4))
+
+
+def test_constants_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The junction tree, log C and the mode are kept, also by expansion, until s changes in place or has a graph."""
+    trees: list[object] = []
+    spanning = nx.maximum_spanning_tree
+    monkeypatch.setattr(nx, "maximum_spanning_tree", lambda graph: trees.append(graph) or spanning(graph))
+    found: list[object] = []
+    exact = priors.log_normaliser
+    monkeypatch.setattr(priors, "log_normaliser", lambda *arguments: found.append(None) or exact(*arguments))
+    chain = graph([2, 3, 2], "ab", "bc")
+    s = flat(chain, random_law(chain, 24)).clone()
+    prior = DiaconisYlvisaker(chain, s, 2.0)
+    theta = draws_of(chain, 10, 3)
+    with torch.inference_mode():
+        first = prior.log_prob(theta)
+    first = prior.log_prob(theta.clone().requires_grad_()).detach()
+    found.clear()
+    prior = DiaconisYlvisaker(chain, s, 2.0)
+    assert torch.equal(prior.expand((3,)).log_prob(theta), first) and torch.equal(prior.log_prob(theta), first)
+    assert len(trees) == len(found) == 1
+    assert set(chain.__getstate__()) == {"domain", "edge_indices"} and isinstance(chain.junction_tree(), tuple)
+    assert prior.expand((3,)).mode.data_ptr() == prior.mode.data_ptr()
+    s.copy_(flat(chain, random_law(chain, 25)))  # control: what is kept must follow a change
+    changed = DiaconisYlvisaker(chain, s.clone(), 2.0)
+    assert not torch.equal(prior.log_prob(theta), first)
+    assert torch.equal(prior.log_prob(theta), changed.log_prob(theta)) and torch.equal(prior.mode, changed.mode)
+    size = torch.tensor(2.0, dtype=Double, requires_grad=True)
+    graphed = DiaconisYlvisaker(chain, s, size)
+    slopes = [torch.autograd.grad(graphed.log_prob(theta).sum(), size)[0] for _ in range(2)]
+    assert torch.equal(*slopes)
+
+
+def test_proposal_is_found_once_for_all_expansions(monkeypatch: pytest.MonkeyPatch) -> None:
+    prior = DiaconisYlvisaker.uniform(CYCLE, 2.0, dtype=Double)
+    solved: list[object] = []
+    solve = priors.solve_natural_parameters
+    monkeypatch.setattr(priors, "solve_natural_parameters", lambda *given: solved.append(None) or solve(*given))
+    assert prior.expand((4,)).sample().shape == prior.expand((4,)).sample().shape == (4, CYCLE.num_parameters)
+    assert len(solved) == 1
+
+
+def test_marginal_likelihood_is_accurate_in_single_precision() -> None:
+    """The double-precision value rounded once, at N = 1,966; the difference of rounded constants is off by more."""
+    prior = DiaconisYlvisaker.uniform(CHAIN, 2.0)
+    counts = flat(CHAIN, counts_of(CHAIN, 26, 1966))
+    value = prior.log_marginal_likelihood(counts.float(), 1966)
+    table = DiaconisYlvisaker.uniform(CHAIN, 2.0, dtype=Double).log_marginal_likelihood(counts, 1966)
+    half_unit = np.spacing(np.float32(abs(table.item()))) / 2 + 1e-6  # and the rounding of s
+    assert value.dtype == torch.float32 and abs(value.item() - table.item()) <= half_unit
+    naive = prior.posterior(counts.float(), 1966).log_normaliser - prior.log_normaliser
+    assert abs(naive.item() - table.item()) > half_unit
+
+
+def test_another_backend_is_used() -> None:
+    prior = DiaconisYlvisaker.uniform(CYCLE, 2.0, dtype=Double).with_partition(Enumeration(max_states=2))
+    assert prior.is_proper is True and prior.partition == Enumeration(max_states=2)
+    with pytest.raises(IntractableError, match="budget"):
+        prior.log_prob(torch.zeros(CYCLE.num_parameters, dtype=Double))
 
 
 def test_gradients() -> None:
