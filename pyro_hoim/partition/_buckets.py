@@ -144,14 +144,18 @@ def bucket_plan(
     order: tuple[str, ...] | None = None,
     slices: tuple[int, ...] = (),
 ) -> BucketPlan:
-    """Plan with a given order of all variables, or the best one found; cached by value."""
+    """Plan with the best order found, or one that begins with the variables in ``order``; cached by value.
+
+    Names in ``order`` that the structure lacks, keeps or fixes are passed over; variables that it does not name are
+    eliminated last, in a good order.
+    """
     names = hypergraph.domain.names
-    if order is None:
+    there = {*names} - {names[v] for v in (*keep, *slices)}
+    first = tuple(n for n in order or () if n in there)
+    if len(first) < len(there):
         rest = hypergraph.restrict([names[v] for v in slices]) if slices else hypergraph
-        order = elimination_order(rest, [names[v] for v in keep]).order
-    gone = {*keep, *slices}
-    eliminated = [v for v in (hypergraph.domain.index(n) for n in order) if v not in gone]
-    return _build(hypergraph, (*eliminated, *slices), keep, slices)
+        first = elimination_order(rest, [names[v] for v in keep], first=first).order
+    return _build(hypergraph, (*(hypergraph.domain.index(n) for n in first), *slices), keep, slices)
 
 
 @lru_cache(maxsize=256)

@@ -44,12 +44,15 @@ class VariableElimination:
         max_cells: largest table allowed.
         max_slices: largest number of slices allowed.
         max_operations: largest number of operations of log Z, all slices together; about a nanosecond each.
-        order: names of all variables in the order of elimination; default: a good one is searched for.
+        order: names of variables in the order of elimination; default: a good one is searched for. Names that a
+            structure lacks (after conditioning), or that are kept for a marginal, are passed over; variables that are
+            not named are eliminated last, in a good order.
         space: ``auto`` computes in scaled linear space with compiled loops on the CPU, in log space with PyTorch on
             other devices and where the range of the tables would underflow; ``log`` always in log space.
 
     Raises:
-        InputError: an option that is not positive.
+        InputError: an option that is not positive; a name that is repeated in ``order``; on use, an order that names
+            no variable of the structure.
 
     References:
         Rina Dechter, Bucket elimination: a unifying framework for reasoning, Artificial Intelligence 113, 1999.
@@ -83,6 +86,8 @@ class VariableElimination:
             raise InputError(f"VariableElimination space: expected 'auto' or 'log', received {self.space!r}")
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
+            if len(set(self.order)) < len(self.order):
+                raise InputError(f"VariableElimination order: expected each name once, received {self.order}")
 
     @property
     def is_exact(self) -> bool:
@@ -104,9 +109,10 @@ class VariableElimination:
         return self._cost(self._plan(hypergraph, keep))
 
     def _plan(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> BucketPlan:
-        if self.order is not None and sorted(self.order) != sorted(hypergraph.domain.names):
+        if self.order and len(hypergraph.domain) and set(self.order).isdisjoint(hypergraph.domain.names):
             raise InputError(
-                f"order: expected each of the {len(hypergraph.domain)} variables once, received {self.order}"
+                f"VariableElimination order: expected names of the variables, such as "
+                f"{hypergraph.domain.names[0]!r}, received none of them in {self.order}"
             )
         kept = hypergraph.domain.indices(keep)
         return sliced_plan(hypergraph, kept, self.order, self.max_cells, self.max_slices)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from ..errors import InputError
 from .hypergraph import InteractionHypergraph
 
 __all__ = ["EliminationOrder", "elimination_order"]
+
+_Score = Callable[[int, int], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,50 +39,97 @@ class EliminationOrder:
     total_cells: int
 
 
-def _greedy(
-    adjacency: list[set[int]], logs: list[float], keep: frozenset[int], score: Callable[[int, float], tuple[float, ...]]
-) -> list[int]:
-    """Eliminate, one by one, the variable of the lowest score (fill-in count, log size of the table formed)."""
-    graph = [set(n) for n in adjacency]
-    left = [v for v in range(len(graph)) if v not in keep]
-    fill: dict[int, int] = {}
+def _members(mask: int) -> Iterator[int]:
+    """Positions of the bits that are set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _eliminate(graph: list[int], v: int) -> int:
+    """Join the neighbours of ``v`` pairwise, take it out, return them. Sets of variables are bit masks."""
+    around = graph[v]
+    for u in _members(around):
+        graph[u] = (graph[u] | around) & ~(1 << u | 1 << v)
+    return around
+
+
+def _fill(graph: list[int], v: int, clique: int = 0) -> int:
+    """Pairs of neighbours of ``v`` that are not joined; ``clique`` is a set of variables known to be joined."""
+    around = graph[v]
+    outside = around & ~clique
+    inside = around & clique
+    pairs = across = 0
+    for u in _members(outside):
+        missing = ~graph[u]
+        across += (inside & missing).bit_count()
+        pairs += (outside & missing).bit_count() - 1
+    return across + pairs // 2
+
+
+def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score: _Score) -> list[int]:
+    """Eliminate, one by one, the variable of the lowest score (fill-in count, cells of the table formed).
+
+    Of variables that score alike the one of the most levels goes first, which leaves the smallest message.
+
+    A heap holds a score for every variable and, after each step, new ones for those whose score may have changed;
+    entries that are no longer true are passed over. Fill-in is counted anew for the neighbours of the variable that
+    goes, which then form a clique; any other variable only loses the pairs that the step has joined.
+    """
+    graph = list(adjacency)
+    open_ = sum(1 << v for v in left)
+    fill = {v: _fill(graph, v) for v in left}
+    cells = {v: cards[v] * math.prod(cards[u] for u in _members(graph[v])) for v in left}
+    current = {v: (*score(fill[v], cells[v]), -cards[v], v) for v in left}
+    heap = list(current.values())
+    heapq.heapify(heap)
     order: list[int] = []
-    dirty = set(left)
-    while left:
-        for v in dirty:
-            around = graph[v]
-            size = len(around)
-            present = sum(len(graph[u] & around) for u in around) // 2
-            fill[v] = size * (size - 1) // 2 - present
-        best = min(left, key=lambda v: (*score(fill[v], logs[v] + sum(logs[u] for u in graph[v])), v))
-        left.remove(best)
-        around = graph[best]
-        for u in around:
-            graph[u].discard(best)
-        touched = set(around)
-        for u, w in itertools.combinations(around, 2):
-            if w not in graph[u]:
-                graph[u].add(w)
-                graph[w].add(u)
-        for u in around:
-            touched |= graph[u]
-        dirty = touched & set(left)
+    while heap:
+        entry = heapq.heappop(heap)
+        best = int(entry[-1])
+        if current.get(best) != entry:
+            continue
+        del current[best]
         order.append(best)
+        open_ &= ~(1 << best)
+        around = graph[best]
+        changed = around
+        for u in _members(around):
+            joined = around & ~graph[u] & ~(1 << u)
+            if u in cells:
+                cells[u] = cells[u] // cards[best] * math.prod(cards[w] for w in _members(joined))
+            for w in _members(joined >> u << u):
+                common = graph[u] & graph[w] & ~around & open_
+                changed |= common
+                for x in _members(common):
+                    fill[x] -= 1
+        _eliminate(graph, best)
+        for u in _members(around & open_):
+            fill[u] = _fill(graph, u, around)
+        for u in _members(changed & open_):
+            current[u] = (*score(fill[u], cells[u]), -cards[u], u)
+            heapq.heappush(heap, current[u])
     return order
 
 
-def _replay(hypergraph: InteractionHypergraph, adjacency: list[set[int]], order: list[int]) -> EliminationOrder:
+def _total_cells(adjacency: list[int], cards: tuple[int, ...], order: list[int], limit: int | None) -> int | None:
+    """Cells of all tables formed, None as soon as they exceed ``limit``."""
+    graph = list(adjacency)
+    total = 0
+    for v in order:
+        total += cards[v] * math.prod(cards[u] for u in _members(_eliminate(graph, v)))
+        if limit is not None and total > limit:
+            return None
+    return total
+
+
+def _replay(hypergraph: InteractionHypergraph, adjacency: list[int], order: list[int]) -> EliminationOrder:
     """Cliques and cost of a given order."""
-    graph = [set(n) for n in adjacency]
+    graph = list(adjacency)
     cards = hypergraph.domain.cardinalities
     names = hypergraph.domain.names
-    cliques: list[tuple[int, ...]] = []
-    for v in order:
-        around = graph[v]
-        cliques.append(tuple(sorted(around | {v})))
-        for u in around:
-            graph[u] |= around
-            graph[u] -= {u, v}
+    cliques = [tuple(_members(_eliminate(graph, v) | 1 << v)) for v in order]
     sizes = [math.prod(cards[u] for u in clique) for clique in cliques]
     return EliminationOrder(
         order=tuple(names[v] for v in order),
@@ -92,26 +141,32 @@ def _replay(hypergraph: InteractionHypergraph, adjacency: list[set[int]], order:
 
 
 def elimination_order(
-    hypergraph: InteractionHypergraph, keep: Iterable[str] = (), *, order: Iterable[str] | None = None
+    hypergraph: InteractionHypergraph,
+    keep: Iterable[str] = (),
+    *,
+    order: Iterable[str] | None = None,
+    first: Iterable[str] = (),
 ) -> EliminationOrder:
     """A good order in which to sum out all variables except ``keep``, with its exact cost.
 
     Finding the best order is NP-hard. Candidates are three greedy rules (least fill-in, then smallest table; smallest
-    table, then least fill-in; fill-in weighted by table size), the schema order and the reverse Cuthill-McKee order,
-    which are good on grids and chains. The candidate that forms the fewest cells is returned, ties going to the
-    smaller largest table. Deterministic; costs O(d^2) set operations.
+    table, then least fill-in; fill-in weighted by the logarithm of table size), the schema order and the reverse
+    Cuthill-McKee order, which are good on grids and chains. The candidate that forms the fewest cells is returned,
+    ties going to the smaller largest table. Deterministic; a grid of 900 variables takes a fifth of a second.
 
     Args:
         hypergraph: the interactions.
         keep: variables that stay; they are in no step's elimination but may be in its table.
         order: measure this order instead of searching for one.
+        first: variables to sum out first, in this order; the others follow in a good one.
 
     Returns:
         The order, the table of every step and the cost.
 
     Raises:
         UnknownNameError: a name is not in the domain.
-        InputError: ``order`` is not a permutation of the variables to eliminate.
+        InputError: ``order`` is not a permutation of the variables to eliminate, ``first`` repeats a name or names a
+            variable that is kept, or both are given.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -121,30 +176,44 @@ def elimination_order(
         4
     """
     kept = frozenset(hypergraph.domain.indices(keep))
+    leading = list(hypergraph.domain.indices(first))
     size = len(hypergraph.domain)
-    adjacency: list[set[int]] = [set() for _ in range(size)]
+    cards = hypergraph.domain.cardinalities
+    adjacency = [0] * size
     for edge in hypergraph.edge_indices:
+        mask = sum(1 << v for v in edge)
         for v in edge:
-            adjacency[v].update(edge)
-    for v in range(size):
-        adjacency[v].discard(v)
+            adjacency[v] |= mask & ~(1 << v)
     if order is not None:
         given = list(hypergraph.domain.indices(order))
-        if sorted(given) != sorted(set(range(size)) - kept):
-            raise InputError("order: expected each variable that is not kept exactly once")
+        if leading or sorted(given) != sorted(set(range(size)) - kept):
+            raise InputError("order: expected each variable that is not kept exactly once, and no first")
         return _replay(hypergraph, adjacency, given)
-    logs = [math.log(n) for n in hypergraph.domain.cardinalities]
-    rules: tuple[Callable[[int, float], tuple[float, ...]], ...] = (
+    if not kept.isdisjoint(leading):
+        raise InputError("first: expected variables that are not kept, received one that is")
+    rest = list(adjacency)
+    for v in leading:
+        _eliminate(rest, v)
+    left = [v for v in range(size) if v not in kept and v not in set(leading)]
+    rules: tuple[_Score, ...] = (
         lambda fill, cells: (fill, cells),
         lambda fill, cells: (cells, fill),
-        lambda fill, cells: ((fill + 1) * cells,),
+        lambda fill, cells: ((fill + 1) * math.log(cells),),
     )
-    candidates = [_greedy(adjacency, logs, kept, rule) for rule in rules]
-    sweep = [v for v in range(size) if v not in kept]
-    candidates.append(sweep)
-    if size > 2:
-        rows, columns = zip(*((v, u) for v in range(size) for u in (v, *adjacency[v])), strict=True)
+    candidates = [_greedy(rest, cards, left, rule) for rule in rules] if left else []
+    candidates.append(left)
+    if len(left) > 2:
+        pairs = [(v, u) for v in left for u in (v, *_members(rest[v]))]
+        rows, columns = zip(*pairs, strict=True)
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
-        candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v not in kept])
-    measured = [_replay(hypergraph, adjacency, candidate) for candidate in candidates]
-    return min(measured, key=lambda c: (c.total_cells, c.largest_cells))
+        wanted = set(left)
+        candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v in wanted])
+    best: list[list[int]] = []
+    fewest: int | None = None
+    for candidate in candidates:
+        total = _total_cells(rest, cards, candidate, fewest)
+        if total is not None:
+            best = [*best, candidate] if total == fewest else [candidate]
+            fewest = total
+    measured = [_replay(hypergraph, adjacency, leading + candidate) for candidate in best]
+    return min(measured, key=lambda c: c.largest_cells)

@@ -308,8 +308,34 @@ def test_bad_options_and_names():
         VariableElimination().marginal(model, ["v0_9"])
     with pytest.raises(InputError, match="repeated"):
         VariableElimination().marginal(model, ["v0_0", "v0_0"])
-    with pytest.raises(InputError, match="order"):
-        VariableElimination(order=("v0_0",)).log_partition(model)
+    with pytest.raises(InputError, match=r"order.*'v0_0'.*nobody"):
+        VariableElimination(order=("nobody",)).log_partition(model)
+    with pytest.raises(InputError, match="order: expected each name once"):
+        VariableElimination(order=("v0_0", "v0_0"))
+
+
+def test_a_given_order_serves_conditioning_and_marginals():
+    hypergraph = grid(3, 3)
+    names = hypergraph.domain.names
+    tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(2)))
+    model = LogLinearEnergy(hypergraph, tables)
+    for order in (names[::-1], names[4:], (*names[2:5], "somebody_else")):
+        backend = VariableElimination(order=order)
+        assert backend.plan(hypergraph).order[: len(set(order) & set(names))] == tuple(n for n in order if n in names)
+        assert sorted(backend.plan(hypergraph).order) == sorted(names)
+        assert_close(backend.log_partition(model).value, exact_log_partition(hypergraph, tables))
+        wanted = (names[4], names[0])
+        assert_close(backend.marginal(model, wanted), Enumeration().marginal(model, wanted))
+        left = backend.plan(hypergraph, evidence_names=names[:4], keep=names[-1:]).order
+        expected = tuple(n for n in order if n in names[4:-1])
+        assert left[: len(expected)] == expected
+        part, _ = model.condition({names[0]: 1, names[4]: 0})
+        assert_close(backend.log_partition(part).value, Enumeration().log_partition(part).value)
+        nothing, _ = model.condition(dict.fromkeys(names, 0))
+        assert float(backend.log_partition(nothing).value) == 0
+    sliced = VariableElimination(order=names[4:], max_cells=4)
+    assert sliced.plan(hypergraph).slices
+    assert_close(sliced.expectations(model), Enumeration().expectations(model))
 
 
 @settings(max_examples=100)
