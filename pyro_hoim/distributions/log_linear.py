@@ -285,6 +285,8 @@ class HierarchicalLogLinear(TorchDistribution):
     def _validate_sample(self, value: torch.Tensor) -> None:
         if not isinstance(value, torch.Tensor):
             raise InputTypeError(f"value: expected a tensor of level codes, received {type(value).__name__}")
+        if value.dtype == torch.bool or value.is_complex():
+            raise InputTypeError(f"value: expected whole-number codes, received dtype {value.dtype}")
         if value.dim() == 0 or value.shape[-1:] != self.event_shape:
             expected = (*self.batch_shape, *self.event_shape)
             raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
@@ -325,14 +327,16 @@ class HierarchicalLogLinear(TorchDistribution):
         if not self._law.is_finite:
             shape = self._sample_batch(value)
             return (self._law.theta.sum(-1) * math.nan).expand(shape)
-        result = -self._law.model.energy(value) - self._law.log_partition.value
+        energy = self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
+        result = -energy - self._law.log_partition.value
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
     def energy(self, value: torch.Tensor) -> torch.Tensor:
         """Minus the log-probability without its normalising constant (balanced tables), (*sample, *batch)."""
         if self._validate_args:
             self._validate_sample(value)
-        return self._law.model.energy(value).expand(self._sample_batch(value))
+        energy = self._law.model.energy(value, validate=not self._validate_args)
+        return energy.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, which needs no normalising constant.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .kernels import RecordingNUTS
 from .log_likelihood import cell_log_likelihood, log_joint, pointwise_log_likelihood
-from .posterior import Metric, PosteriorSamples, log_linear_model, sample_posterior
+from .posterior import R_HAT_LIMIT, Metric, PosteriorSamples, log_linear_model, r_hat_limit, sample_posterior
 from .predictive_checks import (
     Discrepancy,
     IntervalCoverage,
@@ -19,6 +19,7 @@ from .predictive_checks import (
 )
 
 __all__ = [
+    "R_HAT_LIMIT",
     "Discrepancy",
     "IntervalCoverage",
     "Metric",
@@ -36,5 +37,6 @@ __all__ = [
     "posterior_predictive",
     "predictive_check",
     "prior_predictive",
+    "r_hat_limit",
     "sample_posterior",
 ]

@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch.distributions import kl_divergence
 
+from pyro_hoim import models
 from pyro_hoim.distributions import HierarchicalLogLinear, StateSpace
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import parametrization
@@ -856,3 +857,23 @@ def test_values_outside_the_support_raise_when_validating():
         law.log_prob([0, 0, 0, 0])
     assert HierarchicalLogLinear(hypergraph, draw_theta(hypergraph), validate_args=False)._validate_args is False
     assert law.expand(torch.Size([3, 2]))._validate_args is True
+
+
+def test_codes_are_checked_once(monkeypatch):
+    """By the distribution when it validates, else by the model; values that would be looked up wrongly always raise."""
+    hypergraph = GRAPHS["chain"]
+    checks = []
+    check_codes, is_level = models.log_linear.check_codes, StateSpace.is_level
+    monkeypatch.setattr(models.log_linear, "check_codes", lambda *a: checks.append("model") or check_codes(*a))
+    monkeypatch.setattr(StateSpace, "is_level", lambda *a: checks.append("support") or is_level(*a))
+    for validate_args, expected in ((True, "support"), (False, "model")):
+        law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), validate_args=validate_args)
+        for score in (law.log_prob, law.energy):
+            checks.clear()
+            score(torch.zeros(4, dtype=torch.long))
+            assert checks == [expected]
+            for wrong in (torch.tensor([0, 3, 0, 0]), torch.tensor([0.5, 0, 0, 0])):
+                with pytest.raises(InputError, match="variable"):
+                    score(wrong)
+            with pytest.raises(InputTypeError, match="bool"):
+                score(torch.zeros(4, dtype=torch.bool))
