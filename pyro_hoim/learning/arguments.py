@@ -14,8 +14,9 @@ from ..errors import InputError, InputTypeError, MissingDataError, check_finite,
 from ..models._margins import check_margins
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
-from .design import MAX_DESIGN_ENTRIES, design_entries, design_matrix
+from .design import check_design, design_entries
 from .monitor import load_checkpoint
+from .objectives import DenseLikelihood, Likelihood, PseudoLikelihood, missing_hessian
 from .penalties import Penalty, ProximalPenalty, SmoothPenalty
 from .solvers import SOLVERS
 
@@ -119,25 +120,18 @@ def choose_method(
             method = "newton"
         else:
             method = "lbfgs"
-    if method == "newton":
-        if not likelihood:
-            raise InputError(
-                "method: 'newton' needs a Hessian, which the pseudo-likelihood does not offer; use 'lbfgs'"
-            )
-        if partition is not None:
-            raise InputError("partition: 'newton' works on a dense design and takes no backend; use method='lbfgs'")
-        if entries > MAX_DESIGN_ENTRIES:
-            design_matrix(hypergraph)  # raises with the numbers
-        if not is_smooth:
-            raise InputError(f"penalty: 'newton' needs a smooth penalty, received {penalty!r}; use 'proximal-gradient'")
-        return True, method
-    if method in ("lbfgs", "gradient") and not is_smooth:
+    solver = SOLVERS[method]
+    is_dense = likelihood and partition is None and (solver.needs_hessian or entries <= _NEWTON_ENTRIES)
+    kind = DenseLikelihood if is_dense else Likelihood if likelihood else PseudoLikelihood
+    if solver.needs_hessian and not kind.has_hessian:
+        raise InputError(missing_hessian(kind))
+    if solver.needs_prox and not isinstance(penalty, ProximalPenalty):
+        raise InputError(f"method: {method!r} needs a penalty with a proximal map, received {penalty!r}; use 'lbfgs'")
+    if not solver.needs_prox and not is_smooth:
         raise InputError(f"penalty: {method!r} needs a smooth penalty, received {penalty!r}; use 'proximal-gradient'")
-    if method == "proximal-gradient" and not isinstance(penalty, ProximalPenalty):
-        raise InputError(
-            f"method: 'proximal-gradient' needs a penalty with a proximal map, received {penalty!r}; use 'lbfgs'"
-        )
-    return likelihood and partition is None and entries <= _NEWTON_ENTRIES, method
+    if is_dense:
+        check_design(hypergraph)
+    return is_dense, method
 
 
 def starting_point(

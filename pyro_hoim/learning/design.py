@@ -16,7 +16,15 @@ from ..errors import IntractableError
 from ..models._kronecker import helmert
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["MAX_DESIGN_ENTRIES", "cell_codes", "cell_counts", "design_entries", "design_matrix", "edge_basis"]
+__all__ = [
+    "MAX_DESIGN_ENTRIES",
+    "cell_codes",
+    "cell_counts",
+    "check_design",
+    "design_entries",
+    "design_matrix",
+    "edge_basis",
+]
 
 MAX_DESIGN_ENTRIES = 2**26
 """Largest number of entries of a dense design (512 MiB in double precision)."""
@@ -68,30 +76,34 @@ def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
 _design = _Cache(max_entries=2**24)
 
 
-def design_matrix(hypergraph: InteractionHypergraph, max_entries: int = MAX_DESIGN_ENTRIES) -> np.ndarray:
+def check_design(hypergraph: InteractionHypergraph) -> None:
+    """Refuse a dense design of more than :data:`MAX_DESIGN_ENTRIES` entries."""
+    needed = design_entries(hypergraph)
+    if needed > MAX_DESIGN_ENTRIES:
+        raise IntractableError(
+            f"method: a dense design needs {hypergraph.domain.num_states} cells x {hypergraph.num_parameters} "
+            f"parameters = {needed:.4g} entries, the budget is {MAX_DESIGN_ENTRIES}; use method='lbfgs'"
+        )
+
+
+def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:
     r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`.
 
     Args:
         hypergraph: the interaction structure.
-        max_entries: budget for cells times parameters.
 
     Shape:
         result (num_states, num_parameters), float64, read-only; cells in row-major order.
 
     Raises:
-        IntractableError: more than ``max_entries`` entries are needed.
+        IntractableError: more than :data:`MAX_DESIGN_ENTRIES` entries are needed.
 
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> design_matrix(InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)).shape
         (4, 3)
     """
-    needed = design_entries(hypergraph)
-    if needed > max_entries:
-        raise IntractableError(
-            f"method: a dense design needs {hypergraph.domain.num_states} cells x {hypergraph.num_parameters} "
-            f"parameters = {needed:.4g} entries, the budget is {max_entries}; use method='lbfgs'"
-        )
+    check_design(hypergraph)
     return _design(hypergraph)
 
 

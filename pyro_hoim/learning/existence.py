@@ -364,11 +364,11 @@ def check_structural_zeros(
     return ~mask.ravel() if mask.any() else None
 
 
-def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None) -> None:
+def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None, what: str = "data") -> None:
     """Refuse counts in impossible cells."""
     if possible is not None and bool((counts[~possible] > 0).any()):
         total = float(counts[~possible].sum())
-        raise InputError(f"structural_zeros: {total:g} observations lie in cells marked as impossible")
+        raise InputError(f"structural_zeros: {total:g} observations of {what} lie in cells marked as impossible")
 
 
 __all__ += [

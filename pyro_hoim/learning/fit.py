@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,14 +13,14 @@ import torch
 
 from ..data import Observations
 from ..errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
-from ..models import LogLinearEnergy, parametrization
+from ..models import LogLinearEnergy
 from ..partition import Auto, PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .arguments import check_data, check_options, check_validation, choose_method, starting_point
-from .design import MAX_DESIGN_ENTRIES, design_entries
-from .existence import check_structural_zeros
+from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
+from .existence import check_impossible_counts, check_structural_zeros
 from .monitor import Checkpoint, Monitor
-from .objectives import HeldOut, Objective, Penalised
+from .objectives import Objective, Penalised
 from .penalties import Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
@@ -58,7 +59,8 @@ def fit(
     The cost of a step does not depend on N: the data enter through their marginal counts. Small tables use a dense
     design and Newton's method; large ones exact gradients through a partition backend and L-BFGS. Existence of the
     maximum-likelihood estimate is always examined; where it is infinite, the fit is its limit, the extended estimate.
-    Ctrl-C ends a fit early: the best iterate so far comes back with the status ``interrupted``.
+    Ctrl-C ends a fit early: the best iterate so far comes back with the status ``interrupted``; before the first
+    iterate KeyboardInterrupt is raised.
 
     Args:
         hypergraph: the interaction structure.
@@ -74,7 +76,7 @@ def fit(
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
         validation: rows whose mean loss is recorded at every iteration.
         early_stopping: stop when the validation loss has not improved for ``patience`` iterations, and return the
-            parameters that were best.
+            parameters that were best; the status is ``early_stopped`` unless they are those of the last iteration.
         patience: see ``early_stopping``.
         structural_zeros: mask of impossible cells, of the table's shape; small tables only.
         start: free parameters to start from; default zero, or for ``newton`` and ``lbfgs`` on a dense design a weighted
@@ -94,7 +96,7 @@ def fit(
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:
-        ConvergenceWarning: the criterion was not met.
+        ConvergenceWarning: the criterion was not met and the fit did not stop early.
         NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
 
     References:
@@ -120,6 +122,8 @@ def fit(
             f"structural_zeros: expected observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries "
             f"and no partition backend; this one has {design_entries(hypergraph):.4g}"
         )
+    if possible is not None and validation is not None:
+        check_impossible_counts(cell_counts(validation), possible, "validation")
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
@@ -143,35 +147,32 @@ def fit(
     tolerance = (1e-9 if chosen == "newton" else 1e-6) if tolerance is None else tolerance
     max_iterations = (100 if chosen == "newton" else 5000) if max_iterations is None else max_iterations
 
-    monitor = None
-    if validation is not None or checkpoint is not None or keep_history or progress or not is_dense:
-        held_out, entropy = _held_out(problem, validation)
-        is_recorded = keep_history or validation is not None
-        monitor = Monitor(
-            train_entropy=_entropy(problem) if is_recorded else 0.0,
-            validation=held_out,
-            validation_entropy=entropy,
-            patience=patience if early_stopping else None,
-            lift=problem.lift if problem.reduced else None,
-            checkpoint=None if checkpoint is None else Checkpoint(checkpoint, hypergraph),
-            keep_history=keep_history,
-            progress=progress,
-            max_iterations=max_iterations,
-        )
+    is_recorded = keep_history or validation is not None
+    monitor = Monitor(
+        train_entropy=_entropy(problem, problem.rows) if is_recorded else 0.0,
+        validation=None if validation is None else problem.held_out(validation),
+        validation_entropy=_entropy(problem, validation),
+        patience=patience if early_stopping else None,
+        lift=problem.lift if problem.reduced else None,
+        checkpoint=None if checkpoint is None else Checkpoint(checkpoint, hypergraph),
+        keep_history=keep_history,
+        progress=progress,
+        max_iterations=max_iterations,
+    )
     outcome = _run(solver.solve, problem, target, tolerance, max_iterations, monitor, prox)
     best = None
-    if early_stopping and monitor is not None and monitor.best_theta is not None:
+    if early_stopping and monitor.best_theta is not None:
         best = monitor.best_iteration
-        status = "early_stopped" if outcome.status == "stopped" else outcome.status
+        is_early = outcome.status == "stopped" or (outcome.status == "converged" and best != outcome.num_iterations)
+        status = "early_stopped" if is_early else outcome.status
         outcome = _evaluated(target, problem.lower(monitor.best_theta), outcome.num_iterations, status)
     if outcome.status == "converged" and problem.is_infinite:
-        outcome = Outcome(outcome.theta, outcome.loss, outcome.gradient_norm, outcome.num_iterations, "infinite")
-    if not early_stopping:
-        _warn(problem, outcome, chosen, tolerance)
+        outcome = replace(outcome, status="infinite")
+    _warn(problem, outcome, chosen, tolerance, early_stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.theta))))
     log_likelihood, log_partition = _likelihood(problem, theta, outcome.loss, partition)
     validation_kl = None
-    if monitor is not None and monitor.history:
+    if monitor.history:
         validation_kl = monitor.history[-1 if best is None else best - 1].validation_kl
     return FitResult(
         hypergraph=hypergraph,
@@ -190,7 +191,7 @@ def fit(
         data=problem.rows,
         margins=problem.margins,
         possible=possible,
-        history=() if monitor is None else tuple(monitor.history),
+        history=tuple(monitor.history),
         best_iteration=best,
         validation_kl=validation_kl,
         _face=problem.face,
@@ -205,27 +206,9 @@ def _per_row(penalty: ProximalPenalty, problem: Problem) -> Prox:
     return prox
 
 
-def _entropy(problem: Problem) -> float:
-    """Entropy of the training rows; 0 for the pseudo-likelihood and for sufficient statistics."""
-    if problem.rows is None or problem.objective.name != "likelihood":
-        return 0.0
-    return problem.rows.entropy()
-
-
-def _held_out(problem: Problem, validation: Observations | None) -> tuple[HeldOut | None, float]:
-    """Loss of the validation rows as a function of (free parameters, training loss), and their entropy."""
-    if validation is None:
-        return None, 0.0
-    if problem.objective.name != "likelihood":
-        return problem.objective.held_out(problem.free_mean, validation), 0.0
-    margins = validation.marginal_counts(problem.hypergraph.edges)
-    mean = parametrization(problem.hypergraph).free_statistics(margins).numpy() / validation.total_count
-    difference = problem.free_mean - mean
-
-    def loss(theta: np.ndarray, own_loss: float) -> float:
-        return own_loss + float(theta @ difference)
-
-    return loss, validation.entropy()
+def _entropy(problem: Problem, rows: Observations | None) -> float:
+    """Entropy of rows; 0 for the pseudo-likelihood and for sufficient statistics."""
+    return 0.0 if rows is None or problem.objective.name != "likelihood" else rows.entropy()
 
 
 def _evaluated(target: Objective, theta: np.ndarray, num_iterations: int, status: str) -> Outcome:
@@ -240,12 +223,10 @@ def _run(
     target: Objective,
     tolerance: float,
     max_iterations: int,
-    monitor: Monitor | None,
+    monitor: Monitor,
     prox: Prox | None,
 ) -> Outcome:
-    """Run the solver; an interrupt ends it with the iterate that is worth keeping."""
-    if monitor is None:
-        return solve(target, problem.start, tolerance, max_iterations, None, prox)
+    """Run the solver; an interrupt ends it with the iterate that is worth keeping, if there is one."""
     try:
         with monitor:
             return solve(target, problem.start, tolerance, max_iterations, monitor, prox)
@@ -270,10 +251,10 @@ def _likelihood(
     return -energy - problem.num_rows * log_partition, log_partition
 
 
-def _warn(problem: Problem, outcome: Outcome, method: str, tolerance: float) -> None:
-    if problem.is_infinite and problem.existence is not None:
+def _warn(problem: Problem, outcome: Outcome, method: str, tolerance: float, early_stopping: bool) -> None:
+    if problem.is_infinite and problem.existence is not None and (outcome.status == "infinite" or not early_stopping):
         warnings.warn(problem.existence.describe(), NonexistentEstimateWarning, stacklevel=3)
-    if outcome.status not in ("converged", "infinite"):
+    if outcome.status not in ("converged", "infinite", "early_stopped"):
         warnings.warn(
             f"fit: {outcome.status} after {outcome.num_iterations} iterations of {method}, gradient "
             f"{outcome.gradient_norm:.2g} per row, tolerance {tolerance:.2g}; "

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..model_file import ModelFile, load_model, save_model
 from ..structure.hypergraph import InteractionHypergraph
-from .objectives import HeldOut
+from .problems import HeldOut
 from .result import HistoryEntry
 
 __all__ = ["Checkpoint", "Monitor", "load_checkpoint"]

@@ -1,13 +1,12 @@
 r"""Objectives of a fit: mean losses over rows in nats, as functions of the free parameters.
 
 An objective evaluates its value and gradient; one that also has an exact Hessian says so with ``has_hessian``. Solvers
-see only this interface, so objective, penalty and solver combine freely; what does not fit together is refused in
-:mod:`pyro_hoim.learning.fit` before any work.
+see only this interface, so objective, penalty and solver combine freely; what does not fit together is refused by
+:func:`~pyro_hoim.learning.arguments.choose_method` before any work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -21,18 +20,21 @@ from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .penalties import Penalty, SmoothPenalty
 
-__all__ = ["DenseLikelihood", "HeldOut", "Likelihood", "Objective", "Penalised", "PseudoLikelihood"]
+__all__ = ["DenseLikelihood", "Likelihood", "Objective", "Penalised", "PseudoLikelihood", "missing_hessian"]
 
 (_symmetric_product,) = get_blas_funcs(("syrk",), dtype=np.float64)
-
-HeldOut = Callable[[np.ndarray, float], float]
 
 
 class Objective(Protocol):
     """A convex mean loss over rows.
 
+    Attributes:
+        name: ``likelihood`` or ``pseudo-likelihood``.
+        has_hessian: whether ``hessian`` may be called; solvers with ``needs_hessian`` take no other objective.
+        loss: the value evaluated last without any penalty.
+
     Laws: ``evaluate`` returns the value in nats per row and its gradient; ``hessian`` (when ``has_hessian``) is that at
-    the parameters evaluated last; ``loss`` is the value evaluated last without any penalty.
+    the parameters evaluated last.
     """
 
     name: str
@@ -45,10 +47,6 @@ class Objective(Protocol):
 
     def hessian(self) -> np.ndarray:
         """Hessian (num_parameters, num_parameters) at the parameters evaluated last; its upper triangle is read."""
-        ...
-
-    def held_out(self, statistics: np.ndarray, rows: Observations | None) -> HeldOut:
-        """Function of (theta, its loss) that gives the mean loss of other rows."""
         ...
 
 
@@ -71,6 +69,7 @@ class DenseLikelihood:
     """
 
     name = "likelihood"
+    title = "the likelihood on a dense design"
     has_hessian = True
 
     def __init__(self, design: np.ndarray, statistics: np.ndarray) -> None:
@@ -99,10 +98,6 @@ class DenseLikelihood:
         covariance -= self._mean[:, None] * self._mean
         return covariance
 
-    def held_out(self, statistics: np.ndarray, rows: Observations | None) -> HeldOut:  # noqa: ARG002
-        """Mean negative log-likelihood of rows with other empirical means."""
-        return _shifted(self.statistics - statistics)
-
 
 class Likelihood:
     """Mean negative log-likelihood through a partition backend, exact where the backend is.
@@ -116,6 +111,7 @@ class Likelihood:
     """
 
     name = "likelihood"
+    title = "the likelihood through a partition backend"
     has_hessian = False
 
     def __init__(self, hypergraph: InteractionHypergraph, statistics: np.ndarray, partition: PartitionBackend) -> None:
@@ -138,11 +134,7 @@ class Likelihood:
 
     def hessian(self) -> np.ndarray:
         """Not offered: its entries are marginals of unions of two hyperedges."""
-        raise InputError("method: 'newton' needs a Hessian, which the likelihood has on small tables only; use 'lbfgs'")
-
-    def held_out(self, statistics: np.ndarray, rows: Observations | None) -> HeldOut:  # noqa: ARG002
-        """Mean negative log-likelihood of rows with other empirical means."""
-        return _shifted(self.statistics - statistics)
+        raise InputError(missing_hessian(type(self)))
 
 
 class PseudoLikelihood:
@@ -160,6 +152,7 @@ class PseudoLikelihood:
     """
 
     name = "pseudo-likelihood"
+    title = "the pseudo-likelihood"
     has_hessian = False
 
     def __init__(self, hypergraph: InteractionHypergraph, rows: Observations) -> None:
@@ -174,27 +167,23 @@ class PseudoLikelihood:
         """Value and gradient at free parameters (num_parameters,)."""
         with torch.enable_grad():
             free = torch.from_numpy(theta).clone().requires_grad_()
-            model = LogLinearEnergy(self.hypergraph, self._coordinates.to_tables(free), validate=False)
-            value = -(self._weights @ model.log_pseudo_prob(self._codes))
+            value = self._loss(free)
             (gradient,) = torch.autograd.grad(value, free)
         self.loss = float(value.detach())
         return self.loss, gradient.numpy()
 
     def hessian(self) -> np.ndarray:
         """Not offered."""
-        raise InputError("method: 'newton' needs a Hessian, which the pseudo-likelihood does not offer; use 'lbfgs'")
+        raise InputError(missing_hessian(type(self)))
 
-    def held_out(self, statistics: np.ndarray, rows: Observations | None) -> HeldOut:  # noqa: ARG002
-        """Mean negative log pseudo-likelihood of other rows."""
-        if rows is None:
-            raise InputError("validation: the pseudo-likelihood needs rows, received sufficient statistics")
-        other = PseudoLikelihood(self.hypergraph, rows)
+    def value(self, theta: np.ndarray) -> float:
+        """The mean loss at free parameters (num_parameters,), without a gradient."""
+        with torch.no_grad():
+            return float(self._loss(torch.from_numpy(theta)))
 
-        def loss(theta: np.ndarray, own_loss: float) -> float:  # noqa: ARG001
-            model = LogLinearEnergy.from_theta(self.hypergraph, torch.from_numpy(theta), validate=False)
-            return -float(other._weights @ model.log_pseudo_prob(other._codes))
-
-        return loss
+    def _loss(self, free: torch.Tensor) -> torch.Tensor:
+        model = LogLinearEnergy(self.hypergraph, self._coordinates.to_tables(free), validate=False)
+        return -(self._weights @ model.log_pseudo_prob(self._codes))
 
 
 class Penalised:
@@ -237,15 +226,7 @@ class Penalised:
         hessian[np.diag_indices_from(hessian)] += self._weight * diagonal
         return hessian
 
-    def held_out(self, statistics: np.ndarray, rows: Observations | None) -> HeldOut:
-        """Mean loss of other rows, without the penalty."""
-        return self._objective.held_out(statistics, rows)
 
-
-def _shifted(difference: np.ndarray) -> HeldOut:
-    """Losses with the same log partition function differ by a linear term."""
-
-    def loss(theta: np.ndarray, own_loss: float) -> float:
-        return own_loss + float(theta @ difference)
-
-    return loss
+def missing_hessian(objective: type[DenseLikelihood | Likelihood | PseudoLikelihood]) -> str:
+    """The sentence about a solver that needs the Hessian of an objective that has none."""
+    return f"method: 'newton' needs a Hessian, which {objective.title} does not offer; use 'lbfgs'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,10 @@ from .existence import Face, MLEExistence, check_impossible_counts, find_face, m
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
 
-__all__ = ["Problem", "dense_problem", "general_problem", "pseudo_problem"]
+__all__ = ["HeldOut", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
+
+HeldOut = Callable[[np.ndarray, float], float]
+"""Mean loss of held-out rows as a function of (free parameters, training loss)."""
 
 _SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
@@ -70,6 +74,22 @@ class Problem:
     def lower(self, theta: np.ndarray) -> np.ndarray:
         """The solver's coordinates from free parameters."""
         return theta @ self.face.basis if self.reduced and self.face is not None else theta
+
+    def held_out(self, rows: Observations) -> HeldOut:
+        """Mean loss of other rows, as a function of free parameters and the loss of the training rows there.
+
+        Two likelihoods share log Z, so they differ by a linear term, and nothing is evaluated. Rows in cells that the
+        estimate gives no probability lose infinitely much.
+        """
+        if isinstance(self.objective, PseudoLikelihood):
+            other = PseudoLikelihood(self.hypergraph, rows)
+            return lambda theta, _: other.value(theta)
+        if self.reduced and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
+            return lambda *_: math.inf
+        margins = rows.marginal_counts(self.hypergraph.edges)
+        mean = parametrization(self.hypergraph).free_statistics(margins).numpy() / rows.total_count
+        difference = self.free_mean - mean
+        return lambda theta, loss: loss + float(theta @ difference)
 
     def limit(self, theta: np.ndarray) -> np.ndarray:
         """Free parameters moved along the direction of recession until the forced zeros are negligible."""

@@ -10,7 +10,14 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.errors import (
+    ConvergenceWarning,
+    InputError,
+    InputTypeError,
+    IntractableError,
+    MissingDataError,
+    NonexistentEstimateWarning,
+)
 from pyro_hoim.learning import L1, L2, GroupL2, fit
 from pyro_hoim.learning.design import design_matrix
 from pyro_hoim.learning.monitor import Checkpoint, load_checkpoint
@@ -209,7 +216,10 @@ def test_a_penalty_makes_an_infinite_estimate_finite():
         ({"method": "lbfgs", "penalty": GroupL2(1.0)}, "'lbfgs' needs a smooth penalty"),
         ({"method": "proximal-gradient"}, "needs a penalty with a proximal map"),
         ({"method": "newton", "objective": "pseudo-likelihood"}, "needs a Hessian"),
-        ({"method": "newton", "partition": Enumeration()}, "takes no backend"),
+        (
+            {"method": "newton", "partition": Enumeration()},
+            "needs a Hessian, which the likelihood through a partition backend does not offer; use 'lbfgs'",
+        ),
         ({"method": "descent"}, "method: expected one of 'auto', 'newton'"),
         ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
         ({"tolerance": 0.0}, "tolerance: expected a positive number"),
@@ -326,6 +336,38 @@ def test_early_stopping_returns_the_best_iterate(czech):
     assert worse + full.log_partition - validation.entropy() > result.validation_kl
 
 
+def test_early_stopping_says_when_it_did_not_stop(czech):
+    train, validation = czech.split([0.5, 0.5], seed=0)
+    options = {"validation": validation, "early_stopping": True}
+    with pytest.warns(ConvergenceWarning, match="max_iterations after 2 iterations of lbfgs"):
+        result = fit(order(czech, 1), train, max_iterations=2, **options)
+    assert (result.status, result.is_converged) == ("max_iterations", False)
+    # Patience beyond the last iteration: the criterion is met, but the parameters are those of an earlier one.
+    full = fit(order(czech, 3), train, patience=10**6, **options)
+    assert full.best_iteration < full.num_iterations
+    assert full.status == "early_stopped"
+    assert full.gradient_norm > 1e-6
+
+
+def test_validation_rows_that_the_estimate_excludes_lose_infinitely_much():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    data = Observations.from_table(domain, [[30, 0], [20, 40]])
+    hypergraph = InteractionHypergraph.saturated(domain)
+    inside = Observations.from_table(domain, [[3, 0], [2, 1]])
+    outside = Observations.from_table(domain, [[3, 1], [2, 1]])
+    with pytest.warns(NonexistentEstimateWarning):
+        result = fit(hypergraph, data, validation=inside)
+    law = data.table() / data.total_count
+    share = inside.table() / 6
+    direct = float((share[law > 0] * (share[law > 0] / law[law > 0]).log()).sum())
+    assert result.validation_kl == pytest.approx(direct, abs=1e-9)
+    with pytest.warns(NonexistentEstimateWarning):
+        assert fit(hypergraph, data, validation=outside).validation_kl == np.inf
+    mask = np.array([[False, True], [False, False]])
+    with pytest.raises(InputError, match="1 observations of validation lie in cells marked as impossible"):
+        fit(hypergraph, data, validation=outside, structural_zeros=mask)
+
+
 def test_validation_rows_follow_a_pseudo_likelihood_fit(czech):
     train, validation = czech.split([0.5, 0.5], seed=0)
     result = fit(order(czech, 2), train, objective="pseudo-likelihood", validation=validation)
@@ -358,6 +400,33 @@ def test_interrupt_keeps_the_last_iterate_and_a_checkpoint(czech, tmp_path, monk
     assert resumed.status == "converged"
     with pytest.raises(InputError, match="belongs to another model"):
         fit(order(czech, 1), czech, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("method", ["newton", "lbfgs", "gradient"])
+def test_interrupt_of_a_dense_fit_keeps_the_last_iterate(czech, monkeypatch, method):
+    evaluate, calls = DenseLikelihood.evaluate, itertools.count()
+
+    def interrupting(self, theta):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return evaluate(self, theta)
+
+    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(order(czech, 2), czech, method=method)
+    assert result.status == "interrupted"
+    assert 1 <= result.num_iterations <= 3
+    energy = float(czech.counts @ result.model.energy(czech.codes))
+    assert result.log_likelihood == pytest.approx(-energy - czech.total_count * result.log_partition, rel=1e-12)
+
+
+def test_interrupt_before_the_first_iterate_is_raised(czech, monkeypatch):
+    def interrupting(self, theta):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        fit(order(czech, 2), czech)
 
 
 def test_gradient_descent_is_the_purified_one(czech):

@@ -181,7 +181,7 @@ def test_structural_zeros_are_not_cells():
     ).fit()
     assert abs(quality.deviance - peer.deviance) < 1e-6
     assert abs(goodness_of_fit(fit(hypergraph, data)).deviance - peer.deviance) > 1  # control: zeros taken as observed
-    with pytest.raises(InputError, match="6 observations lie in cells marked as impossible"):
+    with pytest.raises(InputError, match="6 observations of data lie in cells marked as impossible"):
         fit(hypergraph, Observations.from_table(domain, counts + 2 * np.eye(3)), structural_zeros=mask)
 
 
