@@ -212,15 +212,19 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
 
 
 def differentiable_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
-    """Eta as the gradient of log Z in log space, with a graph if one is being recorded."""
+    """Eta as the gradient of log Z in log space, with a graph if one is being recorded; else chunk by chunk."""
     keep_graph = torch.is_grad_enabled() and tables.requires_grad
+    chunks = (tables,) if keep_graph else log_space.split(plan, tables, True)
+    parts: list[torch.Tensor] = []
     with torch.enable_grad():
-        leaf = tables if keep_graph else tables.detach().requires_grad_()
-        value = log_space.log_z(plan, leaf).sum()
-        if not value.requires_grad:
-            return torch.zeros_like(tables)
-        (eta,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, materialize_grads=True)
-    return eta
+        for chunk in chunks:
+            leaf = chunk if keep_graph else chunk.detach().requires_grad_()
+            value = log_space.log_z(plan, leaf).sum()
+            if not value.requires_grad:
+                parts.append(torch.zeros_like(chunk))
+                continue
+            parts.extend(torch.autograd.grad(value, leaf, create_graph=keep_graph, materialize_grads=True))
+    return torch.cat(parts)
 
 
 class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
@@ -236,11 +240,15 @@ class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBa
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         (tables,) = ctx.saved_tensors
         keep_graph = torch.is_grad_enabled()
+        chunks = (tables,) if keep_graph else log_space.split(ctx.plan, tables, True)
+        weights = (grads[0],) if keep_graph else grads[0].split([len(chunk) for chunk in chunks])
+        parts: list[torch.Tensor] = []
         with torch.enable_grad():
-            leaf = tables if keep_graph else tables.detach().requires_grad_()
-            eta = differentiable_expectations(ctx.plan, leaf)
-            (result,) = torch.autograd.grad((eta * grads[0]).sum(), leaf, create_graph=keep_graph)
-        return result, None
+            for chunk, weight in zip(chunks, weights, strict=True):
+                leaf = chunk if keep_graph else chunk.detach().requires_grad_()
+                eta = differentiable_expectations(ctx.plan, leaf)
+                parts.extend(torch.autograd.grad((eta * weight).sum(), leaf, create_graph=keep_graph))
+        return torch.cat(parts), None
 
 
 _apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply

@@ -7,15 +7,30 @@ range would underflow in linear space. Messages are log tables (B, *cardinalitie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from ._buckets import Bucket, BucketPlan
 
-__all__ = ["factors_of", "log_root", "log_z", "trace_back", "upward"]
+__all__ = ["cells_alive", "factors_of", "log_root", "log_z", "split", "trace_back", "upward"]
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]
+
+_BATCH_CELLS = 2**24  # cells of a chunk of the batch that are alive at once
+_TEMPORARY = 3  # tables of the largest size alive while one is summed
+
+
+def cells_alive(plan: BucketPlan, with_graph: bool) -> int:
+    """Cells alive at once for one element of the batch: messages and temporaries, or all that a graph holds."""
+    terms = plan.hypergraph.num_terms
+    alive = terms + plan.message_cells + _TEMPORARY * plan.largest_cells
+    return alive + plan.num_slices * (terms + plan.message_cells + plan.total_cells) if with_graph else alive
+
+
+def split(plan: BucketPlan, tables: torch.Tensor, with_graph: bool) -> Sequence[torch.Tensor]:
+    """Tables (B, num_terms) in chunks of the batch that keep memory bounded."""
+    return tables.split(max(1, _BATCH_CELLS // cells_alive(plan, with_graph)))
 
 
 def factors_of(plan: BucketPlan, tables: torch.Tensor) -> list[torch.Tensor]:
@@ -59,11 +74,20 @@ def log_max(table: torch.Tensor) -> torch.Tensor:
     return table.amax(-1)
 
 
-def upward(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> list[torch.Tensor]:
-    """All factors, tables and messages, of one slice; ``tables`` (B, terms of the slice)."""
+def upward(
+    plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum, release: bool = False
+) -> list[torch.Tensor]:
+    """All factors, tables and messages, of one slice; ``tables`` (B, terms of the slice).
+
+    With ``release``, factors are let go once used; only the roots may be read.
+    """
     factors = factors_of(plan, tables)
+    gone = tables.new_empty(0)
     for bucket in plan.buckets:
         factors.append(reduce(_sum_of(plan, factors, bucket, tables)))
+        if release:
+            for f in bucket.factors:
+                factors[f] = gone
     return factors
 
 
@@ -78,14 +102,20 @@ def log_root(plan: BucketPlan, factors: list[torch.Tensor], like: torch.Tensor) 
 def log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> torch.Tensor:
     """Log Z (B,), or the unnormalised log table over ``keep`` (B, *cardinalities), all slices together.
 
-    ``tables`` is flat, (B, num_terms).
+    ``tables`` is flat, (B, num_terms); the batch is worked through in chunks.
     """
+    with_graph = torch.is_grad_enabled() and tables.requires_grad
+    return torch.cat([_log_z(plan, chunk, reduce) for chunk in split(plan, tables, with_graph)])
+
+
+def _log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce) -> torch.Tensor:
+    """One chunk of :func:`log_z`."""
     if not plan.slices:
-        return log_root(plan, upward(plan, tables, reduce), tables)
+        return log_root(plan, upward(plan, tables, reduce, release=True), tables)
     parts: list[torch.Tensor] = []
     for state in plan.slice_states():
         piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
-        parts.append(log_root(plan, upward(plan, piece, reduce), piece))
+        parts.append(log_root(plan, upward(plan, piece, reduce, release=True), piece))
     return reduce(torch.stack(parts, -1))
 
 

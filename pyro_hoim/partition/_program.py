@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ._buckets import BucketPlan
 
-__all__ = ["Contraction", "Program", "compiled"]
+__all__ = ["Contraction", "Program", "compiled", "memory_cells"]
 
 Ints = NDArray[np.int64]
 _Loop = tuple[int, int, int, int]  # length and strides of x, y, z
@@ -323,3 +323,9 @@ def compiled(plan: BucketPlan) -> Program:
         log_constant=log_constant,
         work=np.array(work, dtype=np.int64),
     )
+
+
+def memory_cells(plan: BucketPlan) -> tuple[int, int]:
+    """Cells of the buffers of log Z alone, and of log Z with all marginals."""
+    kept, reused, gradient = compiled(plan).buffers
+    return reused, kept + gradient

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 
+from ..errors import IntractableError
 from ..structure.hypergraph import InteractionHypergraph
 from .base import Cost, LogLinearModel, LogPartition
 from .elimination import VariableElimination
@@ -30,7 +31,8 @@ class Auto:
     2     states within ``enumeration.max_states`` and fewer operations  ``Enumeration``
           than elimination would need (weighted by 4)
     3     largest table within ``elimination.max_cells``, if need be by  ``VariableElimination``
-          conditioning on a few variables
+          conditioning on a few variables; operations and memory within
+          the other options
     4     states within ``enumeration.max_states``                       ``Enumeration``
     5     otherwise                                                      refusal with the numbers
     ===== ============================================================== ==========================
@@ -91,7 +93,11 @@ class Auto:
             IntractableError: no exact backend is within its budget; nothing was computed.
             InputError: the tables are not finite.
         """
-        return self.select(model.hypergraph).log_partition(model)
+        backend, cost = _choose(self, model.hypergraph, ())
+        try:
+            return backend.log_partition(model)  # log Z alone may need less memory than the plan, which has marginals
+        except IntractableError as error:
+            raise IntractableError(cost.reason) from error
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.

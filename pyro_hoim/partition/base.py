@@ -33,7 +33,7 @@ class Cost:
         cells: cells of the largest table that is formed.
         total_cells: cells of all tables formed (all slices together).
         flops: floating-point operations of log Z, to within a small factor; marginals cost about three times that.
-        memory_bytes: peak memory of log Z and all marginals.
+        memory_bytes: peak memory of log Z and all marginals; a lower bound where cells or flops exceed the budget.
         feasible: whether the backend will run it.
         reason: why this method was chosen, or why the computation is refused, in one sentence.
         method: name of the method.

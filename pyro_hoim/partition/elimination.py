@@ -13,11 +13,19 @@ from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_space, _log_space as log_space
 from ._buckets import BucketPlan, sliced_plan
+from ._program import memory_cells
 from .base import Cost, LogLinearModel, LogPartition
 
 __all__ = ["VariableElimination"]
 
-_MEMORY_TABLES = 3  # tables of the largest size alive at once
+Task = Literal["value", "gradient", "states"]
+
+
+_WORDS: dict[Task, str] = {
+    "value": "log Z alone",
+    "gradient": "log Z and all marginals",
+    "states": "the messages that states are drawn from",
+}
 
 
 def draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
@@ -26,6 +34,11 @@ def draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torc
     uniform = torch.rand(weights.shape[0], 1, dtype=torch.float64, device=weights.device, generator=generator)
     last = cumulative.shape[-1] - 1
     return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
+
+
+def _task(tables: torch.Tensor) -> Task:
+    """Whether log Z of these tables is to be differentiated."""
+    return "gradient" if torch.is_grad_enabled() and tables.requires_grad else "value"
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,9 @@ class VariableElimination:
         max_cells: largest table allowed.
         max_slices: largest number of slices allowed.
         max_operations: largest number of operations of log Z, all slices together; about a nanosecond each.
+        max_memory_bytes: largest memory of one element of the batch, counted in float64. What is counted is the
+            buffers of log Z with all marginals (:meth:`plan`), of log Z alone where no gradient is asked for, or what
+            log space holds. Larger batches are worked through in chunks.
         order: names of variables in the order of elimination; default: a good one is searched for. Names that a
             structure lacks (after conditioning), or that are kept for a marginal, are passed over; variables that are
             not named are eliminated last, in a good order.
@@ -75,11 +91,12 @@ class VariableElimination:
     max_cells: int = 2**26
     max_slices: int = 2**10
     max_operations: int = 2**37
+    max_memory_bytes: int = 2**32
     order: tuple[str, ...] | None = None
     space: Literal["auto", "log"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("max_cells", "max_slices", "max_operations"):
+        for name in ("max_cells", "max_slices", "max_operations", "max_memory_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"VariableElimination {name}: expected at least 1, received {getattr(self, name)}")
         if self.space not in ("auto", "log"):
@@ -117,32 +134,49 @@ class VariableElimination:
         kept = hypergraph.domain.indices(keep)
         return sliced_plan(hypergraph, kept, self.order, self.max_cells, self.max_slices)
 
-    def _cost(self, plan: BucketPlan) -> Cost:
+    def _memory(self, plan: BucketPlan, task: Task, linear: bool) -> int:
+        """Bytes in float64 of one element of the batch: of the program's buffers, or of the tables of log space."""
+        terms = plan.hypergraph.num_terms
+        if plan.keep or task == "states" or not linear:
+            return 8 * log_space.cells_alive(plan, task == "gradient")
+        if task == "value":
+            return 8 * (memory_cells(plan)[0] + terms)
+        return 8 * (memory_cells(plan)[1] + (1 + plan.num_slices) * terms)
+
+    def _cost(self, plan: BucketPlan, task: Task = "gradient", linear: bool | None = None) -> Cost:
         names = plan.hypergraph.domain.names
         flops = plan.flops * plan.num_slices
-        feasible = plan.largest_cells <= self.max_cells and flops <= self.max_operations
         sliced = f", in {plan.num_slices} slices" if plan.slices else ""
-        if feasible:
-            reason = f"the largest table has {plan.largest_cells} cells{sliced}, within max_cells={self.max_cells}"
-        elif plan.largest_cells <= self.max_cells:
+        needed = plan.largest_cells
+        memory = 8 * log_space.cells_alive(plan, False)
+        feasible = False
+        if needed > self.max_cells:
+            reason = (
+                f"elimination needs a table of {needed} cells (about {needed:.3g}), the budget is "
+                f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
+                f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
+            )
+        elif flops > self.max_operations:
             reason = (
                 f"elimination needs {flops} operations (about {flops:.3g}){sliced}, the budget is "
                 f"max_operations={self.max_operations}; raise VariableElimination(max_operations=...) or "
                 f"(max_cells=...), or use fewer interactions"
             )
         else:
-            needed = plan.largest_cells
-            reason = (
-                f"elimination needs a table of {needed} cells (about {needed:.3g}), the budget is "
-                f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
-                f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
-            )
-        cells = plan.message_cells + _MEMORY_TABLES * plan.largest_cells
+            memory = self._memory(plan, task, self.space == "auto" if linear is None else linear)
+            feasible = memory <= self.max_memory_bytes
+            reason = f"the largest table has {needed} cells{sliced}, within max_cells={self.max_cells}"
+            if not feasible:
+                reason = (
+                    f"elimination needs {memory} bytes (about {memory / 2**30:.3g} GiB in float64) for {_WORDS[task]}"
+                    f"{sliced}, the budget is max_memory_bytes={self.max_memory_bytes}; raise "
+                    f"VariableElimination(max_memory_bytes=...) or use fewer interactions"
+                )
         return Cost(
-            cells=plan.largest_cells,
+            cells=needed,
             total_cells=plan.total_cells * plan.num_slices,
             flops=flops,
-            memory_bytes=8 * cells,
+            memory_bytes=memory,
             feasible=feasible,
             reason=reason,
             method="variable elimination",
@@ -150,11 +184,17 @@ class VariableElimination:
             slices=tuple(names[v] for v in plan.slices),
         )
 
-    def _ready(self, model: LogLinearModel, keep: Sequence[str] = ()) -> tuple[BucketPlan, Cost, torch.Tensor]:
-        """Plan, cost within the budget, and tables as (B, num_terms)."""
+    def _ready(
+        self, model: LogLinearModel, task: Task, keep: Sequence[str] = ()
+    ) -> tuple[BucketPlan, Cost, torch.Tensor]:
+        """Plan, its cost (that of the task being within the budget), and tables as (B, num_terms)."""
         plan = self._plan(model.hypergraph, keep)
-        cost = self._cost(plan).check()
-        return plan, cost, model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
+        tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
+        cost = self._cost(plan)
+        linear = self._is_linear(tables)
+        if not (cost.feasible and linear) or plan.keep or task == "states":
+            self._cost(plan, task, linear).check()
+        return plan, cost, tables
 
     def _is_linear(self, tables: torch.Tensor) -> bool:
         return self.space == "auto" and linear_space.is_supported(tables)
@@ -163,10 +203,11 @@ class VariableElimination:
         """Log Z in nats, value (*batch).
 
         Raises:
-            IntractableError: the largest table exceeds the budget; nothing was computed.
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed. Without a gradient
+                to find, memory is that of log Z alone, which may be within it where :meth:`plan` is not.
             InputError: the tables are not finite.
         """
-        plan, cost, tables = self._ready(model)
+        plan, cost, tables = self._ready(model, _task(model.tables))
         log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
         return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
 
@@ -174,9 +215,9 @@ class VariableElimination:
         """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
 
         Raises:
-            IntractableError: the largest table exceeds the budget; nothing was computed.
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
         """
-        plan, _, tables = self._ready(model)
+        plan, _, tables = self._ready(model, "gradient")
         eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
         return eta(plan, tables).reshape(model.tables.shape)
 
@@ -188,7 +229,7 @@ class VariableElimination:
             UnknownNameError: a name is not in the domain.
             InputError: a name is repeated.
         """
-        plan, _, tables = self._ready(model, names)
+        plan, _, tables = self._ready(model, _task(model.tables), names)
         joint = log_space.log_z(plan, tables)
         flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
         result = flat - torch.logsumexp(flat, -1, keepdim=True)
@@ -205,30 +246,37 @@ class VariableElimination:
         """Independent states, long (*sample_shape, *batch, d), by sampling backwards along the elimination order.
 
         Raises:
-            IntractableError: the largest table exceeds the budget; nothing was computed.
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
 
         Randomness:
             One uniform number per state and variable (and one per state for the slice), from ``generator`` or, if it
             is None, from PyTorch's global generator. Same seed and device, same states.
         """
-        plan, _, tables = self._ready(model)
+        plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
         num_draws, num_models = math.prod(sample_shape), tables.shape[0]
-        rows = torch.arange(num_models, device=tables.device).repeat(num_draws)
-        states = self._choose(plan, tables, rows, lambda w: draw_codes(w, generator), log_space.log_sum)
-        return states.reshape(*sample_shape, *batch, len(model.hypergraph.domain))
+        rows = torch.arange(num_models, device=tables.device).expand(num_draws, num_models)
+        parts: list[torch.Tensor] = []
+        for chunk in log_space.split(plan, tables, False):
+            own = rows[:, : len(chunk)]
+            part = self._choose(plan, chunk, own.reshape(-1), lambda w: draw_codes(w, generator), log_space.log_sum)
+            parts.append(part.reshape(*own.shape, len(model.hypergraph.domain)))
+        return torch.cat(parts, 1).reshape(*sample_shape, *batch, len(model.hypergraph.domain))
 
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
 
         Raises:
-            IntractableError: the largest table exceeds the budget; nothing was computed.
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
         """
-        plan, _, tables = self._ready(model)
+        plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
-        rows = torch.arange(tables.shape[0], device=tables.device)
-        states = self._choose(plan, tables, rows, lambda w: w.argmax(-1), log_space.log_max)
+        parts: list[torch.Tensor] = []
+        for chunk in log_space.split(plan, tables, False):
+            rows = torch.arange(len(chunk), device=tables.device)
+            parts.append(self._choose(plan, chunk, rows, lambda w: w.argmax(-1), log_space.log_max))
+        states = torch.cat(parts)
         value = log_space.log_z(plan, tables, log_space.log_max)
         return states.reshape(*batch, len(model.hypergraph.domain)), value.reshape(batch)
 

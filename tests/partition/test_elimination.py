@@ -13,7 +13,13 @@ from hypothesis import given, settings
 
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
 from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Enumeration, VariableElimination, _linear_space as linear_space, _log_space as log_space
+from pyro_hoim.partition import (
+    Auto,
+    Enumeration,
+    VariableElimination,
+    _linear_space as linear_space,
+    _log_space as log_space,
+)
 from pyro_hoim.partition._buckets import bucket_plan
 from pyro_hoim.partition._program import compiled
 from pyro_hoim.schema import Domain
@@ -274,6 +280,107 @@ def test_too_many_operations_are_refused_with_their_number():
         backend.log_partition(model)
 
 
+@pytest.mark.parametrize("max_cells", [2**26, 2**8])
+def test_memory_is_that_of_the_buffers(max_cells, everything_is_large, monkeypatch):
+    """What the run allocates lies within the plan, and the plan is not far above it."""
+    hypergraph = grid(9, 9)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+    backend = VariableElimination(max_cells=max_cells)
+    plan = backend.plan(hypergraph)
+    assert bool(plan.slices) == (max_cells == 2**8)
+    allocated, original = [], torch.empty
+
+    def empty(size, **options):
+        allocated.append(size)
+        return original(size, **options)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    backend.expectations(model)
+    monkeypatch.undo()
+    runs = 8 * sum(allocated) // math.prod(hypergraph.domain[n].cardinality for n in plan.slices)
+    assert runs <= plan.memory_bytes <= runs + 8 * (2 + 2 ** len(plan.slices)) * hypergraph.num_terms
+    assert plan.memory_bytes != 8 * plan.cells  # negative control: the largest table is not what counts
+
+
+def test_too_much_memory_is_refused_with_its_number():
+    hypergraph = grid(24, 24)
+    plan = VariableElimination().plan(hypergraph)
+    assert not plan.feasible
+    assert plan.cells <= VariableElimination().max_cells
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    with pytest.raises(IntractableError, match=rf"{plan.memory_bytes} bytes.*GiB.*max_memory_bytes=4294967296.*\.\.\."):
+        VariableElimination().expectations(model)
+    hypergraph = grid(10, 10)
+    plan = VariableElimination().plan(hypergraph)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+    assert VariableElimination(max_memory_bytes=plan.memory_bytes).expectations(model).isfinite().all()
+    small = VariableElimination(max_memory_bytes=plan.memory_bytes - 1)
+    assert not small.plan(hypergraph).feasible
+    gradient = LogLinearEnergy(hypergraph, model.tables.clone().requires_grad_())
+    for call in (
+        lambda: small.expectations(model),
+        lambda: small.log_partition(gradient),
+        lambda: VariableElimination(max_memory_bytes=2**12).log_partition(model),
+        lambda: VariableElimination(max_memory_bytes=2**12).sample(model),
+        lambda: VariableElimination(max_memory_bytes=2**12).mode(model),
+        lambda: VariableElimination(max_memory_bytes=2**12).marginal(model, hypergraph.domain.names[:2]),
+        lambda: VariableElimination(max_memory_bytes=2**12, space="log").log_partition(model),
+    ):
+        with pytest.raises(IntractableError, match="max_memory_bytes"):
+            call()
+    for backend in (small, Auto(elimination=small)):  # log Z alone needs no adjoints
+        assert float(backend.log_partition(model).value) == pytest.approx(100 * math.log(2), rel=1e-12)
+
+
+def test_large_batches_take_chunks_in_log_space(monkeypatch):
+    hypergraph = grid(3, 3)
+    tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(4), batch_shape=(2, 5)))
+    names = hypergraph.domain.names[:2]
+
+    def results(backend):
+        leaf = tables.clone().requires_grad_()
+        model, with_graph = LogLinearEnergy(hypergraph, tables), LogLinearEnergy(hypergraph, leaf)
+        joint = backend.log_marginal(with_graph, names)
+        (gradient,) = torch.autograd.grad(joint[..., 0, 1].sum(), leaf)
+        (eta,) = torch.autograd.grad(backend.log_partition(with_graph).value.sum(), leaf, create_graph=True)
+        (product,) = torch.autograd.grad((eta * tables).sum(), leaf)
+        mode = backend.mode(model)
+        draws = backend.sample(model, (3,), torch.Generator().manual_seed(0))
+        assert draws.shape == (3, 2, 5, 9)
+        return [joint.detach(), gradient, eta.detach(), product, mode[0].double(), mode[1]]
+
+    limit = 3 * log_space.cells_alive(bucket_plan(hypergraph), False)
+    original, rows = log_space.upward, []
+
+    def upward(plan, chunk, *args, **kwargs):
+        assert len(chunk) <= max(1, limit // log_space.cells_alive(plan, False))
+        rows.append(len(chunk))
+        return original(plan, chunk, *args, **kwargs)
+
+    for backend in (VariableElimination(), VariableElimination(space="log"), VariableElimination(max_cells=8)):
+        whole = results(backend)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_space, "_BATCH_CELLS", limit)
+            patch.setattr(log_space, "upward", upward)
+            chunked = results(backend)
+        for one, two in zip(whole, chunked, strict=True):
+            assert_close(two, one)
+    assert 1 in rows
+    assert 3 in rows
+
+
+def test_sampling_in_chunks_keeps_each_model_its_own(monkeypatch):
+    """Seven models, each all but certain of one state."""
+    hypergraph = grid(2, 3)
+    monkeypatch.setattr(log_space, "_BATCH_CELLS", 1)
+    states = torch.randint(0, 2, (7, 6), generator=torch.Generator().manual_seed(1))
+    tables = torch.zeros(7, hypergraph.num_terms, dtype=torch.float64)
+    for v, piece in enumerate(list(hypergraph.term_slices.values())[:6]):
+        tables[torch.arange(7), piece.start + states[:, v]] = 60.0
+    draws = VariableElimination().sample(LogLinearEnergy(hypergraph, tables), (4,))
+    assert torch.equal(draws, states.expand(4, 7, 6))
+
+
 def test_a_marginal_beyond_the_budget_is_refused():
     domain = Domain.from_cardinalities([4] * 12)
     model = LogLinearEnergy(InteractionHypergraph(domain, []), torch.zeros(0))
@@ -297,7 +404,7 @@ def test_plan_is_known_before_running_and_counts_evidence_and_kept_names():
 
 
 def test_bad_options_and_names():
-    for option in ("max_cells", "max_slices", "max_operations"):
+    for option in ("max_cells", "max_slices", "max_operations", "max_memory_bytes"):
         with pytest.raises(InputError, match=option):
             VariableElimination(**{option: 0})
     with pytest.raises(InputError, match="space"):
