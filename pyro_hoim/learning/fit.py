@@ -131,7 +131,7 @@ def fit(
 
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
-        problem = pseudo_problem(hypergraph, data, begin)
+        problem = pseudo_problem(hypergraph, data, begin, penalty)
     elif is_dense and isinstance(data, Observations):
         problem = dense_problem(hypergraph, data, possible, begin, penalty, early_stopping or chosen == "gradient")
     else:

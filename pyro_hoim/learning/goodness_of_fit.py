@@ -70,8 +70,8 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
     .. math:: G^2 = 2 \sum_x n_x \log \frac{n_x}{\hat m_x}, \qquad X^2 = \sum_x \frac{(n_x - \hat m_x)^2}{\hat m_x}
 
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
-    The p values assume large expected counts and a maximum-likelihood fit; for a penalised or early-stopped fit they
-    are descriptive. Cost: O(distinct rows x hyperedges).
+    The p values assume large expected counts; they are NaN unless the fit is one of maximum likelihood, since the
+    statistics of a penalised, early-stopped or pseudo-likelihood fit have no chi-square law. Cost: O(distinct rows x hyperedges).
 
     Args:
         result: a fit to observations.
@@ -110,14 +110,15 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
+    is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
         deviance=deviance,
         pearson=pearson,
         df=df,
         df_adjusted=adjusted,
-        p_value=_p_value(deviance, adjusted),
-        p_value_pearson=_p_value(pearson, adjusted),
+        p_value=_p_value(deviance, adjusted) if is_maximum else math.nan,
+        p_value_pearson=_p_value(pearson, adjusted) if is_maximum else math.nan,
         log_likelihood=log_likelihood,
         aic=-2 * log_likelihood + 2 * fitted,
         bic=-2 * log_likelihood + math.log(total) * fitted,

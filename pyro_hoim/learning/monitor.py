@@ -105,7 +105,7 @@ class Monitor:
         self._lift = lift
         self._checkpoint = checkpoint
         self._keep_history = keep_history or validation is not None
-        self._bar = tqdm(total=max_iterations, unit="iteration", disable=not progress, leave=False)
+        self._bar = tqdm(total=max_iterations, unit="iteration", leave=False) if progress else None
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,8 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
         interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         if interrupted and self._checkpoint is not None and self.kept is not None:
             self._checkpoint.write(self.kept, self.last_iteration, force=True)
@@ -138,7 +139,8 @@ class Monitor:
         if self._checkpoint is not None:
             assert self.kept is not None
             self._checkpoint.write(self.kept, iteration)
-        self._bar.update()
-        shown = "" if held_out is None else f" validation {held_out:.4f}"
-        self._bar.set_postfix_str(f"train {loss - self._train_entropy:.4f}{shown} gradient {gradient_norm:.1e}")
+        if self._bar is not None:
+            self._bar.update()
+            shown = "" if held_out is None else f" validation {held_out:.4f}"
+            self._bar.set_postfix_str(f"train {loss - self._train_entropy:.4f}{shown} gradient {gradient_norm:.1e}")
         return self._patience is not None and iteration - (self.best_iteration or 0) >= self._patience

@@ -92,6 +92,8 @@ class DenseLikelihood:
 
     def hessian(self) -> np.ndarray:
         """Covariance of the statistics at the parameters evaluated last, its upper triangle."""
+        if not self.design.shape[1]:
+            return np.zeros((0, 0))  # BLAS would complain about a matrix without rows on standard output
         scaled = self.design * np.sqrt(self.probs)[:, None]
         # The transposed C-ordered matrix is Fortran-ordered, as BLAS wants it; only the upper triangle is filled.
         covariance = _symmetric_product(1.0, scaled.T, trans=0, lower=0)

@@ -1,8 +1,9 @@
 r"""Penalties on free parameters: functions added to the negative log-likelihood *of all rows*, in nats.
 
 A penalty is minus the log density of a prior up to a constant, so a penalised fit is a posterior mode: ``L2(1 / s**2)``
-is independent normal priors of standard deviation ``s``, ``L1(1 / b)`` Laplace priors of scale ``b``. Each one declares
-whether it is smooth; a solver that needs a Hessian or a proximal map refuses what lacks it.
+is independent normal priors of standard deviation ``s``, ``L1(1 / b)`` Laplace priors of scale ``b``. What a penalty
+offers beyond its value, derivatives (:class:`SmoothPenalty`) or a proximal map (:class:`ProximalPenalty`), decides which
+solvers take it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ __all__ = ["L1", "L2", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
 
 
 class Penalty(Protocol):
-    """What every penalty has: a value in nats and whether it is differentiable everywhere."""
-
-    is_smooth: bool
+    """What every penalty has: a value in nats."""
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
         """The penalty of free parameters (num_parameters,)."""
@@ -73,7 +72,6 @@ class L2:
     """
 
     strength: float
-    is_smooth = True
 
     def __post_init__(self) -> None:
         _check_strength(self.strength)
@@ -112,7 +110,6 @@ class L1:
 
     strength: float
     min_order: int = 1
-    is_smooth = False
 
     def __post_init__(self) -> None:
         _check_strength(self.strength)
@@ -150,7 +147,6 @@ class GroupL2:
 
     strength: float
     min_order: int = 1
-    is_smooth = False
 
     def __post_init__(self) -> None:
         _check_strength(self.strength)

@@ -98,10 +98,16 @@ class Problem:
         return _pushed(theta, self.design, self.face, self.possible)
 
 
-def pseudo_problem(hypergraph: InteractionHypergraph, rows: Observations, begin: np.ndarray | None) -> Problem:
-    """Pseudo-likelihood of complete rows."""
+def pseudo_problem(
+    hypergraph: InteractionHypergraph, rows: Observations, begin: np.ndarray | None, penalty: Penalty | None
+) -> Problem:
+    """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
     start = np.zeros(hypergraph.num_parameters) if begin is None else begin
-    return Problem(hypergraph, PseudoLikelihood(hypergraph, rows), start, rows.total_count, np.empty(0), rows)
+    problem = Problem(hypergraph, PseudoLikelihood(hypergraph, rows), start, rows.total_count, np.empty(0), rows)
+    if penalty is None:
+        found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
+        problem.existence = found if found.kind == "zero margin" else None
+    return problem
 
 
 def general_problem(

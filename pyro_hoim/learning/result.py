@@ -59,8 +59,8 @@ class FitResult:
         num_iterations: iterations of the solver.
         gradient_norm: largest absolute entry of the gradient per row, at the end (at the best iterate after early
             stopping).
-        existence: whether the maximum-likelihood estimate is finite; None where the question does not arise
-            (penalised fits, pseudo-likelihood).
+        existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
+            fits) or was not decided (pseudo-likelihood without an empty margin).
         objective: ``likelihood`` or ``pseudo-likelihood``.
         method: ``newton``, ``lbfgs`` or ``proximal-gradient``.
         penalty: the penalty, or None.

@@ -167,8 +167,11 @@ def odds_ratio_table(
     estimate = free @ result.theta
     columns = {name: [record[name] for record in records] for name in records[0]}
     frame = _with_errors(columns, estimate, result.contrast_errors(free), level)
+    frame = frame.rename(columns={"estimate": "log_odds_ratio"})
+    limits = frame[["lower", "upper"]].to_numpy(float)
     with np.errstate(over="ignore"):
-        frame["odds_ratio"] = np.exp(frame["estimate"])
+        frame["odds_ratio"] = np.exp(frame["log_odds_ratio"])
+        frame[["lower", "upper"]] = np.exp(limits)
     return frame
 
 

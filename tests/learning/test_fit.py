@@ -480,3 +480,22 @@ def test_model_of_a_result_is_an_energy(czech):
     result = fit(order(czech, 2), czech)
     assert isinstance(result.model, LogLinearEnergy)
     assert "theta" not in repr(result)
+
+
+def test_pseudo_likelihood_with_an_empty_margin_is_infinite_and_says_so():
+    data = load_table("titanic")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    with pytest.warns(NonexistentEstimateWarning, match="Class=Crew, Age=Child"):
+        result = fit(hypergraph, data, objective="pseudo-likelihood")
+    assert result.status == "infinite"
+    assert fit(hypergraph, data, objective="pseudo-likelihood", penalty=L2(1.0)).status == "converged"  # control
+    czech = load_table("czech_autoworkers")
+    pairs = InteractionHypergraph.from_order(czech.domain, 2)
+    assert fit(pairs, czech, objective="pseudo-likelihood").status == "converged"
+
+
+def test_nothing_is_printed_for_a_model_without_parameters(capfd):
+    domain = Domain.from_cardinalities([1])
+    result = fit(InteractionHypergraph.from_order(domain, 1), Observations.from_table(domain, [5]))
+    assert result.status == "converged" and result.log_likelihood == 0
+    assert capfd.readouterr() == ("", "")

@@ -36,11 +36,11 @@ def test_odds_ratio_of_a_two_by_two_table(two_by_two):
     assert frame.loc[0, "drug"] == "old -> new"
     assert frame.loc[0, "odds_ratio"] == pytest.approx(6.0, rel=1e-9)
     assert frame.loc[0, "std_error"] == pytest.approx((1 / 30 + 1 / 10 + 1 / 20 + 1 / 40) ** 0.5, rel=1e-9)
-    assert frame.loc[0, "upper"] - frame.loc[0, "estimate"] == pytest.approx(
+    assert np.log(frame.loc[0, "upper"]) - frame.loc[0, "log_odds_ratio"] == pytest.approx(
         1.959963984540054 * frame.loc[0, "std_error"]
     )
     swapped = odds_ratio_table(two_by_two, "drug", "cured", first_levels=("new", "old"))
-    assert swapped.loc[0, "estimate"] == pytest.approx(-np.log(6.0))
+    assert swapped.loc[0, "log_odds_ratio"] == pytest.approx(-np.log(6.0))
 
 
 def test_odds_ratios_are_those_of_the_fitted_cells():
@@ -51,7 +51,7 @@ def test_odds_ratios_are_those_of_the_fitted_cells():
     b, g = (data.domain["Eye"].code(v) for v in ("Blue", "Green"))
     for sex, row in frame.iterrows():
         expected = np.log(probs[3, g, sex] * probs[1, b, sex] / (probs[3, b, sex] * probs[1, g, sex]))
-        assert row["estimate"] == pytest.approx(expected, abs=1e-8)
+        assert row["log_odds_ratio"] == pytest.approx(expected, abs=1e-8)
     assert frame["Sex"].tolist() == list(data.domain["Sex"].labels)
     one = odds_ratio_table(result, "Hair", "Eye", given={"Sex": "Female"})
     assert set(one["Sex"]) == {"Female"}
@@ -76,7 +76,7 @@ def test_an_absent_interaction_has_odds_ratio_one():
     data = load_table("hair_eye_color")
     result = fit(InteractionHypergraph.from_order(data.domain, 1), data)
     frame = odds_ratio_table(result, "Hair", "Eye")
-    assert (frame["estimate"] == 0).all()
+    assert (frame["log_odds_ratio"] == 0).all()
     assert (frame["std_error"] == 0).all()
     assert frame["p_value"].isna().all()
 
@@ -250,3 +250,12 @@ def test_tables_refuse_what_they_cannot_use(two_by_two):
         cell_table(fit(hypergraph, data.marginal_counts(hypergraph.edges)))
     with pytest.raises(InputError, match="expected one of 'free', 'corner', 'balanced'"):
         coefficient_table(two_by_two, coding="dummy")
+
+
+def test_an_odds_ratio_that_is_not_identified_has_no_limits():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    with pytest.warns(NonexistentEstimateWarning):
+        result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[30, 0], [20, 40]]))
+    frame = odds_ratio_table(result, "a", "b")
+    assert np.isinf(frame.loc[0, "std_error"])
+    assert (frame.loc[0, "lower"], frame.loc[0, "upper"]) == (0, np.inf)
