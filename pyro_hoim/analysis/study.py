@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import norm
 
 from ..data import Observations
 from ..errors import InputError, NonexistentEstimateWarning
@@ -358,15 +357,16 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
         found = odds_ratio_table(result, a, b)
         modifiers = [c for c in found.columns[2:] if c in domain]
         known = np.isfinite(found["std_error"].to_numpy(float))
-        centre, reach = found["estimate"].to_numpy(float), norm.isf(0.025) * found["std_error"].to_numpy(float)
-        ratios = [np.exp(np.where(known, v, np.nan)) for v in (centre, centre - reach, centre + reach)]
+        ratios = {
+            name: np.where(known, found[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
+        }
         frames.append(
             pd.DataFrame(
                 {
                     "pair": f"{a} × {b}",
                     "contrast": found[a] + ", " + found[b],
                     "given": [", ".join(f"{m}={row[m]}" for m in modifiers) for _, row in found.iterrows()],
-                    **dict(zip(("odds_ratio", "lower", "upper"), ratios, strict=True)),
+                    **ratios,
                 }
             )
         )

@@ -71,8 +71,8 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
 
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
     The p values assume large expected counts; they are NaN unless the fit is one of maximum likelihood, since the
-    statistics of a penalised, early-stopped or pseudo-likelihood fit have no chi-square law. Cost: O(distinct rows x hyperedges).
-
+    statistics of a penalised, early-stopped or pseudo-likelihood fit have no chi-square law. Cost: O(distinct rows
+    x hyperedges).
     Args:
         result: a fit to observations.
 
