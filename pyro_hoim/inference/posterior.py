@@ -39,12 +39,15 @@ def r_hat_limit(num_chains: int, num_draws: int) -> float:
 
     .. math:: \hat R^2 = \frac{h - 1 + F}{h}, \qquad F \sim F_{2m - 1,\, 2m (h - 1)}
 
-    for 2m half chains of h independent normal draws each; the limit is :data:`R_HAT_LIMIT` plus
-    the excess over 1 of the value that one parameter in 10,000 passes. Four chains of 1,000 draws have 1.013.
+    for 2m half chains of h independent normal draws each; the limit is :data:`R_HAT_LIMIT` plus the excess over 1 of
+    the value that one parameter in 10,000 passes. Four chains of 1,000 draws have 1.013.
 
     Args:
         num_chains: chains m.
         num_draws: draws per chain, 2h, at least 4.
+
+    Returns:
+        The limit, above 1.01.
 
     References:
         Vehtari et al., Rank-normalization, folding, and localization: an improved R-hat for assessing convergence of
