@@ -73,6 +73,7 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
     The p values assume large expected counts; they are NaN unless the fit is one of maximum likelihood, since the
     statistics of a penalised, early-stopped or pseudo-likelihood fit have no chi-square law. Cost: O(distinct rows
     x hyperedges).
+
     Args:
         result: a fit to observations.
 
