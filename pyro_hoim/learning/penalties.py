@@ -2,8 +2,8 @@ r"""Penalties on free parameters: functions added to the negative log-likelihood
 
 A penalty is minus the log density of a prior up to a constant, so a penalised fit is a posterior mode: ``L2(1 / s**2)``
 is independent normal priors of standard deviation ``s``, ``L1(1 / b)`` Laplace priors of scale ``b``. What a penalty
-offers beyond its value, derivatives (:class:`SmoothPenalty`) or a proximal map (:class:`ProximalPenalty`), decides which
-solvers take it.
+offers beyond its value, derivatives (:class:`SmoothPenalty`) or a proximal map (:class:`ProximalPenalty`), decides
+which solvers take it.
 """
 
 from __future__ import annotations
