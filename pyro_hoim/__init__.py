@@ -47,7 +47,10 @@ if TYPE_CHECKING:
         UnknownNameError as UnknownNameError,
     )
     from .inference import (
+        R_HAT_LIMIT as R_HAT_LIMIT,
+        Discrepancy as Discrepancy,
         IntervalCoverage as IntervalCoverage,
+        Metric as Metric,
         PosteriorSamples as PosteriorSamples,
         PredictiveCheck as PredictiveCheck,
         RecordingNUTS as RecordingNUTS,
@@ -62,9 +65,15 @@ if TYPE_CHECKING:
         posterior_predictive as posterior_predictive,
         predictive_check as predictive_check,
         prior_predictive as prior_predictive,
+        r_hat_limit as r_hat_limit,
         sample_posterior as sample_posterior,
     )
-    from .interop import compare_by_cell as compare_by_cell, loo_by_cell as loo_by_cell, to_arviz as to_arviz
+    from .interop import (
+        compare_by_cell as compare_by_cell,
+        loo_by_cell as loo_by_cell,
+        loo_figures as loo_figures,
+        to_arviz as to_arviz,
+    )
     from .learning import (
         L1 as L1,
         L2 as L2,
@@ -200,9 +209,12 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "row_log_likelihood",
     ),
     "inference": (
+        "Discrepancy",
         "IntervalCoverage",
+        "Metric",
         "PosteriorSamples",
         "PredictiveCheck",
+        "R_HAT_LIMIT",
         "RecordingNUTS",
         "Replicates",
         "cell_log_likelihood",
@@ -215,11 +227,13 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "posterior_predictive",
         "predictive_check",
         "prior_predictive",
+        "r_hat_limit",
         "sample_posterior",
     ),
     "interop": (
         "compare_by_cell",
         "loo_by_cell",
+        "loo_figures",
         "to_arviz",
     ),
 }

@@ -140,7 +140,7 @@ ratios.to_pandas().round(2)
 
 # %% [markdown]
 # Ignoring departments, men are favoured. Within departments they are not: the common log odds ratio has no clear
-# sign, and in department A it is women who were favoured. They applied to the departments that admit few.
+# sign, and in department A it is women who were favoured. More of them applied to departments that admit few.
 
 # %%
 comparison = compare_by_cell(results)
