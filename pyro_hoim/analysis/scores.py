@@ -12,7 +12,7 @@ import torch
 from scipy.stats import norm
 
 from ..data import Observations
-from ..errors import InputError
+from ..errors import InputError, IntractableError
 from ..learning import FitResult, row_log_likelihood
 from ..models import LogLinearEnergy, parametrization
 from ..schema import Domain
@@ -204,7 +204,7 @@ def coefficient_intervals(
 
     Returns:
         At most ``top`` intervals, none of coefficients that are infinite. Without draws there are none for a fit that
-        did not converge, was stopped early, saw missing cells, or is so large that its covariance would take minutes.
+        did not converge, was stopped early, is so large that its covariance would take minutes, or has none.
     """
     maps = parametrization(result.hypergraph)
     slices = result.hypergraph.term_slices
@@ -217,7 +217,10 @@ def coefficient_intervals(
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
     elif _has_cheap_covariance(result):
-        error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
+        try:
+            error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
+        except IntractableError:  # singular information: the data do not tell the coefficients apart
+            return []
         centre = result.tables[index].numpy()
         lower, upper = centre - norm.isf(tail) * error, centre + norm.isf(tail) * error
     else:
@@ -232,9 +235,8 @@ def coefficient_intervals(
 def _has_cheap_covariance(result: FitResult) -> bool:
     """Whether large-sample intervals exist and are a matter of seconds."""
     size = result.hypergraph.num_parameters
-    complete = result.data is not None and not result.data.has_missing
-    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**24
-    return complete and small and result.is_converged and result.objective == "likelihood"
+    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**23
+    return small and result.is_converged and result.objective == "likelihood"
 
 
 def num_impossible(result: FitResult, part: Observations) -> float:

@@ -150,8 +150,8 @@ def fit_incomplete(
         options: passed to every M step.
 
     Returns:
-        The last M step's result with ``data`` as given; its ``log_likelihood`` is that of the observed cells. Tests and
-        standard errors of complete tables do not apply to it and refuse it.
+        The last M step's result with ``data`` as given; its ``log_likelihood`` is that of the observed cells, its
+        standard errors are those of the observed information. Tests of complete tables refuse it.
 
     Raises:
         IntractableError: the rows have more than 2^22 completions together; drop rows or name missing cells a level.

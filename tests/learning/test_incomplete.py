@@ -117,3 +117,12 @@ def test_refusals_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", 10)
     with pytest.raises(IntractableError, match="completed rows"):
         fit_incomplete(model.hypergraph, data)
+
+
+def test_standard_errors_grow_with_what_is_missing() -> None:
+    """b is known for 40 of 100 rows: the error of its log odds is that of 40 rows, not of 100."""
+    graph = InteractionHypergraph.from_order(DOMAIN.project(["a", "c"]), 1)
+    codes = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [0, -1], [1, -1]])
+    data = Observations.from_tensor(codes, graph.domain, counts=torch.tensor([10, 10, 10, 10, 30, 30]))
+    errors = fit_incomplete(graph, data).standard_errors("corner")
+    assert errors.tolist() == pytest.approx([(1 / 50 + 1 / 50) ** 0.5, (1 / 20 + 1 / 20) ** 0.5], rel=1e-6)
