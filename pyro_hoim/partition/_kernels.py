@@ -4,6 +4,9 @@ Values are stored divided by scales that are kept as logarithms. For every node 
 of its stored values is known; before a step whose result might leave the range of the dtype, its operands are
 rescaled by their true maximum. If that does not help, the step number is returned and the caller turns to log space.
 The functions release the interpreter lock and use no parallel runtime, so that a forked process may call them.
+
+The counters of the loop nest are written out in both ``contract_rows`` and ``accumulate``: shared through a helper,
+even an inlined one, they no longer stay in registers, and small models take 1.2 to 1.6 times as long.
 """
 # pyright: reportConstantRedefinition=false, reportReturnType=false, reportArgumentType=false
 

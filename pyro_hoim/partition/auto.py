@@ -152,10 +152,15 @@ def _choose(
     if cost.feasible:
         return auto.matrix, cost
     listed = auto.enumeration.plan(hypergraph, keep=keep)
+    operations = auto.elimination.operations(hypergraph, keep)
+    chosen = replace(
+        listed, reason=f"{listed.reason}; elimination would need {operations} operations against {listed.flops}"
+    )
+    if listed.feasible and listed.flops < _ELIMINATION_OVERHEAD * operations:
+        return auto.enumeration, chosen
     cost = auto.elimination.plan(hypergraph, keep=keep)
-    if listed.feasible and (not cost.feasible or listed.flops < _ELIMINATION_OVERHEAD * cost.flops):
-        why = f"{listed.reason}; elimination would need {cost.flops} operations against {listed.flops}"
-        return auto.enumeration, replace(listed, reason=why)
+    if listed.feasible and not cost.feasible:
+        return auto.enumeration, chosen
     if not cost.feasible:
         why = f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={auto.enumeration.max_states}"
         return auto.elimination, replace(cost, reason=why)

@@ -125,6 +125,16 @@ class VariableElimination:
             hypergraph = hypergraph.restrict(evidence_names)
         return self._cost(self._plan(hypergraph, keep))
 
+    def operations(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> int:
+        """Operations of log Z, all slices together: :meth:`plan`'s ``flops``, without working out its memory.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        plan = self._plan(hypergraph, keep)
+        return plan.flops * plan.num_slices
+
     def _plan(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> BucketPlan:
         if self.order and len(hypergraph.domain) and set(self.order).isdisjoint(hypergraph.domain.names):
             raise InputError(

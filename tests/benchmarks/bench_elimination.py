@@ -4,7 +4,7 @@ Models: B1 and B1m, 23 variables of the mushroom data's cardinalities with 22 pa
 random); binary grids. Each peer runs in its own virtual environment, named by the environment variable
 PYRO_HOIM_PEER_PGMPY or PYRO_HOIM_PEER_MBI (path of a Python) or else made under the temporary folder.
 
-    python tests/benchmarks/bench_elimination.py [--sections small grids limits dense] [--no-append]
+    python tests/benchmarks/bench_elimination.py [--sections small grids limits plans dense] [--no-append]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from pyro_hoim.models.log_linear import LogLinearEnergy
 from pyro_hoim.partition import Auto, Enumeration, VariableElimination
 from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.structure import InteractionHypergraph, elimination_order
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = Path(__file__).resolve().parent / "peers"
@@ -266,7 +266,7 @@ def grids(report, sizes=(14, 16)):
 
 
 def limits(report):
-    """Largest tables within two seconds, float32, all cores, with the min-fill order."""
+    """Largest tables within two seconds, float32, all cores, with the min-fill order; default memory budget."""
     torch.set_num_threads(CORES)
     for size, with_marginals in ((18, False), (17, True)):
         model = grid_model(size)
@@ -285,6 +285,18 @@ def limits(report):
         seconds, _ = median(lambda: call(energy), 5, 1)
         note = f"largest table 2^{np.log2(own.plan(energy.hypergraph).cells):.0f}"
         report.add(f"{size}x{size} binary grid, own order: {what}", "ours", seconds, note=note)
+
+
+def plans(report, sizes=(12, 20, 24, 30)):
+    """Time to search for an order, and what the plan says of memory, on binary grids."""
+    for size in sizes:
+        hypergraph = as_energy(grid_model(size)).hypergraph
+        seconds, _ = median(lambda: elimination_order(hypergraph), 3, 1)
+        plan = VariableElimination().plan(hypergraph)
+        gib = plan.memory_bytes / 2**30
+        note = f"largest table 2^{np.log2(plan.cells):.0f}, "
+        note += f"{gib:.3g} GiB for log Z and marginals" if plan.feasible else plan.reason.split(",")[0]
+        report.add(f"{size}x{size} binary grid: search for an order", "ours", seconds, note=note)
 
 
 def dense(report):
@@ -316,7 +328,7 @@ def dense(report):
     report.add("2^6, all two-way: log Z + gradient by autograd", "ours", seconds, note=Auto().plan(hypergraph).method)
 
 
-SECTIONS = {"small": small, "grids": grids, "limits": limits, "dense": dense}
+SECTIONS = {"small": small, "grids": grids, "limits": limits, "plans": plans, "dense": dense}
 
 
 def main():

@@ -44,6 +44,24 @@ def test_enumeration_serves_where_elimination_is_over_its_budget():
     assert auto.plan(hypergraph).method == "enumeration"
 
 
+def test_elimination_is_not_compiled_where_enumeration_is_chosen(monkeypatch):
+    from pyro_hoim.partition import elimination
+
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 16), 3)
+    operations = VariableElimination().operations(hypergraph)
+    assert operations == VariableElimination().plan(hypergraph).flops
+
+    def refuse(_plan):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(elimination, "memory_cells", refuse)
+    cost = Auto().plan(hypergraph)
+    assert cost.method == "enumeration"
+    assert f"{operations} operations" in cost.reason
+    with pytest.raises(AssertionError, match="compiled"):
+        VariableElimination().plan(hypergraph)
+
+
 def test_refusal_names_every_budget():
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
     cost = Auto().plan(hypergraph)
