@@ -50,9 +50,9 @@ def heading(words: str) -> Block:
     return Block("heading", words)
 
 
-def figure(drawing: Figure, description: str) -> Block:
+def figure(drawing: Figure, description: str, dpi: int = 120) -> Block:
     """A picture with its description for those who cannot see it."""
-    return Block("figure", description, source=as_data_uri(drawing))
+    return Block("figure", description, source=as_data_uri(drawing, dpi))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, chosen: int = -1, folded: str = "") -> Block:

@@ -315,7 +315,9 @@ def _posterior(model: ModelAnalysis) -> Part | None:
     part.blocks.append(text(run.description))
     shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
     part.blocks.append(heading("Densities and traces"))
-    part.blocks.append(figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions"))
+    part.blocks.append(
+        figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions", dpi=90)
+    )
     part.blocks.append(heading("Ranks"))
     part.blocks.append(figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions"))
     part.blocks.append(note("Chains that agree give level bars at the dashed line."))
