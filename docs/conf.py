@@ -50,6 +50,7 @@ autodoc_preserve_defaults = True
 # Tutorials are percent-format scripts, executed at every build; an exception in one stops the build.
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "force"
+nb_output_stderr = "remove"  # progress bars and notices of other libraries
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True

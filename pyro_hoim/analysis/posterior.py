@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from ..data import Observations
 from ..errors import ConvergenceWarning, InputError
-from ..inference import cell_log_likelihood, sample_posterior
+from ..inference import cell_log_likelihood, r_hat_limit, sample_posterior
 from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
 from ..structure import InteractionHypergraph
 
@@ -85,6 +85,12 @@ class Posterior:
     def num_draws(self) -> int:
         """Draws of each chain."""
         return self.theta.shape[1]
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether no transition diverged and R-hat is below the library's limit for chains of this length."""
+        limit = r_hat_limit(self.num_chains, self.num_draws)
+        return not self.num_divergences and not self.max_r_hat > limit
 
 
 def file_stem(name: str) -> str:
@@ -191,7 +197,7 @@ def run_posterior(
         InputError: a chain found belongs to other data or settings.
 
     Warns:
-        ConvergenceWarning: R-hat above 1.01, or divergent transitions.
+        ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
     """
     chains: list[dict[str, torch.Tensor]] = []
     for number in range(settings.num_chains):
@@ -270,7 +276,7 @@ def _describe(
             f"warm-up transitions and {settings.num_draws} draws each."
         ),
     )
-    if r_hat > 1.01 or divergences:
+    if not result.is_converged:
         warnings.warn(
             ConvergenceWarning(
                 f"{name}: largest R-hat {r_hat:.3f}, {divergences} divergent transitions; draw longer chains"

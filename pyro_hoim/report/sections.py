@@ -24,7 +24,6 @@ _SHOWN_INTERACTIONS = 15
 _SHOWN_TRACES = 6
 _SHOWN_CELLS = 20
 _SHOWN_INDEPENDENCES = 15
-_MAX_R_HAT = 1.01
 _MIN_ESS = 400
 
 
@@ -94,13 +93,12 @@ def page_warnings(analysis: Analysis) -> list[str]:
             found.append(f"{model.name}: the fit stopped before it had converged.")
         run = model.posterior
         if run is not None:
-            if run.max_r_hat > _MAX_R_HAT or run.min_ess_bulk < _MIN_ESS:
+            if not run.is_converged or run.min_ess_bulk < _MIN_ESS:
                 found.append(
                     f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
-                    f"effective sample size {number(round(run.min_ess_bulk))}); run longer chains."
+                    f"effective sample size {number(round(run.min_ess_bulk))}, {run.num_divergences} divergent "
+                    "transitions); intervals may be wrong, run longer chains."
                 )
-            if run.num_divergences:
-                found.append(f"{model.name}: {run.num_divergences} divergent transitions; intervals may be too narrow.")
             if run.max_pareto_k > 0.7:
                 found.append(
                     f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
