@@ -38,7 +38,9 @@ class HierarchicalLogLinear(TorchDistribution):
     A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro
     site: put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro
     enumerate it. Probabilities, gradients and samples are exact: they come from an exact partition backend, and
-    cost what :meth:`partition.plan <pyro_hoim.partition.PartitionBackend.plan>` says for the hypergraph.
+    cost what :meth:`partition.plan <pyro_hoim.partition.PartitionBackend.plan>` says for the hypergraph. (To draw a
+    latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
+    :class:`~pyro_hoim.distributions.StateIndexReparam`; Pyro cannot do that for sites with event dimensions.)
     For N observed rows use :class:`~pyro_hoim.distributions.LogLinearStatistics`, whose cost does not depend on N.
 
     Args:

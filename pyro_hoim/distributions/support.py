@@ -105,12 +105,14 @@ class MarginalCounts(constraints.Constraint):
 
 
 @lru_cache(maxsize=128)
+@torch.inference_mode(False)
 def _bounds(cardinalities: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Cardinalities as a tensor (d,)."""
     return torch.tensor(cardinalities, dtype=torch.long, device=device)
 
 
 @lru_cache(maxsize=128)
+@torch.inference_mode(False)
 def _consistency(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
     """Sparse linear conditions (term, row, sign, number of rows): first the sum of every table, then every facet."""
     source: list[torch.Tensor] = []

@@ -399,3 +399,12 @@ def test_kl_divergence_is_that_of_the_statistic():
         kl_divergence(p, LogLinearStatistics(hypergraph, q.theta, 4))
     with pytest.raises(InputError, match="hypergraphs"):
         kl_divergence(p, LogLinearStatistics(GRAPHS["cycle"], draw_theta(GRAPHS["cycle"]), 3))
+
+
+def test_conditions_first_checked_in_inference_mode_serve_later():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+    value = LogLinearStatistics(hypergraph, torch.zeros(5, dtype=torch.float64), 6).sample()
+    support = MarginalCounts(hypergraph, torch.tensor(6.0))
+    with torch.inference_mode():
+        assert bool(support.check(value.clone()).all())
+    assert bool(support.check(value.clone().requires_grad_()).all())
