@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..analysis import Analysis
@@ -50,6 +51,9 @@ def plain_report(analysis: Analysis) -> str:
     }
     records = analysis.comparison_records()
     present = [key for key in names if any(key in record for record in records)]
+    for record in records:
+        if math.isfinite(record.get("min_ess_bulk", math.nan)):
+            record["min_ess_bulk"] = round(record["min_ess_bulk"])
     rows = [[number(record.get(key)) for key in present] for record in records]
     lines += _columns([names[key] for key in present], rows)
     scores = analysis.chosen.scores
