@@ -34,7 +34,12 @@ def test_killed_run_is_resumed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *OPTIONS, "broken"]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     first = Path("broken/checkpoint/order-1-chain-0.safetensors")
     deadline = time.monotonic() + 120
     while not first.exists() and process.poll() is None and time.monotonic() < deadline:
