@@ -5,7 +5,7 @@ one half). A fit of ours is the whole call, with the check of existence and the 
 design or distribution ready-made, as we get observations and hypergraph. statsmodels runs in this interpreter; dit
 in its own virtual environment, named by PYRO_HOIM_PEER_DIT (path of a Python) or else made under the temporary folder.
 
-    python tests/benchmarks/bench_fit.py [--repeats 31] [--no-append]
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_fit.py [--repeats 31] [--no-append]
 """
 
 from __future__ import annotations
@@ -176,8 +176,10 @@ def leapfrog_steps(run):
 def append(rows, path):
     machine = platform.processor() or platform.machine()
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+    limit = os.environ.get("OMP_NUM_THREADS")
+    threads = "one thread" if limit == "1" else f"OMP_NUM_THREADS {limit or 'not set'}"
     block = (
-        f"{stamp} UTC, {os.cpu_count()} cores ({machine}), one thread, Python {platform.python_version()}, torch "
+        f"{stamp} UTC, {os.cpu_count()} cores ({machine}), {threads}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, numpy {np.__version__}. Milliseconds, median and fastest; the ratio is the peer's time "
         "over ours (in the last rows: over the time at the smaller N).\n\n"
         "| what | who | ms | fastest | ratio | note |\n|---|---|---|---|---|---|\n"
