@@ -252,7 +252,12 @@ def num_impossible(result: FitResult, part: Observations) -> float:
     if existence.facial_set is not None:
         cells = np.ravel_multi_index(tuple(codes.numpy().T), part.domain.cardinalities)
         return float(counts[torch.from_numpy(~existence.facial_set[cells])].sum())
-    return float(counts[matches_any(codes, part.domain, existence.offending)].sum())
+    if result.margins is None:
+        return float(counts[matches_any(codes, part.domain, existence.offending)].sum())
+    empty = torch.zeros(len(codes), dtype=torch.bool)
+    for edge, table in parametrization(result.hypergraph).split(result.margins).items():
+        empty |= table[tuple(codes[:, part.domain.indices(edge)].T)] <= 0
+    return float(counts[empty].sum())
 
 
 def matches_any(codes: torch.Tensor, domain: Domain, combinations: Sequence[Any]) -> torch.Tensor:

@@ -138,11 +138,20 @@ class Analysis:
 
     @staticmethod
     def infinite_combinations(model: ModelAnalysis) -> list[dict[str, Any]]:
-        """Combinations of levels that force infinite parameters: edge and levels; empty when the estimate exists."""
+        """Combinations of levels that force infinite parameters: edge and levels; empty when the fit is finite.
+
+        At most 1,000 are listed; :meth:`num_infinite_combinations` counts them all.
+        """
         existence = model.fit.existence
         if model.fit.status != "infinite" or existence is None:
             return []
         return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending]
+
+    @staticmethod
+    def num_infinite_combinations(model: ModelAnalysis) -> int:
+        """Number of combinations of levels that force infinite parameters."""
+        existence = model.fit.existence
+        return existence.num_offending if model.fit.status == "infinite" and existence is not None else 0
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a model: size, goodness of fit, information criteria, leave-one-out."""

@@ -15,7 +15,7 @@ import torch
 from ..analysis import Analysis, PosteriorSettings, analyse
 from ..data import Observations
 from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
-from ..errors import InputError, IntractableError, MissingDataError, check_names
+from ..errors import HoimError, InputError, IntractableError, MissingDataError, check_names
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
 from ..schema import Domain, Variable
@@ -132,7 +132,8 @@ def _structures(
 ) -> dict[str, InteractionHypergraph]:
     """The collections to fit, by name."""
     if main_job:
-        return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2, 3)}
+        orders = range(1, min(3, len(data.domain)) + 1)
+        return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in orders}
     if edges is not None:
         structure = InteractionHypergraph.from_formula(data.domain, edges, hierarchical=False)
         if not structure.is_hierarchical:
@@ -253,19 +254,24 @@ def fit(
     settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
 
     folder.mkdir(exist_ok=True)
-    analysis = analyse(
-        train,
-        structures,
-        validation=validation if fractions[1] else None,
-        test=test if fractions[2] else None,
-        posterior=settings,
-        target=target,
-        seed=seed,
-        title=name,
-        about=_about(name, source or _MAIN_TABLE),
-        checkpoint=folder / "checkpoint",
-        resume=resume,
-    )
+    try:
+        analysis = analyse(
+            train,
+            structures,
+            validation=validation if fractions[1] else None,
+            test=test if fractions[2] else None,
+            posterior=settings,
+            target=target,
+            seed=seed,
+            title=name,
+            about=_about(name, source or _MAIN_TABLE),
+            checkpoint=folder / "checkpoint",
+            resume=resume,
+        )
+    except HoimError:
+        if not any(path.is_file() for path in folder.rglob("*")):
+            shutil.rmtree(folder)
+        raise
     write_report(analysis, folder)
     summary = _summary(analysis, folder, seed, time.perf_counter() - started)
     (folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
@@ -301,6 +307,7 @@ def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dic
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
         "infinite_combinations": analysis.infinite_combinations(chosen),
+        "num_infinite_combinations": analysis.num_infinite_combinations(chosen),
     }
     if chosen.accuracy is not None:
         summary["accuracy"] = {

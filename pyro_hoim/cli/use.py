@@ -40,6 +40,13 @@ def energy_of(stored: ModelFile) -> LogLinearEnergy:
 def _num_impossible(stored: ModelFile, data: Observations) -> float:
     """Rows that hold a combination to which the infinite estimate behind the model gives probability zero."""
     found = [Combination(tuple(c["edge"]), tuple(c["levels"])) for c in stored.info.get("infinite_combinations", [])]
+    total = stored.info.get("num_infinite_combinations", len(found))
+    if total > len(found):
+        click.echo(
+            f"pyro-hoim: warning: the model file names only {len(found)} of {total} combinations of probability zero; "
+            "rows with one of the others get a very small probability instead",
+            err=True,
+        )
     return float(data.counts[matches_any(data.codes, data.domain, found)].sum())
 
 

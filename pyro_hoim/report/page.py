@@ -78,6 +78,7 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
                 "infinite_combinations": analysis.infinite_combinations(model),
+                "num_infinite_combinations": analysis.num_infinite_combinations(model),
                 "infinite_interactions": [row["edge"] for row in model.interactions if row["is_infinite"]],
                 "seed": analysis.seed,
             },

@@ -47,6 +47,20 @@ def test_impossible_rows_of_an_infinite_fit(partition: Enumeration | None) -> No
     assert num_impossible(result, train) == 0
 
 
+def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of offending combinations is cut for readers; the count must not depend on where."""
+    monkeypatch.setattr("pyro_hoim.learning.existence._LISTED", 1)
+    domain = Domain.from_cardinalities({"a": 3, "b": 3})
+    graph = InteractionHypergraph.saturated(domain)
+    with pytest.warns(NonexistentEstimateWarning):
+        result = fit(graph, Observations.from_table(domain, np.diag([4, 5, 6])), partition=Enumeration())
+    assert result.existence is not None
+    assert (len(result.existence.offending), result.existence.num_offending) == (1, 6)
+    unfaced = replace(result, existence=replace(result.existence, facial_set=None))
+    for found in (result, unfaced):
+        assert num_impossible(found, Observations.from_table(domain, np.ones((3, 3), dtype=int))) == 6
+
+
 def test_no_row_is_impossible_for_a_finite_fit() -> None:
     train, other = table([[10, 0], [5, 5]]), table([[4, 1], [2, 3]])
     stopped = fit(SATURATED, train, validation=other, early_stopping=True, partition=Enumeration())

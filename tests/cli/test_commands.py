@@ -15,6 +15,7 @@ import torch
 
 from pyro_hoim import load_table
 from pyro_hoim.cli import run
+from pyro_hoim.errors import InputError
 from pyro_hoim.learning import fit, goodness_of_fit
 from pyro_hoim.model_file import load_model
 from pyro_hoim.models import LogLinearEnergy
@@ -338,3 +339,37 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     used = {key for result in results for key in result} - {"name", "log_likelihood"}
     assert used <= documented, used - documented
     assert set(fitted) >= DOCUMENTED_KEYS
+
+
+def test_the_main_job_keeps_to_the_columns_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--columns", "2", "--chains", "2", "--draws", "60", "--warmup", "20", "--out", "out"]
+    result = call_json(["fit", *options], capsys)
+    assert [record["name"] for record in result["models"]] == ["order 1", "order 2"]
+
+
+def test_a_cut_list_of_impossible_combinations_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyro_hoim.learning.existence._LISTED", 1)
+    Path("diagonal.csv").write_text("a,b\nx,0\ny,1\nz,2\nx,0\n", encoding="utf-8")
+    result = call_json(["fit", "diagonal.csv", "--order", "2", "--out", "out"], capsys)
+    assert len(result["infinite_combinations"]) == 1 and result["num_infinite_combinations"] == 6
+    assert run(["score", "out", "diagonal.csv"]) == 0
+    assert "only 1 of 6" in capsys.readouterr().err
+
+
+def test_an_error_after_the_folder_was_made_takes_it_away_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("refused late")
+
+    monkeypatch.setattr("pyro_hoim.cli.fit.analyse", refuse)
+    assert run(["fit", "titanic", "--out", "new"]) == 2
+    assert "refused late" in capsys.readouterr().err and not Path("new").exists()
+    kept = Path("kept/checkpoint")
+    kept.mkdir(parents=True)
+    (kept / "chain").write_text("hours of work", encoding="utf-8")
+    assert run(["fit", "titanic", "--out", "kept", "--resume"]) == 2
+    assert (kept / "chain").exists()
+    capsys.readouterr()
