@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,8 +61,12 @@ def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
     }
 
 
-def peak_memory_mb() -> float:
-    """Largest resident size of this process so far, in MiB."""
+def peak_memory_mb() -> float | None:
+    """Largest resident size of this process so far, in MiB; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024.0**2 if sys.platform == "darwin" else 1024.0)
 

@@ -31,6 +31,11 @@ def _label(edge: Sequence[str]) -> str:
     return ":".join(edge)
 
 
+def _whole(value: float) -> str:
+    """A number rounded to a whole one; a dash where there is none."""
+    return number(round(value) if math.isfinite(value) else None)
+
+
 def _states(count: int) -> str:
     return number(count) if count < 10**6 else num_states_text(count)
 
@@ -67,8 +72,8 @@ def page_summary(analysis: Analysis) -> list[str]:
     if model.posterior is not None:
         run = model.posterior
         sentences.append(
-            f"Posterior: {run.num_chains} chains of {number(run.num_draws)} draws; largest R-hat "
-            f"{run.max_r_hat:.3f}, smallest bulk effective sample size {number(round(run.min_ess_bulk))}, "
+            f"Posterior: {run.num_chains} chain{'s' * (run.num_chains > 1)} of {number(run.num_draws)} draws; largest "
+            f"R-hat {number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
             f"{run.num_divergences} divergent transitions."
         )
     return sentences
@@ -93,10 +98,12 @@ def page_warnings(analysis: Analysis) -> list[str]:
             found.append(f"{model.name}: the fit stopped before it had converged.")
         run = model.posterior
         if run is not None:
-            if not run.is_converged or run.min_ess_bulk < _MIN_ESS:
+            if run.num_chains == 1:
+                found.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
+            elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
                 found.append(
                     f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
-                    f"effective sample size {number(round(run.min_ess_bulk))}, {run.num_divergences} divergent "
+                    f"effective sample size {_whole(run.min_ess_bulk)}, {run.num_divergences} divergent "
                     "transitions); intervals may be wrong, run longer chains."
                 )
             if run.max_pareto_k > 0.7:

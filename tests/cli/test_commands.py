@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +374,11 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(
     assert run(["fit", "titanic", "--out", "kept", "--resume"]) == 2
     assert (kept / "chain").exists()
     capsys.readouterr()
+
+
+def test_memory_is_null_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyro_hoim.cli.output import peak_memory_mb
+
+    assert (peak_memory_mb() or 0) > 10
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert peak_memory_mb() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pyro_hoim.report.figures import (
     rank_figure,
     trace_figure,
 )
+from pyro_hoim.report.sections import page_summary, page_warnings
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -163,6 +165,16 @@ def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Pa
         "posterior.nc",
         *(f"{stem}-order-{k}.{end}" for k in (1, 2) for stem, end in (("model", "safetensors"), ("posterior", "nc"))),
     }
+
+
+def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
+    run = analysis.models[1].posterior
+    assert run is not None and not any("one chain" in s for s in page_warnings(analysis))  # control: two chains
+    single = replace(run, theta=run.theta[:1], max_r_hat=float("nan"), min_ess_bulk=float("nan"))
+    models = (analysis.models[0], replace(analysis.models[1], posterior=single))
+    alone = replace(analysis, models=models, chosen_index=1)
+    assert any("order 2: one chain cannot show" in s for s in page_warnings(alone))
+    assert any("1 chain of 800 draws; largest R-hat –" in s for s in page_summary(alone))
 
 
 def test_html_is_escaped(analysis: Analysis) -> None:
