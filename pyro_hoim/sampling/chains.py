@@ -1,0 +1,560 @@
+"""Many Gibbs chains of a log-linear model as one object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InputError, InputTypeError, check_finite
+from ..structure.hypergraph import InteractionHypergraph
+from .engine import Engine, Record
+from .schedule import GibbsSchedule
+
+__all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
+
+EngineName = Literal["auto", "products", "tables", "torch"]
+
+
+class LogLinearModel(Protocol):
+    """What is read of a model: its hypergraph and its flat interaction tables (*batch, num_terms)."""
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+
+
+class GibbsChains:
+    r"""Gibbs chains of a log-linear model, all moved at once; no normalising constant is needed.
+
+    .. math:: \log f_\beta(x) = -\beta E(x) + (1 - \beta) \sum_v r^v[x_v]
+
+    is the target at inverse temperature beta: the model at 1 and the *reference* law, a product of single-variable
+    laws, at 0. A sweep costs one look-up per variable, state and interaction that holds it. The chains are exact
+    Markov chains; how far they are from their target is what burn-in and diagnostics are for.
+
+    Args:
+        model: the energies; a batch of tables makes a batch of chains.
+        num_chains: chains per element of the batch.
+        schedule: blocks and scan.
+        clamped: variables held fixed, ``{name: code, label or codes per chain}``.
+        init: first states; drawn from the reference law when None.
+        reference: log weights of the single-variable laws at beta 0, one variable after the other (need not be
+            normalised); uniform laws when None.
+        seed: seed of everything random. Chain c of batch element g has its own stream, which depends on (seed, g, c)
+            alone: more chains or threads change nothing (the torch engine has one stream for all chains).
+        engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
+            device; the reference); "auto" picks by cardinalities and device.
+        precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities. Energies are float64.
+
+    Shape:
+        tables (\*batch, num_terms); reference (\*batch, sum of cardinalities) or without the batch; init and codes
+        (\*batch, num_chains, d); energies (\*batch, num_chains), in nats.
+
+    Raises:
+        InputError: numbers of chains below 1, tables or reference not finite, a clamped value or initial code that
+            is no level, shapes that do not fit, an engine that cannot do the model.
+        InputTypeError: arguments of the wrong type.
+        UnknownNameError: a block or clamped name that is not in the domain.
+        IntractableError: a block with more than 4,096 joint states.
+
+    Randomness:
+        From ``seed`` only; no global generator is read or changed.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> from pyro_hoim.models import LogLinearEnergy
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> chains = GibbsChains(LogLinearEnergy(hypergraph, torch.zeros(11)), 100, engine="torch")
+        >>> record = chains.sweep(10, thin=2, counts=True)
+        >>> record.num_records, float(record.counts[:2].sum())
+        (5, 500.0)
+    """
+
+    def __init__(
+        self,
+        model: LogLinearModel,
+        num_chains: int,
+        *,
+        schedule: GibbsSchedule | None = None,
+        clamped: Mapping[str, Any] | None = None,
+        init: torch.Tensor | None = None,
+        reference: torch.Tensor | None = None,
+        seed: int = 0,
+        engine: EngineName = "auto",
+        precision: torch.dtype = torch.float32,
+    ) -> None:
+        self._num_chains = _positive(num_chains, "num_chains")
+        self._seed = _seed(seed)
+        self._schedule = GibbsSchedule() if schedule is None else schedule
+        if not isinstance(self._schedule, GibbsSchedule):
+            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
+        if precision not in (torch.float32, torch.float64):
+            raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
+        tables = _tables(model)
+        self._hypergraph = model.hypergraph
+        self._batch = torch.Size(tables.shape[:-1])
+        if not self._batch.numel():
+            raise InputError(f"model: expected at least one element in the batch, received shape {tuple(self._batch)}")
+        self._device = tables.device
+        self._size = sum(self.domain.cardinalities)
+        self._tables = tables
+        self._reference = self._checked_reference(reference)
+        fixed = self._checked_clamps(clamped or {})
+        self._clamped = tuple(self.domain.names[i] for i in fixed)
+        self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
+        states = None if init is None else self._checked_codes(init, "init")
+        self._engine = _make_engine(
+            engine,
+            self._hypergraph,
+            self._blocks,
+            (self._groups, self._num_chains),
+            self._seed,
+            precision,
+            tables.device,
+        )
+        self._num_sweeps = 0
+        self._set_weights()
+        if states is None:
+            states = self._reference_draws()
+        for i, codes in fixed.items():
+            states[..., i] = codes
+        self._engine.set_codes(self._grouped(states, 1))
+
+    # Arguments
+
+    @property
+    def _groups(self) -> int:
+        return self._batch.numel()
+
+    def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
+        """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
+        return values.reshape(self._groups, self._num_chains, *values.shape[values.dim() - num_trailing :])
+
+    def _checked_reference(self, reference: torch.Tensor | None) -> torch.Tensor:
+        if reference is None:
+            return torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
+        if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
+            raise InputTypeError(f"reference: expected a floating-point tensor, received {_received(reference)}")
+        if reference.dim() == 0 or reference.shape[-1] != self._size:
+            raise InputError(
+                f"reference: expected shape (..., {self._size}), one entry per level of every variable, "
+                f"received {tuple(reference.shape)}"
+            )
+        check_finite(reference, "reference")
+        return self._broadcast(reference.detach().double(), (*self._batch, self._size), "reference").reshape(
+            self._groups, self._size
+        )
+
+    def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
+        try:
+            return values.to(self._device).expand(*shape)
+        except RuntimeError:
+            raise InputError(
+                f"{argument}: expected a shape that broadcasts to {tuple(shape)}, received {tuple(values.shape)}"
+            ) from None
+
+    def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
+        """Positions of the clamped variables with their codes, in schema order."""
+        if not isinstance(clamped, Mapping):
+            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        single = {name: value for name, value in clamped.items() if not isinstance(value, torch.Tensor)}
+        found: dict[int, torch.Tensor | int] = {
+            self.domain.index(name): code for name, code in self.domain.encode_state(single).items()
+        }
+        for name, value in clamped.items():
+            if isinstance(value, torch.Tensor):
+                i = self.domain.index(name)
+                levels = self.domain.cardinalities[i]
+                codes = self._broadcast(value, (*self._batch, self._num_chains), f"clamped[{name!r}]")
+                _check_levels(codes, torch.tensor(levels), f"clamped[{name!r}]")
+                found[i] = codes.long()
+        return dict(sorted(found.items()))
+
+    def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
+        d = len(self.domain)
+        if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
+            raise InputTypeError(f"{argument}: expected a tensor of level codes, received {_received(codes)}")
+        if codes.dim() == 0 or codes.shape[-1] != d:
+            raise InputError(f"{argument}: expected shape (..., {d}), received {tuple(codes.shape)}")
+        codes = self._broadcast(codes, (*self._batch, self._num_chains, d), argument)
+        _check_levels(codes, torch.tensor(self.domain.cardinalities, device=codes.device), argument)
+        return codes.long().clone()
+
+    def _reference_draws(self) -> torch.Tensor:
+        """States from the reference law, (*batch, chains, d)."""
+        generator = np.random.Generator(np.random.Philox(key=self._seed ^ 0x5EED))
+        reference = self._reference.cpu().numpy()
+        codes = np.empty((self._groups, self._num_chains, len(self.domain)), dtype=np.int64)
+        start = 0
+        for i, levels in enumerate(self.domain.cardinalities):
+            weights = reference[:, start : start + levels]
+            total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)
+            uniform = generator.random((self._groups, self._num_chains, 1)) * total[:, None, -1:]
+            codes[..., i] = np.minimum((total[:, None] <= uniform).sum(-1), levels - 1)
+            start += levels
+        return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
+
+    def _set_weights(self) -> None:
+        self._engine.set_weights(self._tables.reshape(self._groups, -1).double(), self._reference)
+
+    # State
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self._hypergraph
+
+    @property
+    def domain(self) -> Any:
+        """The variables."""
+        return self._hypergraph.domain
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch of tables."""
+        return self._batch
+
+    @property
+    def num_chains(self) -> int:
+        """Chains per element of the batch."""
+        return self._num_chains
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps made so far."""
+        return self._num_sweeps
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the variables that are drawn together, in the order of a sequential scan."""
+        return tuple(tuple(self.domain.names[i] for i in block) for block in self._blocks)
+
+    @property
+    def clamped(self) -> tuple[str, ...]:
+        """Names of the variables that are held fixed."""
+        return self._clamped
+
+    @property
+    def codes(self) -> torch.Tensor:
+        """States of all chains, long (*batch, num_chains, d)."""
+        return self._engine.get_codes().reshape(*self._batch, self._num_chains, -1)
+
+    @property
+    def energy(self) -> torch.Tensor:
+        """Energy of the model, minus the log of its unnormalised probability, float64 (*batch, num_chains), nats."""
+        return self._engine.energies()[0].reshape(*self._batch, self._num_chains)
+
+    @property
+    def reference_energy(self) -> torch.Tensor:
+        """Minus the sum of the reference log weights of a state, float64 (*batch, num_chains), nats."""
+        return self._engine.energies()[1].reshape(*self._batch, self._num_chains)
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Replace all states; clamped variables take the values given here.
+
+        Raises:
+            InputError: a wrong shape or a code that is no level.
+        """
+        self._engine.set_codes(self._grouped(self._checked_codes(codes, "codes"), 1))
+
+    def set_model(self, model: LogLinearModel) -> None:
+        """New tables for the same interactions: energies are recomputed, nothing is compiled again.
+
+        Raises:
+            InputError: another hypergraph or batch shape, or tables that are not finite.
+        """
+        tables = _tables(model)
+        if model.hypergraph != self._hypergraph:
+            raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
+        if tables.shape != self._tables.shape:
+            raise InputError(f"model: expected tables {tuple(self._tables.shape)}, received {tuple(tables.shape)}")
+        self._tables = tables
+        self._set_weights()
+
+    def gather(self, index: torch.Tensor) -> None:
+        """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
+
+        Raises:
+            InputError: a wrong shape or an index outside the chains.
+        """
+        shape = (*self._batch, self._num_chains)
+        if not isinstance(index, torch.Tensor) or index.shape != torch.Size(shape) or index.is_floating_point():
+            raise InputError(f"index: expected integers of shape {shape}, received {_received(index)}")
+        _check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
+        self._engine.gather(index.long().reshape(self._groups, self._num_chains))
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        """Swap the states of two elements of a one-dimensional batch in the chains where ``mask`` (num_chains,) holds.
+
+        Both elements must have the same tables; they stand for temperatures.
+
+        Raises:
+            InputError: a batch of another dimension, or elements with different tables.
+        """
+        if len(self._batch) != 1:
+            raise InputError(f"exchange: expected a batch of one dimension, received shape {tuple(self._batch)}")
+        same = torch.equal(self._tables[first], self._tables[second])
+        if not same or (len(self._reference) > 1 and not torch.equal(self._reference[first], self._reference[second])):
+            raise InputError(
+                f"exchange: expected equal tables for elements {first} and {second}, received different ones"
+            )
+        self._engine.exchange(first, second, mask)
+
+    # Moves
+
+    def sweep(
+        self,
+        num_sweeps: int = 1,
+        beta: float | torch.Tensor = 1.0,
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        """Move all chains by sweeps at beta; look at them after every ``thin`` sweeps.
+
+        Args:
+            num_sweeps: how many sweeps.
+            beta: inverse temperature in [0, 1], one number or one per element of the batch.
+            thin: sweeps between two records; 0 records nothing.
+            counts: record how many chains were in every cell of every edge, summed over records.
+            energies: record the energy of every chain.
+            codes: record the states.
+
+        Shape:
+            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); codes (records,
+            *batch, num_chains, d).
+
+        Raises:
+            InputError: negative numbers, beta outside [0, 1].
+        """
+        num_sweeps, thin = _count(num_sweeps, "num_sweeps"), _count(thin, "thin")
+        levels = self._betas(beta)
+        parts: list[Record] = []
+        for first, length in self._chunks(num_sweeps, thin):
+            order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
+            parts.append(
+                self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=codes)
+            )
+            self._num_sweeps += length
+        return self._ungrouped(_join(parts))
+
+    def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
+        """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
+        limit = num_sweeps
+        if self._schedule.scan == "random" or self._schedule.emphasised:
+            limit = max(1, 4096 // max(1, thin)) * max(1, thin)
+        first, chunks = self._num_sweeps, list[tuple[int, int]]()
+        while num_sweeps or not chunks:
+            length = min(limit, num_sweeps)
+            chunks.append((first, length))
+            first, num_sweeps = first + length, num_sweeps - length
+        return chunks
+
+    def _ungrouped(self, record: Record) -> Record:
+        """Groups back to the batch."""
+        counts, energies, codes = record.counts, record.energies, record.codes
+        lead = (record.num_records, *self._batch, self._num_chains)
+        return Record(
+            record.num_records,
+            None if counts is None else counts.reshape(*self._batch, self._hypergraph.num_terms),
+            None if energies is None else energies.reshape(lead),
+            None if codes is None else codes.reshape(*lead, len(self.domain)),
+        )
+
+    def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:
+        values = torch.as_tensor(beta, dtype=torch.float64)
+        if not bool(((values >= 0) & (values <= 1)).all()):
+            raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
+        values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
+        return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
+
+    def anneal(
+        self, betas: torch.Tensor | Sequence[float], sweeps_per_step: int = 1, *, reverse_order: bool = False
+    ) -> torch.Tensor:
+        r"""Move all chains through a path of temperatures; log weights of annealed importance sampling.
+
+        .. math:: \log w = \sum_{k \ge 1} (\beta_k - \beta_{k-1}) \, [\log f_1(x_{k-1}) - \log f_0(x_{k-1})]
+
+        where :math:`x_{k-1}` is the state before the sweeps at :math:`\beta_k`. If the chains start from the target
+        at the first beta, the mean weight is Z at the last over Z at the first beta, without bias.
+
+        Args:
+            betas: inverse temperatures within [0, 1], rising or falling.
+            sweeps_per_step: sweeps after every change.
+            reverse_order: visit the blocks of every sweep from the last to the first; with falling betas this is the
+                exact reversal of the rising run.
+
+        Shape:
+            betas (steps + 1,); returns float64 (*batch, num_chains), nats.
+
+        Raises:
+            InputError: fewer than one beta, values outside [0, 1], or a number of sweeps below 1.
+
+        References:
+            Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001, equations (3) to (11).
+        """
+        path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
+        if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
+            raise InputError("betas: expected a sequence of inverse temperatures within [0, 1], received another")
+        sweeps_per_step = _positive(sweeps_per_step, "sweeps_per_step")
+        total = (len(path) - 1) * sweeps_per_step
+        order = self._schedule.order(self._hypergraph, self._blocks, self._num_sweeps, total, self._seed)
+        if reverse_order:
+            order = np.ascontiguousarray(order[::-1, ::-1] if len(order) > 1 else order[:, ::-1])
+        weights = self._engine.anneal(order, path.numpy(), sweeps_per_step)
+        self._num_sweeps += total
+        return weights.reshape(*self._batch, self._num_chains)
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum over chains of their weights (1 when None) in every cell of every edge, float64 (*batch, num_terms).
+
+        Raises:
+            InputError: weights that do not broadcast to (*batch, num_chains).
+        """
+        if weights is not None:
+            shape = (*self._batch, self._num_chains)
+            weights = self._broadcast(weights.double(), shape, "weights").reshape(self._groups, self._num_chains)
+        return self._engine.statistics(weights).reshape(*self._batch, -1)
+
+    # Checkpoints
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the structure, the tables, the schedule and the seed: what a checkpoint must agree with."""
+        digest = hashlib.sha256()
+        parts = [self._hypergraph.to_json(), list(self._batch), self._num_chains, self._seed, repr(self._schedule)]
+        digest.update(json.dumps([*parts, self._clamped, type(self._engine).__name__]).encode())
+        for values in (self._tables, self._reference):
+            digest.update(values.double().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything that a later run needs to continue with equal bits, as plain tensors."""
+        state = {f"engine.{name}": value for name, value in self._engine.state().items()}
+        state["num_sweeps"] = torch.tensor(self._num_sweeps)
+        state["fingerprint"] = torch.tensor(list(bytes.fromhex(self.fingerprint)), dtype=torch.uint8)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state_dict` of chains with the same model, schedule, seed and engine.
+
+        Raises:
+            InputError: the state belongs to other chains.
+        """
+        found = state.get("fingerprint")
+        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
+            raise InputError(
+                "state: the checkpoint belongs to chains of another model, schedule, seed or number of chains"
+            )
+        prefix = "engine."
+        self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+        self._num_sweeps = int(state["num_sweeps"])
+
+
+def _make_engine(
+    name: EngineName,
+    hypergraph: InteractionHypergraph,
+    blocks: tuple[tuple[int, ...], ...],
+    shape: tuple[int, int],
+    seed: int,
+    precision: torch.dtype,
+    device: torch.device,
+) -> Engine:
+    """The engine that moves the chains; compiled ones are imported when first needed."""
+    if name not in ("auto", "products", "tables", "torch"):
+        raise InputError(f"engine: expected 'auto', 'products', 'tables' or 'torch', received {name!r}")
+    if name == "torch" or (name == "auto" and device.type != "cpu"):
+        from .torch_engine import TorchEngine
+
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
+    if device.type != "cpu":
+        raise InputError(f"engine: {name!r} runs on the CPU, received tables on {device}; use 'torch' or 'auto'")
+    if name != "tables":
+        from .products_engine import ProductsEngine
+
+        if ProductsEngine.supports(hypergraph):
+            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
+        if name == "products":
+            raise InputError("engine: 'products' needs variables with at most two levels; use 'tables' or 'auto'")
+    from .tables_engine import TablesEngine
+
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))
+
+
+def _join(parts: list[Record]) -> Record:
+    """Records of consecutive sweeps as one."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = [p.counts for p in parts if p.counts is not None]
+    energies = [p.energies for p in parts if p.energies is not None]
+    codes = [p.codes for p in parts if p.codes is not None]
+    return Record(
+        sum(p.num_records for p in parts),
+        torch.stack(counts).sum(0) if counts else None,
+        torch.cat(energies) if energies else None,
+        torch.cat(codes) if codes else None,
+    )
+
+
+def _tables(model: LogLinearModel) -> torch.Tensor:
+    """Checked tables of a model, without a graph."""
+    hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
+    if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
+        raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
+    if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
+        raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+    check_finite(tables, "model: tables")
+    return tables.detach().clone()
+
+
+def _check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> None:
+    """Raise unless codes are whole numbers from 0 to below ``levels`` (broadcast)."""
+    wrong = (codes < 0) | (codes >= levels)
+    if codes.is_floating_point():
+        wrong = wrong | (codes != codes.round())
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in wrong.nonzero()[0])
+        bound = int(levels.expand_as(codes)[where])
+        raise InputError(
+            f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _positive(value: int, argument: str) -> int:
+    if not _is_whole(value) or value < 1:
+        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
+    return int(value)
+
+
+def _count(value: int, argument: str) -> int:
+    if not _is_whole(value) or value < 0:
+        raise InputError(f"{argument}: expected a whole number that is not negative, received {value!r}")
+    return int(value)
+
+
+def _seed(value: int) -> int:
+    if not _is_whole(value) or not 0 <= value < 2**63:
+        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+    return int(value)
+
+
+def _received(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

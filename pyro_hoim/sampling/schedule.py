@@ -1,0 +1,170 @@
+"""Which variables a Gibbs sampler draws together, and in which order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = ["MAX_BLOCK_STATES", "GibbsSchedule"]
+
+MAX_BLOCK_STATES = 4096
+"""Most joint states of a block that is drawn at once."""
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class GibbsSchedule:
+    r"""Blocks of variables that are drawn together, and the scan that visits them.
+
+    One *sweep* is as many visits as there are blocks (with ``emphasised`` blocks see below). Every visit draws the
+    block from its exact conditional law given all other variables, so every schedule leaves the target invariant.
+
+    Args:
+        blocks: ``"sites"`` (one variable at a time, in schema order), ``"colours"`` (one variable at a time, classes
+            of variables that share no interaction one after the other; the form that runs in parallel on a GPU),
+            ``"interactions"`` (the maximal interactions, each drawn as a whole; a variable in none is a block of its
+            own), or a sequence of tuples of names.
+        scan: ``"sequential"`` visits the blocks in order; ``"random"`` draws every visit. The order is drawn once for
+            all chains: given the order chains are independent, and every chain alone is a random scan.
+        emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised
+            when it is contained in one of them or contains one.
+        emphasis: share of the visits that go to the emphasised blocks, in (0, 1). A sequential sweep visits every
+            emphasised block once and then as many of the others as the share asks for, taking turns over sweeps; a
+            random visit picks the emphasised class with this probability.
+
+    Raises:
+        InputError: an unknown kind of blocks or scan, an emphasis outside (0, 1), or an empty block.
+        InputTypeError: blocks that are not sequences of names.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5 (higher-order block sampling, upsampling of active interactions).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), 2)
+        >>> GibbsSchedule("interactions").resolve(hypergraph, clamped=["a"])
+        ((1,), (2,), (1, 2))
+    """
+
+    blocks: Literal["sites", "colours", "interactions"] | Sequence[Sequence[str]] = "sites"
+    scan: Literal["sequential", "random"] = "sequential"
+    emphasised: Sequence[Sequence[str]] = ()
+    emphasis: float = 0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.blocks, str):
+            if self.blocks not in ("sites", "colours", "interactions"):
+                raise InputError(
+                    "blocks: expected 'sites', 'colours', 'interactions' or a sequence of blocks of names, "
+                    f"received {self.blocks!r}"
+                )
+        else:
+            object.__setattr__(self, "blocks", _name_tuples(self.blocks, "blocks"))
+        object.__setattr__(self, "emphasised", _name_tuples(self.emphasised, "emphasised"))
+        if self.scan not in ("sequential", "random"):
+            raise InputError(f"scan: expected 'sequential' or 'random', received {self.scan!r}")
+        if not 0 < self.emphasis < 1:
+            raise InputError(f"emphasis: expected a share between 0 and 1, received {self.emphasis!r}")
+
+    def resolve(self, hypergraph: InteractionHypergraph, clamped: Sequence[str] = ()) -> Blocks:
+        """Blocks as tuples of schema positions without the clamped variables, in the order of a sequential scan.
+
+        Variables with one level are never drawn. A block that loses members to clamping keeps the others; a block
+        that then equals or lies inside no other block stays, exact repetitions are dropped.
+
+        Raises:
+            UnknownNameError: a block, an emphasised interaction or ``clamped`` names a variable not in the domain.
+            InputError: a name twice in a block, or blocks that leave a free variable out.
+            IntractableError: a block with more than :data:`MAX_BLOCK_STATES` joint states.
+        """
+        domain = hypergraph.domain
+        names = domain.names
+        check_names(clamped, names, "clamped")
+        for edge in self.emphasised:
+            check_names(edge, names, "emphasised")
+        fixed = {domain.index(n) for n in clamped} | {i for i, n in enumerate(domain.cardinalities) if n == 1}
+        if isinstance(self.blocks, str):
+            if self.blocks == "sites":
+                given = tuple((n,) for n in names)
+            elif self.blocks == "colours":
+                given = tuple((n,) for group in hypergraph.colouring() for n in group)
+            else:
+                given = hypergraph.blocks()
+        else:
+            given = tuple(tuple(b) for b in self.blocks)
+            for block in given:
+                check_names(block, names, "blocks")
+                check_unique(block, f"blocks: block {block}")
+        free = (tuple(i for i in domain.indices(block) if i not in fixed) for block in given)
+        resolved = tuple(dict.fromkeys(tuple(sorted(b)) for b in free if b))
+        missing = set(range(len(domain))) - fixed - {i for b in resolved for i in b}
+        if missing:
+            left_out = ", ".join(repr(names[i]) for i in sorted(missing))
+            raise InputError(
+                f"blocks: expected every free variable in a block, but {left_out} is in none; add or clamp"
+            )
+        for block in resolved:
+            num_states = math.prod(domain.cardinalities[i] for i in block)
+            if num_states > MAX_BLOCK_STATES:
+                raise IntractableError(
+                    f"blocks: block {tuple(names[i] for i in block)} has {num_states} joint states, more than the "
+                    f"limit of {MAX_BLOCK_STATES}; use smaller blocks"
+                )
+        return resolved
+
+    def order(self, hypergraph: InteractionHypergraph, blocks: Blocks, first: int, num: int, seed: int) -> Orders:
+        """Indices of the blocks visited in sweeps ``first`` to ``first + num``, int32 (num or 1, visits).
+
+        One row stands for all sweeps when they are equal. Depends on the arguments only, so that a resumed run
+        continues the same scan.
+        """
+        count = len(blocks)
+        if not count:
+            return np.zeros((1, 0), dtype=np.int32)
+        if self.scan == "sequential" and not self.emphasised:
+            return np.arange(count, dtype=np.int32)[None]
+        wanted = [frozenset(hypergraph.domain.indices(edge)) for edge in self.emphasised]
+        is_new = np.array([any(set(b) <= edge or set(b) >= edge for edge in wanted) for b in blocks], dtype=bool)
+        new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
+        mixed = bool(len(new)) and bool(len(old))
+        if self.scan == "sequential":
+            if not mixed:
+                return np.arange(count, dtype=np.int32)[None]
+            share = max(1, round(len(new) * (1 - self.emphasis) / self.emphasis))
+            turns = (first + np.arange(num))[:, None] * share + np.arange(share)
+            rest = old[turns % len(old)]
+            return np.concatenate([np.broadcast_to(new, (num, len(new))), rest], 1).astype(np.int32)
+        rows = np.empty((num, count), dtype=np.int32)
+        for k in range(num):
+            draw = np.random.Generator(np.random.Philox(key=seed, counter=first + k))
+            if mixed:
+                from_new = draw.random(count) < self.emphasis
+                rows[k] = np.where(from_new, draw.choice(new, count), draw.choice(old, count))
+            else:
+                rows[k] = draw.integers(0, count, count)
+        return rows
+
+
+Orders = NDArray[np.int32]
+
+
+def _name_tuples(blocks: Sequence[Sequence[str]], argument: str) -> tuple[tuple[str, ...], ...]:
+    """Nested sequences of names as tuples."""
+    if isinstance(blocks, str) or not isinstance(blocks, Sequence):
+        raise InputTypeError(f"{argument}: expected a sequence of blocks of names, received {blocks!r}")
+    for block in blocks:
+        if isinstance(block, str) or not isinstance(block, Sequence):
+            raise InputTypeError(f"{argument}: expected blocks that are sequences of names, received {block!r}")
+        if not block:
+            raise InputError(f"{argument}: expected blocks with at least one name, received an empty one")
+    return tuple(tuple(block) for block in blocks)
