@@ -146,7 +146,7 @@ class GibbsSchedule:
             return np.concatenate([np.broadcast_to(new, (num, len(new))), rest], 1).astype(np.int32)
         rows = np.empty((num, count), dtype=np.int32)
         for k in range(num):
-            draw = np.random.Generator(np.random.Philox(key=seed, counter=first + k))
+            draw = np.random.Generator(np.random.Philox(key=seed, counter=(first + k) << 64))
             if mixed:
                 from_new = draw.random(count) < self.emphasis
                 rows[k] = np.where(from_new, draw.choice(new, count), draw.choice(old, count))
