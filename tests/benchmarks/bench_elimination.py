@@ -10,42 +10,22 @@ PYRO_HOIM_PEER_PGMPY or PYRO_HOIM_PEER_MBI (path of a Python) or else made under
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
+from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
 
 from pyro_hoim.models.log_linear import LogLinearEnergy
 from pyro_hoim.partition import Auto, Enumeration, VariableElimination
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph, elimination_order
-
-ROOT = Path(__file__).resolve().parents[2]
-PEERS = Path(__file__).resolve().parent / "peers"
-MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
-CORES = os.cpu_count() or 1
-
-
-def median(call, repeats, warm=2):
-    """Median and fastest time in seconds."""
-    for _ in range(warm):
-        call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times)), min(times)
 
 
 def subsets(rng, size, number):
@@ -77,17 +57,6 @@ def grid_model(size):
     scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(size) for j in range(size - 1)]
     scopes += [(int(index[i, j]), int(index[i + 1, j])) for i in range(size - 1) for j in range(size)]
     return [2] * size**2, [(s, rng.normal(0, 0.3, (2, 2)).astype(np.float32)) for s in sorted(scopes)]
-
-
-def as_energy(model, dtype=torch.float32):
-    cards, tables = model
-    domain = Domain.from_cardinalities({f"v{i}": c for i, c in enumerate(cards)})
-    edges = [tuple(f"v{i}" for i in scope) for scope, _ in tables]
-    hypergraph = InteractionHypergraph(domain, edges, hierarchical=False)
-    flat = torch.zeros(hypergraph.num_terms, dtype=dtype)
-    for edge, (_, table) in zip(edges, tables, strict=True):
-        flat[hypergraph.term_slices[edge]] = torch.as_tensor(table, dtype=dtype).reshape(-1)
-    return LogLinearEnergy(hypergraph, flat)
 
 
 def min_fill(model):
@@ -124,21 +93,6 @@ def write_models(folder, models):
     return path
 
 
-def peer_python(package):
-    """Python of the peer's own environment; made on first use."""
-    named = os.environ.get(f"PYRO_HOIM_PEER_{package.upper()}")
-    if named:
-        return named
-    folder = Path(tempfile.gettempdir()) / "pyro_hoim_peers" / package
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True)
-        pins = [f"torch=={torch.__version__.split('+')[0]}"] if package == "pgmpy" else []
-        subprocess.run([str(python), "-m", "pip", "install", "-q", package, *pins], check=True)
-        (folder / "ready").touch()
-    return str(python)
-
-
 def run_peer(package, models, repeats, *arguments):
     with tempfile.TemporaryDirectory() as folder:
         path = write_models(folder, models)
@@ -165,36 +119,6 @@ def pyro_contraction(model):
         return value.detach(), torch.autograd.grad(value, operands)
 
     return both, lambda: log_z(factors)
-
-
-class Report:
-    """Rows for the terminal and for the page."""
-
-    def __init__(self):
-        self.rows = []
-
-    def add(self, what, who, seconds, ratio="", note=""):
-        row = (what, who, f"{seconds * 1e3:.3g}", f"{ratio:.1f}" if ratio else "", note)
-        self.rows.append(row)
-        print(" | ".join(row), flush=True)
-
-    def append(self, path):
-        machine = platform.processor() or platform.machine()
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-        head = (
-            f"{stamp} UTC, {CORES} cores ({machine}), Python {platform.python_version()}, torch {torch.__version__}, "
-            f"numba {version('numba')}, pyro-ppl {version('pyro-ppl')}. Times in milliseconds; the ratio is the peer's "
-            "time over ours.\n\n| what | who | ms | ratio | note |\n|---|---|---|---|---|\n"
-        )
-        block = head + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
-        text = path.read_text() if path.exists() else "# Benchmarks\n"
-        title = "\n## Elimination\n"
-        if title not in text:
-            text = text.rstrip("\n") + "\n" + title
-        start = text.index(title) + len(title)
-        end = text.find("\n## ", start)
-        end = len(text) if end < 0 else end
-        path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
 
 
 def small(report):
@@ -340,7 +264,7 @@ def main():
     for name in options.sections:
         SECTIONS[name](report)
     if not options.no_append:
-        report.append(ROOT / "docs" / "benchmarks.md")
+        report.append(ROOT / "docs" / "benchmarks.md", "Elimination")
     return 0
 
 

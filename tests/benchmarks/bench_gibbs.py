@@ -1,0 +1,194 @@
+"""Gibbs throughput against thrml (sharded over all cores) and NumPyro, in one run; appends to docs/benchmarks.md.
+
+Models: A1, an Ising grid of 32 x 32 spins; A2, 64 spins with 128 random pairs and 128 random triples; A3, variables of
+the mushroom data's cardinalities with 40 random pairs and 20 random triples. Ours runs with a tenth of the variables
+clamped, recording the counts of all cells and the energies of all chains after every sweep and after every tenth; the
+peers run bare (no clamping, the last state kept). Rates are updates of free variables per second, all chains counted.
+Each peer runs in its own virtual environment, named by the environment variable PYRO_HOIM_PEER_THRML or
+PYRO_HOIM_PEER_NUMPYRO (path of a Python) or else made under the temporary folder.
+
+    python tests/benchmarks/bench_gibbs.py [--models A1 A2 A3] [--chains 16 512 4096] [--sections thrml numpyro first]
+        [--no-append]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
+
+from pyro_hoim.sampling import GibbsChains, GibbsSchedule
+
+
+def subsets(rng, num_variables, size, number):
+    found = set()
+    while len(found) < number:
+        found.add(tuple(sorted(int(i) for i in rng.choice(num_variables, size, replace=False))))
+    return sorted(found)
+
+
+def spin_table(size, weight):
+    """Table of weight times the product of +-1 spins."""
+    signs = np.array([-1.0, 1.0])
+    table = np.array(weight)
+    for _ in range(size):
+        table = table[..., None] * signs
+    return table.astype(np.float32)
+
+
+def workload(name):
+    """Cardinalities, scopes, tables, weights of products (None for A3) and sweeps of one timed call."""
+    if name == "A1":
+        index = np.arange(1024).reshape(32, 32)
+        scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(32) for j in range(31)]
+        scopes = sorted(scopes + [(int(index[i, j]), int(index[i + 1, j])) for i in range(31) for j in range(32)])
+        weights = np.full(len(scopes), 0.3)
+        cards, sweeps = [2] * 1024, 40
+    elif name == "A2":
+        rng = np.random.default_rng(1)
+        scopes = subsets(rng, 64, 2, 128) + subsets(rng, 64, 3, 128)
+        weights = rng.normal(0, 0.3, len(scopes))
+        cards, sweeps = [2] * 64, 150
+    else:
+        rng = np.random.default_rng(2)
+        d = len(MUSHROOM)
+        scopes = [(i,) for i in range(d)] + subsets(rng, d, 2, 40) + subsets(rng, d, 3, 20)
+        tables = [rng.normal(0, 0.3, [MUSHROOM[i] for i in s]).astype(np.float32) for s in scopes]
+        return MUSHROOM, scopes, tables, None, 100
+    return cards, scopes, [spin_table(len(s), w) for s, w in zip(scopes, weights, strict=True)], weights, sweeps
+
+
+def write_workloads(folder, names):
+    arrays = {"names": json.dumps(names)}
+    for name in names:
+        cards, scopes, tables, weights, sweeps = workload(name)
+        arrays |= {f"{name}/cards": np.array(cards), f"{name}/scopes": json.dumps(scopes)}
+        arrays[f"{name}/sweeps"] = np.array(sweeps)
+        if weights is None:
+            arrays |= {f"{name}/{i}": table for i, table in enumerate(tables)}
+        else:
+            arrays[f"{name}/weights"] = weights
+    path = Path(folder) / "models.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def run_peer(package, script, *arguments):
+    command = [peer_python(package), str(PEERS / script), *map(str, arguments)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=1500
+    )
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def our_rate(name, num_chains, thin, *, is_clamped=True):
+    """Updates per second, means of the free variables, and which they are."""
+    cards, scopes, tables, _, sweeps = workload(name)
+    energy = as_energy((cards, list(zip(scopes, tables, strict=True))))
+    names = energy.domain.names
+    clamped = {names[i]: 0 for i in range(0, len(names), 10)} if is_clamped else None
+    chains = GibbsChains(energy, num_chains, clamped=clamped, schedule=GibbsSchedule("sites"))
+    free = sum(len(block) for block in chains.blocks)
+    sweeps = max(10, round(sweeps * 512 / num_chains / 10) * 10)
+    seconds, _ = median(lambda: chains.sweep(sweeps, thin=thin, counts=thin > 0, energies=thin > 0), 7, 3)
+    means = chains.codes.double().mean(0)
+    return free * sweeps * num_chains / seconds, means
+
+
+def against_thrml(report, names, chain_counts):
+    torch.set_num_threads(CORES)
+    with tempfile.TemporaryDirectory() as folder:
+        peers = run_peer("thrml", "gibbs_thrml.py", write_workloads(folder, names), 5, CORES, *chain_counts)
+    for name in names:
+        for num_chains in chain_counts:
+            found = [r for r in peers if (r["model"], r["chains"]) == (name, num_chains)]
+            best = max(r["rate"] for r in found)
+            for row in found:
+                note = f"{row['rate'] / 1e6:.3g} million updates/s; first call {row['first_call']:.1f} s"
+                report.add(
+                    f"{name}, {num_chains} chains: per million updates", row["peer"], 1e6 / row["rate"], note=note
+                )
+            for thin, clamp in ((1, True), (10, True), (0, False)):
+                rate, _ = our_rate(name, num_chains, thin, is_clamped=clamp)
+                how = f"recorded every {thin} sweeps, a tenth clamped" if thin else "bare"
+                note = f"{rate / 1e6:.4g} million updates/s"
+                report.add(
+                    f"{name}, {num_chains} chains: per million updates", f"ours, {how}", 1e6 / rate, rate / best, note
+                )
+
+
+def against_numpyro(report):
+    """A2 against DiscreteHMCGibbs, one chain and 64."""
+    torch.set_num_threads(CORES)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_workloads(folder, ["A2"])
+        for num_chains, sweeps in ((1, 2000), (64, 50)):
+            (row,) = run_peer("numpyro", "gibbs_numpyro.py", path, "A2", sweeps, num_chains)
+            note = f"{row['rate'] / 1e3:.4g} thousand updates/s, in the first run {row['rate_first'] / 1e3:.4g}"
+            what = f"A2, {num_chains} chains: per million updates"
+            report.add(what, row["peer"], 1e6 / row["rate"], note=note)
+            rate, _ = our_rate("A2", num_chains, 1)
+            ratio = rate / row["rate"]
+            report.add(
+                what,
+                "ours, recorded every sweep, a tenth clamped",
+                1e6 / rate,
+                ratio,
+                f"{rate / 1e6:.4g} million updates/s",
+            )
+
+
+FIRST = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from bench_gibbs import workload, as_energy, GibbsChains
+cards, scopes, tables, _, sweeps = workload(sys.argv[2])
+energy = as_energy((cards, list(zip(scopes, tables))))
+start = time.perf_counter()
+GibbsChains(energy, 512).sweep(10, thin=1, counts=True, energies=True)
+print(time.perf_counter() - start)
+"""
+
+
+def first_calls(report, names):
+    """Chains made and moved for the first time in a process, with an empty and a filled cache of compiled code."""
+    for name in names:
+        with tempfile.TemporaryDirectory() as cache:
+            variables = {**os.environ, "NUMBA_CACHE_DIR": cache}
+            for state in ("nothing compiled before", "compiled code in the cache"):
+                command = [sys.executable, "-c", FIRST, str(Path(__file__).parent), name]
+                done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
+                report.add(f"{name}: first call, {state}", "ours", float(done.stdout))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["A1", "A2", "A3"])
+    parser.add_argument("--chains", nargs="+", type=int, default=[16, 512, 4096])
+    parser.add_argument("--sections", nargs="+", default=["thrml", "numpyro", "first"])
+    parser.add_argument("--no-append", action="store_true")
+    options = parser.parse_args()
+    report = Report()
+    start = time.perf_counter()
+    if "thrml" in options.sections:
+        against_thrml(report, options.models, options.chains)
+    if "numpyro" in options.sections:
+        against_numpyro(report)
+    if "first" in options.sections:
+        first_calls(report, options.models)
+    print(f"{time.perf_counter() - start:.0f} s")
+    if not options.no_append:
+        report.append(ROOT / "docs" / "benchmarks.md", "Gibbs sampling")
+
+
+if __name__ == "__main__":
+    main()

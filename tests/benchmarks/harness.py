@@ -1,0 +1,93 @@
+"""What the benchmark scripts share: timing, models as energies, peers' environments and the report."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+import tempfile
+import time
+import venv
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = Path(__file__).resolve().parent / "peers"
+MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
+CORES = os.cpu_count() or 1
+
+
+def median(call, repeats, warm=2):
+    """Median and fastest time in seconds."""
+    for _ in range(warm):
+        call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)), min(times)
+
+
+def as_energy(model, dtype=torch.float32):
+    cards, tables = model
+    domain = Domain.from_cardinalities({f"v{i}": c for i, c in enumerate(cards)})
+    edges = [tuple(f"v{i}" for i in scope) for scope, _ in tables]
+    hypergraph = InteractionHypergraph(domain, edges, hierarchical=False)
+    flat = torch.zeros(hypergraph.num_terms, dtype=dtype)
+    for edge, (_, table) in zip(edges, tables, strict=True):
+        flat[hypergraph.term_slices[edge]] = torch.as_tensor(table, dtype=dtype).reshape(-1)
+    return LogLinearEnergy(hypergraph, flat)
+
+
+def peer_python(package):
+    """Python of the peer's own environment; made on first use."""
+    named = os.environ.get(f"PYRO_HOIM_PEER_{package.upper()}")
+    if named:
+        return named
+    folder = Path(tempfile.gettempdir()) / "pyro_hoim_peers" / package
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True)
+        pins = [f"torch=={torch.__version__.split('+')[0]}"] if package == "pgmpy" else []
+        subprocess.run([str(python), "-m", "pip", "install", "-q", package, *pins], check=True)
+        (folder / "ready").touch()
+    return str(python)
+
+
+class Report:
+    """Rows for the terminal and for the page."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, who, seconds, ratio="", note=""):
+        row = (what, who, f"{seconds * 1e3:.3g}", f"{ratio:.1f}" if ratio else "", note)
+        self.rows.append(row)
+        print(" | ".join(row), flush=True)
+
+    def append(self, path, section):
+        machine = platform.processor() or platform.machine()
+        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        head = (
+            f"{stamp} UTC, {CORES} cores ({machine}), Python {platform.python_version()}, torch {torch.__version__}, "
+            f"numba {version('numba')}, pyro-ppl {version('pyro-ppl')}. Times in milliseconds; the ratio is the peer's "
+            "time over ours.\n\n| what | who | ms | ratio | note |\n|---|---|---|---|---|\n"
+        )
+        block = head + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
+        text = path.read_text() if path.exists() else "# Benchmarks\n"
+        title = f"\n## {section}\n"
+        if title not in text:
+            text = text.rstrip("\n") + "\n" + title
+        start = text.index(title) + len(title)
+        end = text.find("\n## ", start)
+        end = len(text) if end < 0 else end
+        path.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
