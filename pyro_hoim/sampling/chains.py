@@ -53,8 +53,8 @@ class GibbsChains:
         precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities. Energies are float64.
 
     Shape:
-        tables (\*batch, num_terms); reference (\*batch, sum of cardinalities) or without the batch; init and codes
-        (\*batch, num_chains, d); energies (\*batch, num_chains), in nats.
+        tables (*batch, num_terms); reference (*batch, sum of cardinalities) or without the batch; init and codes
+        (*batch, num_chains, d); energies (*batch, num_chains), in nats.
 
     Raises:
         InputError: numbers of chains below 1, tables or reference not finite, a clamped value or initial code that
