@@ -263,6 +263,7 @@ class TorchEngine:
             if counts:
                 total += self.statistics()
             if energies:
+                self._refresh()  # the running energies have the precision of the conditionals
                 kept_energies.append(self._energy.clone())
             if codes:
                 kept_codes.append(self._states.to(self.code_dtype))
