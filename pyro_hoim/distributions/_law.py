@@ -17,6 +17,7 @@ from ..errors import InputError, InputTypeError, check_finite
 from ..models import Coding, LogLinearEnergy, Parametrization, parametrization
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph
+from ._approximate import check_estimate, is_exact_for
 
 __all__ = ["Law"]
 
@@ -28,13 +29,14 @@ class Law:
 
     What is kept depends on theta: a change of theta in place empties the cache, and values that carry a graph are
     dropped as soon as a backward pass runs through them (their buffers are gone), so that the same law can be
-    differentiated again. Values without a graph are kept apart from those with one.
+    differentiated again. Values without a graph are kept apart from those with one. With a backend that is not exact
+    every value kept is one estimate; where estimates are not allowed, making one raises (:mod:`._approximate`).
 
     Args:
         hypergraph: the interactions.
         theta: parameters (*batch, size of the coding), floating.
         coding: "free", "corner" or "balanced".
-        partition: exact backend, ``Auto()`` when None.
+        partition: backend, ``Auto()`` when None.
         is_lenient: keep theta that is not finite, or so large that sums overflow, instead of raising;
             :attr:`is_finite` is then False.
     """
@@ -55,7 +57,8 @@ class Law:
             raise InputTypeError(f"theta: expected a tensor of floating-point numbers, received {received}")
         if partition is not None and not hasattr(partition, "log_partition"):
             raise InputTypeError(
-                f"partition: expected an exact backend such as Auto() or VariableElimination(), received {partition!r}"
+                "partition: expected a backend such as Auto(), VariableElimination() or AnnealedImportance(), "
+                f"received {partition!r}"
             )
         self.hypergraph = hypergraph
         self.theta = theta
@@ -119,12 +122,25 @@ class Law:
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant of the balanced tables, value (*batch)."""
-        return self._cached("log_partition", lambda: self.partition.log_partition(self.model))
+        return self._cached("log_partition", self._compute_log_partition)
+
+    def _compute_log_partition(self) -> LogPartition:
+        check_estimate(self.partition, self.hypergraph)
+        return self.partition.log_partition(self.model)
 
     @property
     def eta(self) -> torch.Tensor:
         """Marginal probabilities of every edge (*batch, num_terms)."""
-        return self._cached("eta", lambda: self.partition.expectations(self.model))
+        return self._cached("eta", self._compute_eta)
+
+    def _compute_eta(self) -> torch.Tensor:
+        check_estimate(self.partition, self.hypergraph)
+        return self.partition.expectations(self.model)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether log Z, eta and samples of this law are exact."""
+        return is_exact_for(self.partition, self.hypergraph)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -17,6 +17,7 @@ from ..errors import InputError, IntractableError
 from ..models import LogLinearEnergy, parametrization
 from ..schema import Domain
 from ..structure import InteractionHypergraph
+from ._approximate import check_estimate, exact_backend
 from ._law import Law
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "check_expandable",
     "extended_expectations",
     "flatten_tables",
+    "list_states",
+    "log_prob_cells",
     "marginal_tables",
     "split_expansion",
 ]
@@ -52,6 +55,29 @@ def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int,
     return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
 
 
+def list_states(domain: Domain, device: torch.device) -> torch.Tensor:
+    """Every state once, the last variable fastest, long (num_states, d)."""
+    cards = domain.cardinalities
+    index = torch.arange(domain.num_states, device=device)
+    strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
+    columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
+    return torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
+
+
+def log_prob_cells(law: Law) -> torch.Tensor:
+    """Log-probability of every cell (*law batch, *cardinalities); where log Z is not exact, by the sum of the cells."""
+    cards, batch = law.hypergraph.domain.cardinalities, law.batch_shape
+    ones = (*batch, *(1,) * len(cards))
+    total = (-law.log_partition.value if law.is_exact else law.tables.new_zeros(batch)).reshape(ones)
+    for where, members in zip(law.hypergraph.term_slices.values(), law.hypergraph.edge_indices, strict=True):
+        shape = [n if i in members else 1 for i, n in enumerate(cards)]
+        total = total + law.tables[..., where].reshape((*batch, *shape))
+    if not law.is_exact:
+        flat = total.expand((*batch, *cards)).reshape((*batch, -1)) if cards else total.unsqueeze(-1)
+        total = total - flat.logsumexp(-1).reshape(ones)
+    return total.expand((*batch, *cards))
+
+
 def extended_expectations(
     law: Law, edges: Iterable[tuple[str, ...]]
 ) -> tuple[InteractionHypergraph, torch.Tensor, Mapping[tuple[str, ...], slice]]:
@@ -65,6 +91,7 @@ def extended_expectations(
         tables[..., slices[e]] if e in slices else zero.unsqueeze(-1).expand((*zero.shape, math.prod(shape)))
         for e, shape in zip(extended.edges, extended.edge_shapes, strict=True)
     ]
+    check_estimate(law.partition, extended)
     eta = law.partition.expectations(LogLinearEnergy(extended, torch.cat(pieces, -1)))
     return extended, eta, extended.term_slices
 
@@ -131,11 +158,12 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     domain = source.domain.project((*component, *boundary))
     touched = [e for e in source.edges if not set(e).isdisjoint(component)]
     part = InteractionHypergraph(domain, touched, hierarchical=False)
-    cost = law.partition.plan(part, keep=boundary)
+    backend = exact_backend(law.partition)  # a law of its own: no error bar could be passed on
+    cost = backend.plan(part, keep=boundary)
     if not cost.feasible:
         raise IntractableError(f"marginal: summing out {', '.join(map(repr, component[:6]))}: {cost.reason}")
     tables = torch.cat([law.tables[..., source.term_slices[e]] for e in part.edges], -1)
-    table = law.partition.log_marginal(LogLinearEnergy(part, tables), boundary)
+    table = backend.log_marginal(LogLinearEnergy(part, tables), boundary)
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
     full = table.reshape((*law.batch_shape, -1))
     flat = torch.cat([full.new_zeros((*law.batch_shape, simplex.num_terms - full.shape[-1])), full], -1)

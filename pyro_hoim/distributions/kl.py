@@ -1,7 +1,10 @@
-r"""Exact Kullback-Leibler divergences, registered for :func:`torch.distributions.kl_divergence`.
+r"""Kullback-Leibler divergences, registered for :func:`torch.distributions.kl_divergence`.
 
 .. math:: D(p, q) = \sum_{S \in \mathcal I_p \cup \mathcal I_q} \eta_p^S \cdot (\theta_p^S - \theta_q^S)
     - \log Z_p + \log Z_q
+
+Exact where the backends of both laws are. With an annealed backend the estimates of log Z and eta are put in: the
+result is biased in O(1 / chains), has the errors of ``log_partition`` of both laws, and may be a little below zero.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import torch
 from torch.distributions import kl_divergence, register_kl
 
 from ..errors import InputError
+from ._approximate import exact_backend
 from ._tables import extended_expectations
 from .log_linear import HierarchicalLogLinear
 from .statistics import LogLinearStatistics
@@ -21,7 +25,7 @@ __all__: list[str] = []
 
 @register_kl(HierarchicalLogLinear, HierarchicalLogLinear)
 def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
-    """D(p, q) in nats over the union of the edges, exact, (*broadcast batch)."""
+    """D(p, q) in nats over the union of the edges, (*broadcast batch)."""
     if p.domain != q.domain:
         raise InputError(
             f"kl_divergence: the laws have different domains, {p.domain.names} and {q.domain.names} "
@@ -43,7 +47,8 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
         eta = {edge: p._law.eta[..., slices[edge]] for edge in q.hypergraph.edges}
     else:
         union = p.hypergraph.add_edges(missing, hierarchical=False)
-        if p.partition.plan(union).feasible:
+        backend = exact_backend(p.partition) if p._law.is_exact else p.partition
+        if backend.plan(union).feasible:
             _, flat, where = extended_expectations(p._law, missing)
             eta = {edge: flat[..., where[edge]] for edge in q.hypergraph.edges}
         else:
@@ -51,9 +56,7 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
             eta = {
                 edge: p._law.eta[..., slices[edge]]
                 if edge in slices
-                else p.partition.marginal(model, edge).reshape(
-                    (*batch, math.prod(p.domain[n].cardinality for n in edge))
-                )
+                else backend.marginal(model, edge).reshape((*batch, math.prod(p.domain[n].cardinality for n in edge)))
                 for edge in q.hypergraph.edges
             }
     total = p._law.theta.new_zeros(())

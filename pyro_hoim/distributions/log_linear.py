@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,12 +15,15 @@ from ..models import Coding, LogLinearEnergy, parametrization
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
 from ..structure import InteractionHypergraph
+from ._approximate import acting_backend, exact_backend, expand_result
 from ._law import Law
 from ._tables import (
     check_cells,
     check_expandable,
     extended_expectations,
     flatten_tables,
+    list_states,
+    log_prob_cells,
     marginal_tables,
     split_expansion,
 )
@@ -37,18 +39,39 @@ class HierarchicalLogLinear(TorchDistribution):
 
     A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro
     site: put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro
-    enumerate it. Probabilities, gradients and samples are exact: they come from an exact partition backend, and
-    cost what :meth:`partition.plan <pyro_hoim.partition.PartitionBackend.plan>` says for the hypergraph. (To draw a
+    enumerate it. Probabilities, gradients and samples are exact unless an annealed backend was asked for, and cost what
+    :meth:`partition.plan <pyro_hoim.partition.PartitionBackend.plan>` says for the hypergraph. (To draw a
     latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
     :class:`~pyro_hoim.distributions.StateIndexReparam`; Pyro cannot do that for sites with event dimensions.)
     For N observed rows use :class:`~pyro_hoim.distributions.LogLinearStatistics`, whose cost does not depend on N.
+
+    With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
+    of any size by estimates:
+
+    ==============================================  ===============================================================
+    quantity                                        with an annealed backend
+    ==============================================  ===============================================================
+    ``log_prob``, ``log_partition``, ``entropy``    estimates; log Z-hat biased low, hence ``log_prob`` biased high
+    ``eta``, ``mean``, ``variance``, ``gradient``   estimates, biased in O(1 / chains)
+    Kullback-Leibler divergence                     estimate, may be a little below zero
+    ``sample``                                      end states of Gibbs chains after ``sample_burn_in`` sweeps
+    ``energy``, ``log_pseudo_prob``, ``condition``  exact, they need no log Z
+    ``log_prob_table``, ``probs``                   exact: the table is normalised by its own sum
+    ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
+    ==============================================  ===============================================================
+
+    One law makes one estimate of log Z and keeps it, so that all its log-probabilities share one error, which
+    :attr:`log_partition` tells; a law made anew, as in every run of a Pyro program, makes a new one. HMC, NUTS and
+    random-walk kernels need one function of theta and would go wrong silently, so inside them a ``log_prob`` with fresh
+    randomness raises :class:`InputError`; give the backend a ``seed`` to accept one estimate per theta with its bias,
+    or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
             priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0).
-        partition: exact backend; ``Auto()`` when None.
+        partition: backend; ``Auto()``, which is exact, when None.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Theta must be finite
             whatever its value. Only where validation is switched off globally, as inside Pyro's MCMC, a theta that
             is not finite is kept and its log-probability is NaN, which HMC treats as a divergence.
@@ -59,12 +82,14 @@ class HierarchicalLogLinear(TorchDistribution):
 
     Raises:
         InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
-            that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating.
+            that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
+            where an estimate with fresh randomness is wanted inside HMC, NUTS or a traced function.
         InputTypeError: arguments of the wrong type.
         IntractableError: on use, when an exact computation exceeds the backend's budget.
 
     Randomness:
-        :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
+        :meth:`sample`, and with an annealed backend without a seed every estimate, uses PyTorch's global generator, so
+        ``pyro.set_rng_seed`` makes them reproducible.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -205,7 +230,7 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def partition(self) -> PartitionBackend:
-        """The exact backend."""
+        """The backend that normalises and draws."""
         return self._law.partition
 
     @property
@@ -312,7 +337,7 @@ class HierarchicalLogLinear(TorchDistribution):
             raise InputError(message) from None
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Exact log-probability in nats, differentiable in theta.
+        """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
 
         Args:
             value: level codes, integer or floating.
@@ -321,7 +346,8 @@ class HierarchicalLogLinear(TorchDistribution):
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
 
         Raises:
-            InputError: a value of the wrong shape or outside the support, when validating.
+            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
+                HMC, NUTS or a traced function.
             IntractableError: log Z exceeds the backend's budget.
         """
         if self._validate_args:
@@ -354,16 +380,21 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def log_partition(self) -> LogPartition:
-        """Normalising constant of the balanced tables with its kind and cost, computed once per law; value (*batch)."""
+        """Normalising constant of the balanced tables with its kind, error and cost, computed once per law.
+
+        Shape:
+            value, and what an estimate says about its errors, (*batch).
+
+        Raises:
+            InputError: a random estimate inside HMC, NUTS or a traced function.
+            IntractableError: log Z exceeds the backend's budget.
+        """
         result = self._law.log_partition
-        if self._is_own_batch:
-            return result
-        value, lower, upper = (self._expanded(limit) for limit in (result.value, result.lower, result.upper))
-        return replace(result, value=value, lower=lower, upper=upper)
+        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
 
     @property
     def log_prob_table(self) -> torch.Tensor:
-        """Log-probability of every cell, (*batch, *cardinalities).
+        """Log-probability of every cell, (*batch, *cardinalities); normalised by its own sum when log Z is estimated.
 
         Raises:
             IntractableError: more than :attr:`max_table_cells` cells.
@@ -371,14 +402,9 @@ class HierarchicalLogLinear(TorchDistribution):
         return self._expanded(self._log_prob_table(), len(self.domain))
 
     def _log_prob_table(self) -> torch.Tensor:
-        law, d = self._law, len(self.domain)
-        check_cells(self.domain.num_states * max(law.batch_shape.numel(), 1), self.max_table_cells, "log_prob_table")
-        total = (-law.log_partition.value).reshape((*law.batch_shape, *(1,) * d))
-        cards = self.domain.cardinalities
-        for where, members in zip(self.hypergraph.term_slices.values(), self.hypergraph.edge_indices, strict=True):
-            shape = [cards[i] if i in members else 1 for i in range(d)]
-            total = total + law.tables[..., where].reshape((*law.batch_shape, *shape))
-        return total.expand((*law.batch_shape, *cards))
+        num_cells = self.domain.num_states * max(self._law.batch_shape.numel(), 1)
+        check_cells(num_cells, self.max_table_cells, "log_prob_table")
+        return log_prob_cells(self._law)
 
     @property
     def probs(self) -> torch.Tensor:
@@ -389,11 +415,21 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def sample_is_exact(self) -> bool:
-        """Whether :meth:`sample` draws from this very law: always true with an exact backend (no Markov chain)."""
-        return self.partition.is_exact
+        """Whether :meth:`sample` draws from this very law: true where the backend is exact (no Markov chain)."""
+        return self._law.is_exact
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Gibbs sweeps that a chain makes before its state is a draw of :meth:`sample`; 0 where draws are exact."""
+        backend = acting_backend(self.partition, self.hypergraph)
+        return 0 if backend.is_exact else int(getattr(backend, "sample_burn_in", 0))
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Independent perfect draws, level codes of dtype ``torch.long``.
+        """Draws, level codes of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
+
+        Otherwise they are end states of independent Gibbs chains after :attr:`sample_burn_in` sweeps, whose law is as
+        near to this one as the chains mix; nothing here can tell how near. Watch the energy and statistics of longer
+        and shorter runs.
 
         Shape:
             (*sample_shape, *batch, d).
@@ -436,53 +472,56 @@ class HierarchicalLogLinear(TorchDistribution):
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
         check_cells(self.domain.num_states, self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
-        cards = self.domain.cardinalities
-        index = torch.arange(self.domain.num_states, device=self._law.theta.device)
-        strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
-        columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
-        states = torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
-        states = states.reshape((len(index), *(1,) * len(self.batch_shape), len(cards)))
-        return states.expand((len(index), *self.batch_shape, len(cards))) if expand else states
+        states = list_states(self.domain, self._law.theta.device)
+        states = states.reshape((len(states), *(1,) * len(self.batch_shape), len(self.domain)))
+        return states.expand((len(states), *self.batch_shape, len(self.domain))) if expand else states
 
     # Moments
 
     @property
     def eta(self) -> torch.Tensor:
-        """Marginal probabilities of every edge, flat (*batch, num_terms): the gradient of log Z in the tables."""
+        """Marginal probabilities of every edge, flat (*batch, num_terms): the gradient of log Z in the tables.
+
+        Exact where the backend is, otherwise an estimate, biased in O(1 / chains).
+        """
         return self._expanded(self._law.eta, 1)
 
-    def _code_moment(self, power: int) -> torch.Tensor:
-        """Expectation of a power of every code, (*law batch, d)."""
+    def _code_moments(self, *powers: int) -> list[torch.Tensor]:
+        """Expectations of powers of every code from one eta, each (*law batch, d)."""
         law, names = self._law, self.domain.names
         eta, slices = law.eta, law.hypergraph.term_slices
         if missing := [name for name in names if (name,) not in slices]:
             _, eta, slices = extended_expectations(law, [(name,) for name in missing])
-        moments = [
-            (eta[..., slices[(v.name,)]] * torch.arange(v.cardinality, device=eta.device).to(eta) ** power).sum(-1)
-            for v in self.domain
-        ]
-        return torch.stack(moments, -1) if moments else eta.new_zeros((*law.batch_shape, 0))
+        if not names:
+            return [eta.new_zeros((*law.batch_shape, 0)) for _ in powers]
+        levels = [(slices[(v.name,)], torch.arange(v.cardinality, device=eta.device).to(eta)) for v in self.domain]
+        return [torch.stack([(eta[..., where] * code**p).sum(-1) for where, code in levels], -1) for p in powers]
 
     @property
     def mean(self) -> torch.Tensor:
         """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
-        return self._expanded(self._code_moment(1), 1)
+        return self._expanded(self._code_moments(1)[0], 1)
 
     @property
     def variance(self) -> torch.Tensor:
         """Variance of every level code (*batch, d)."""
-        return self._expanded((self._code_moment(2) - self._code_moment(1) ** 2).clamp(min=0), 1)
+        first, second = self._code_moments(1, 2)
+        return self._expanded((second - first**2).clamp(min=0), 1)
 
     @property
     def mode(self) -> torch.Tensor:
-        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination."""
+        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination; always exact.
+
+        Raises:
+            IntractableError: no exact backend is within its budget.
+        """
         self._require_finite()
         with torch.no_grad():
-            states, _ = self.partition.mode(self._law.model)
+            states, _ = exact_backend(self.partition).mode(self._law.model)
         return self._expanded(states, 1)
 
     def entropy(self) -> torch.Tensor:
-        """Shannon entropy in nats, exact, (*batch)."""
+        """Shannon entropy in nats, (*batch): exact where the backend is, else from estimates of log Z and eta."""
         law = self._law
         return self._expanded(law.log_partition.value - (law.eta * law.tables).sum(-1))
 
@@ -520,7 +559,7 @@ class HierarchicalLogLinear(TorchDistribution):
         return law if self._is_own_batch else law.expand(self.batch_shape)
 
     def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
-        """The law of some of the variables, the others summed out exactly.
+        """The law of some of the variables, the others summed out exactly (whatever the backend of the law).
 
         The variables that go fall into connected components; each leaves one table on its boundary. The structure of
         the result is the edges inside ``names`` and, for every component, all subsets of its boundary. Every other

@@ -17,6 +17,7 @@ from ..errors import InputError, IntractableError
 from ..models import LogLinearEnergy, parametrization
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
+from ._approximate import exact_backend
 from .hyper_dirichlet import mode_tables
 
 __all__ = [
@@ -143,7 +144,7 @@ def solve_natural_parameters(
         hypergraph: the interactions.
         eta: marginal probabilities of every hyperedge; in the interior of the marginal polytope unless there is a
             ``precision``.
-        partition: exact backend for log Z and eta.
+        partition: backend for log Z and eta; in the place of one that is not exact stands ``Auto()``.
         precision: :math:`\lambda`, for the mode under a normal prior: its inverse variances divided by the number of
             rows. None leaves the term out.
         centre: :math:`\mu`, zero when None.
@@ -170,6 +171,7 @@ def solve_natural_parameters(
     if hypergraph.is_decomposable and precision is None:
         return codings.from_tables(mode_tables(hypergraph, eta.detach()), "free")
     _check_dense(hypergraph, "mode")
+    partition = exact_backend(partition)  # Newton's method does not converge on estimates
     target = codings.free_statistics(eta.detach().double())
     weight = torch.zeros_like(target) if precision is None else precision.detach().double()
     middle = torch.zeros_like(target) if centre is None else centre.detach().double()
@@ -216,7 +218,7 @@ def fisher_information(
     """Hessian of log Z in the free coordinates: the covariance of the free statistics.
 
     Summed over the cells while their free statistics take at most 2^23 numbers, otherwise by automatic
-    differentiation, one backward pass per parameter.
+    differentiation, one backward pass per parameter. In the place of a backend that is not exact stands ``Auto()``.
 
     Shape:
         theta (num_parameters,), no batch; returns (num_parameters, num_parameters).
@@ -225,7 +227,7 @@ def fisher_information(
         IntractableError: more than 2,000 parameters, or log Z exceeds the backend's budget.
     """
     _check_dense(hypergraph, "fisher_information")
-    return _statistics_and_information(hypergraph, theta, partition)[1]
+    return _statistics_and_information(hypergraph, theta, exact_backend(partition))[1]
 
 
 def _statistics_and_information(

@@ -19,6 +19,7 @@ from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
 from ..structure.hypergraph import Edge
+from ._approximate import check_estimate
 from ._law import _version
 from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
 from ._tables import check_expandable
@@ -124,14 +125,17 @@ class DiaconisYlvisaker(TorchDistribution):
     ====================  =========================  ===========================================================
 
     The proposal exists so that the law can be a prior site of NUTS, which draws a first value from every site and
-    then uses ``log_prob`` alone. One evaluation of ``log_prob`` costs one log Z.
+    then uses ``log_prob`` alone. One evaluation of ``log_prob`` costs one log Z. With an annealed backend that log Z,
+    and with it ``log_prob``, is an estimate, refused inside HMC and NUTS unless the backend has a ``seed`` (see
+    :class:`~pyro_hoim.distributions.HierarchicalLogLinear`); everything else in the table stays as it is, the mode of
+    the proposal by ``Auto()``.
 
     Args:
         hypergraph: the interactions.
         mean_statistics: s, the prior expectation of the marginal probability tables of all hyperedges; each table
             sums to one and agrees with the tables of its subsets.
         prior_sample_size: n0, positive.
-        partition: exact backend for log Z; ``Auto()`` when None.
+        partition: backend for log Z; ``Auto()``, which is exact, when None.
         validate_args: check arguments and values; default is Pyro's global setting. Propriety is always checked.
 
     Shape:
@@ -299,7 +303,7 @@ class DiaconisYlvisaker(TorchDistribution):
         return self._trusted(self.hypergraph, s, n0, self.partition, self.is_proper, validate_args)
 
     def with_partition(self, partition: PartitionBackend) -> DiaconisYlvisaker:
-        """The same law with another exact backend for log Z."""
+        """The same law with another backend for log Z."""
         validate_args = self.__dict__.get("_validate_args")
         s, n0 = self.mean_statistics, self.prior_sample_size
         return self._trusted(self.hypergraph, s, n0, partition, self.is_proper, validate_args)
@@ -311,8 +315,9 @@ class DiaconisYlvisaker(TorchDistribution):
             value ``(*sample, *batch, num_parameters)``; returns ``(*sample, *batch)``.
 
         Raises:
-            InputError: value of the wrong shape, or not finite while validating. Without validation, as inside
-                Pyro's MCMC, values that are not finite give NaN, which HMC treats as a divergence.
+            InputError: value of the wrong shape, or not finite while validating; a random estimate of log Z inside
+                HMC, NUTS or a traced function. Without validation, as inside Pyro's MCMC, values that are not finite
+                give NaN, which HMC treats as a divergence.
         """
         if value.shape[-1:] != self.event_shape:
             raise InputError(f"value: expected shape (..., {self.event_shape[0]}), received {tuple(value.shape)}")
@@ -320,6 +325,7 @@ class DiaconisYlvisaker(TorchDistribution):
             check_finite(value.detach(), "value")
         elif not torch.isfinite(value.detach()).all():
             return (value.sum(-1) * 0 + self.prior_sample_size) * float("nan")
+        check_estimate(self.partition, self.hypergraph)
         model = LogLinearEnergy.from_theta(self.hypergraph, value, validate=False)
         log_z = self.partition.log_partition(model).value
         s = self._keep("statistics", lambda law: law._codings.free_statistics(law.mean_statistics))

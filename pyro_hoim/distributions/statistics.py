@@ -38,6 +38,9 @@ class LogLinearStatistics(TorchDistribution):
     :meth:`HierarchicalLogLinear.log_prob <pyro_hoim.distributions.HierarchicalLogLinear.log_prob>` over the rows. The
     number h(t) of ordered data sets with statistic t does not depend on theta and is left out, so posteriors and
     gradients are those of the rows; log_prob is not normalised over t. One evaluation costs one log Z whatever N is.
+    With an annealed backend everything that :class:`~pyro_hoim.distributions.HierarchicalLogLinear` says about
+    estimates and about HMC and NUTS holds here, and the error of log Z counts N times: its standard error must be small
+    against 1 / N, or the noise be left to stochastic-gradient methods, which average it out.
     Use double precision for large N: the rounding error of single precision is about 1e-7 N.
 
     Args:
@@ -45,7 +48,7 @@ class LogLinearStatistics(TorchDistribution):
         theta: natural parameters in the given coding, nats.
         total_count: number of rows N, whole and non-negative; a number or a tensor that broadcasts with the batch.
         coding: "free" (default), "corner" or "balanced".
-        partition: exact backend; ``Auto()`` when None.
+        partition: backend; ``Auto()``, which is exact, when None.
         validate_args: check values given to :meth:`log_prob` (signs, sums, agreement of overlapping margins); default
             is Pyro's global setting.
 
@@ -54,7 +57,8 @@ class LogLinearStatistics(TorchDistribution):
         floating (weights are allowed); samples have the dtype of theta.
 
     Raises:
-        InputError: theta or total_count of the wrong shape or value; inconsistent counts when validating.
+        InputError: theta or total_count of the wrong shape or value; inconsistent counts when validating; on use, a
+            random estimate of log Z inside HMC, NUTS or a traced function.
         IntractableError: on use, when log Z exceeds the backend's budget.
 
     Randomness:
@@ -132,7 +136,7 @@ class LogLinearStatistics(TorchDistribution):
 
     @property
     def partition(self) -> PartitionBackend:
-        """The exact backend."""
+        """The backend that normalises and draws."""
         return self._rows.partition
 
     @property
@@ -215,7 +219,8 @@ class LogLinearStatistics(TorchDistribution):
             value broadcasts with (*sample, *batch, num_terms); the result is (*sample, *batch).
 
         Raises:
-            InputError: a wrong shape or inconsistent counts, when validating.
+            InputError: a wrong shape or inconsistent counts, when validating; a random estimate of log Z inside HMC,
+                NUTS or a traced function.
             IntractableError: log Z exceeds the backend's budget.
         """
         if self._validate_args:
@@ -246,8 +251,19 @@ class LogLinearStatistics(TorchDistribution):
 
     @property
     def sample_is_exact(self) -> bool:
-        """Whether :meth:`sample` draws from this very law: always true with an exact backend."""
-        return self._rows.sample_is_exact
+        """Whether :meth:`sample` draws from this very law: where the backend is exact or the full table is small."""
+        return self._has_small_table or self._rows.sample_is_exact
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Gibbs sweeps before a row is drawn; 0 where draws are exact."""
+        return 0 if self._has_small_table else self._rows.sample_burn_in
+
+    @property
+    def _has_small_table(self) -> bool:
+        """Whether samples go by way of the full table."""
+        num_cells = self.domain.num_states
+        return num_cells <= _MAX_CELLS and num_cells * self._rows._law.batch_shape.numel() <= _CHUNK
 
     @staticmethod
     def statistics_of(observations: Observations | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
@@ -258,7 +274,7 @@ class LogLinearStatistics(TorchDistribution):
         """Counts of N fresh rows, in the dtype of theta.
 
         Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, whose time does
-        not depend on N; beyond that N rows are drawn by the backend and counted.
+        not depend on N; that is exact with every backend. Beyond that N rows are drawn by the backend and counted.
 
         Shape:
             (*sample_shape, *batch, num_terms).
@@ -269,9 +285,7 @@ class LogLinearStatistics(TorchDistribution):
         sample_shape = torch.Size(sample_shape)
         with torch.no_grad():
             count = self.total_count.to(torch.float64)
-            num_cells = self.domain.num_states
-            is_small = num_cells <= _MAX_CELLS and num_cells * law.batch_shape.numel() <= _CHUNK
-            draw = self._sample_cells if is_small else self._sample_rows
+            draw = self._sample_cells if self._has_small_table else self._sample_rows
             return draw(sample_shape, count).to(law.theta.dtype)
 
     def _sample_cells(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,89 @@
+"""What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not.
+
+Private to the package.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from ..errors import InputError
+from ..partition import Auto, LogPartition, PartitionBackend
+from ..structure import InteractionHypergraph
+
+__all__ = ["acting_backend", "check_estimate", "exact_backend", "expand_result", "is_exact_for"]
+
+# Modules of kernels that accept or reject a move by differences of log-probabilities.
+_KERNELS = frozenset({"pyro.infer.mcmc.hmc", "pyro.infer.mcmc.nuts", "pyro.infer.mcmc.rwkernel"})
+
+
+def acting_backend(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> PartitionBackend:
+    """The backend that does the work for a structure: the choice of :class:`Auto`, or else the backend itself."""
+    if isinstance(partition, Auto) and not partition.is_exact:
+        return partition.select(hypergraph)
+    return partition
+
+
+def is_exact_for(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> bool:
+    """Whether log Z, eta and samples of a structure are exact with this backend."""
+    return partition.is_exact or acting_backend(partition, hypergraph).is_exact
+
+
+def exact_backend(partition: PartitionBackend) -> PartitionBackend:
+    """The backend itself when it is exact, otherwise its exact rows (``Auto``), otherwise ``Auto()``."""
+    if partition.is_exact:
+        return partition
+    return replace(partition, annealed=None) if isinstance(partition, Auto) else Auto()
+
+
+def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> None:
+    """Refuse a random log Z where it would spoil the answer: inside Pyro's HMC and its kin, and while tracing.
+
+    Costs nothing when the backend is exact; the stack is looked at only before an estimate.
+
+    Raises:
+        InputError: log Z would be an estimate, and it is wanted inside a kernel of Pyro that needs one and the same
+            function at every call (unless the backend has a fixed seed), or inside ``torch.jit.trace``.
+    """
+    if partition.is_exact:
+        return
+    backend = acting_backend(partition, hypergraph)
+    if backend.is_exact:
+        return
+    if torch.jit.is_tracing():
+        raise InputError(
+            f"partition: expected an exact backend where the program is traced, received {type(backend).__name__}, "
+            "whose result would be frozen into the compiled function; use jit_compile=False or an exact backend"
+        )
+    if getattr(backend, "seed", None) is None and (kernel := _enclosing_kernel()):
+        raise InputError(
+            f"partition: expected a log-probability without randomness inside {kernel}, received "
+            f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
+            "use an exact backend such as Auto(), or fix the randomness with seed= (one estimate for every theta: the "
+            "draws then follow a biased posterior), or infer by SVI or stochastic-gradient Langevin dynamics"
+        )
+
+
+def _enclosing_kernel() -> str | None:
+    """Name of the Pyro kernel that called us, however deep the user's program lies between; None outside of any."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _KERNELS:
+            owner = type(frame.f_locals.get("self")).__mro__
+            return next((f"Pyro's {c.__name__}" for c in owner if c.__module__ in _KERNELS), "Pyro's MCMC")
+        frame = frame.f_back
+    return None
+
+
+def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
+    """A result whose tensors of the present batch shape have the wanted one."""
+    changes: dict[str, Any] = {}
+    for entry in fields(result):
+        value = getattr(result, entry.name)
+        if isinstance(value, torch.Tensor) and value.shape == present:
+            changes[entry.name] = value.expand(wanted)
+    return replace(result, **changes)

@@ -1,0 +1,387 @@
+"""Laws whose log Z is an estimate: what stays exact, what is an estimate, and where estimates are refused."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import HMC, MCMC, NUTS, SVI, Importance, JitTrace_ELBO, Predictive, RandomWalkKernel, Trace_ELBO
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.mcmc.util import initialize_model
+from torch.distributions import kl_divergence
+
+from pyro_hoim.distributions import (
+    DiaconisYlvisaker,
+    HierarchicalLogLinear,
+    LogLinearStatistics,
+    _approximate,
+    normal_prior,
+    statistics_of,
+)
+from pyro_hoim.distributions.natural_parameters import fisher_information, solve_natural_parameters
+from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.inference import RecordingNUTS, sample_posterior
+from pyro_hoim.partition import Auto, VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_close, exact_statistics, exact_table
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Exact results plus noise: an annealed backend whose errors are known and large."""
+
+    noise: float = 0.1
+    seed: int | None = None
+    sample_burn_in: int = 7
+    is_exact = False
+
+    def _draw(self, like):
+        if self.seed is None:
+            return self.noise * torch.randn(like.shape, dtype=like.dtype)
+        generator = torch.Generator().manual_seed(self.seed)
+        return self.noise * torch.randn(like.shape, dtype=like.dtype, generator=generator)
+
+    def plan(self, hypergraph, evidence_names=(), keep=()):
+        return replace(Auto().plan(hypergraph, evidence_names, keep), feasible=True)
+
+    def log_partition(self, model):
+        result = Auto().log_partition(model)
+        value = result.value + self._draw(result.value)
+        width = torch.full_like(result.value.detach(), self.noise)
+        ess, lower, upper = torch.full_like(width, 100.0), value.detach() - 3 * width, value.detach() + 3 * width
+        return replace(result, value=value, kind="biased", std_error=width, ess=ess, lower=lower, upper=upper)
+
+    def expectations(self, model):
+        eta = Auto().expectations(model)
+        return eta + 0.01 * self._draw(eta)
+
+    def sample(self, model, sample_shape=(), generator=None):
+        return Auto().sample(model, sample_shape, generator)
+
+    def mode(self, model):
+        raise AssertionError("asked for a mode")
+
+    def log_marginal(self, model, names):
+        raise AssertionError("asked for a marginal")
+
+    marginal = log_marginal
+
+
+CYCLE = InteractionHypergraph(
+    Domain.from_cardinalities([2, 3, 2, 2]),
+    [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")],
+    closure=True,
+)
+PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
+
+
+def draw_theta(hypergraph, *batch, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*batch, hypergraph.num_parameters, generator=generator, dtype=torch.float64)
+
+
+def laws(partition, *batch):
+    theta = draw_theta(CYCLE, *batch)
+    return HierarchicalLogLinear(CYCLE, theta, partition=partition), HierarchicalLogLinear(CYCLE, theta)
+
+
+# One estimate per law
+
+
+def test_all_log_probabilities_of_a_law_share_one_error():
+    pyro.set_rng_seed(1)
+    law, exact = laws(Noisy())
+    states = law.enumerate_support()
+    errors = law.log_prob(states) - exact.log_prob(states)
+    assert float(errors.abs().max()) > 1e-3
+    assert_close(errors, errors[0].expand(len(states)), absolute=1e-12)
+    assert_close(-errors[0], law.log_partition.value - exact.log_partition.value, absolute=1e-12)
+    another = HierarchicalLogLinear(CYCLE, law.theta, partition=Noisy())
+    assert another.log_partition.value != law.log_partition.value
+    assert pickle.loads(pickle.dumps(law)).partition == Noisy()
+
+
+def test_seeded_backends_repeat_themselves_whatever_the_global_state():
+    values = []
+    for seed in (1, 2):
+        pyro.set_rng_seed(seed)
+        values.append(laws(Noisy(seed=5))[0].log_partition.value)
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3)])
+def test_expanded_laws_share_the_estimate_and_tell_its_errors_in_their_shape(shape):
+    law, _ = laws(Noisy(), 3)
+    result = law.expand(shape).log_partition
+    assert result.kind == "biased"
+    for name in ("value", "std_error", "ess", "lower", "upper"):
+        assert getattr(result, name).shape == torch.Size(shape)
+        assert torch.equal(getattr(result, name), getattr(law.log_partition, name).expand(shape))
+
+
+def test_gradient_is_that_of_the_estimate_and_a_new_graph_makes_a_new_one():
+    theta = draw_theta(CYCLE).requires_grad_()
+    law = HierarchicalLogLinear(CYCLE, theta, partition=Noisy(0.0))
+    value = law.enumerate_support()[5]
+    expected = torch.autograd.grad(HierarchicalLogLinear(CYCLE, theta).log_prob(value), theta)[0]
+    for _ in range(2):
+        assert_close(torch.autograd.grad(law.log_prob(value), theta)[0], expected, absolute=1e-12)
+
+
+# What stays exact
+
+
+def test_tables_are_normalised_by_their_own_sum():
+    for batch in ((), (2,)):
+        law, exact = laws(Noisy(10.0), *batch)
+        assert_close(law.log_prob_table, exact_table(CYCLE, exact.energy_model.tables), absolute=1e-10)
+        assert_close(law.probs.sum((-4, -3, -2, -1)), torch.ones(batch), absolute=1e-12)
+    empty = HierarchicalLogLinear(InteractionHypergraph(Domain(), []), torch.zeros(2, 0), partition=Noisy())
+    assert torch.equal(empty.probs, torch.ones(2))
+    with pytest.raises(AssertionError):
+        assert_close(laws(Noisy(10.0))[0].log_prob(law.enumerate_support()[:, 0]), exact.log_prob_table, absolute=1e-10)
+
+
+def test_mode_and_marginal_laws_are_exact():
+    law, exact = laws(Noisy(10.0), 3)
+    assert torch.equal(law.mode, exact.mode)
+    kept = law.marginal(["x0", "x2"])
+    assert kept.partition == law.partition
+    assert_close(kept.log_prob_table, exact.log_prob_table.exp().sum((2, 4)).log(), absolute=1e-10)
+    assert_close(law.condition({"x1": 2}).log_prob_table, exact.condition({"x1": 2}).log_prob_table, absolute=1e-10)
+
+
+def test_what_needs_exactness_says_so_beyond_the_exact_budget():
+    law = HierarchicalLogLinear(PAIRS, torch.zeros(PAIRS.num_parameters), partition=Noisy())
+    with pytest.raises(IntractableError, match="max_cells"):
+        _ = law.mode
+    with pytest.raises(IntractableError, match="summing out"):
+        law.marginal(["x0"])
+    with pytest.raises(IntractableError, match="max_table_cells"):
+        _ = law.probs
+    with pytest.raises(IntractableError, match="max_enumerated_states"):
+        law.enumerate_support()
+    assert law.log_pseudo_prob(torch.zeros(60)).shape == ()
+    assert law.energy(torch.zeros(60)).shape == ()
+
+
+def test_the_default_backend_still_refuses():
+    law = HierarchicalLogLinear(PAIRS, torch.zeros(PAIRS.num_parameters))
+    with pytest.raises(IntractableError):
+        law.log_prob(torch.zeros(60))
+    with pytest.raises(IntractableError):
+        law.sample()
+
+
+def test_newton_steps_use_exact_values():
+    table = exact_table(CYCLE, laws(None)[1].energy_model.tables)
+    eta = torch.from_numpy(exact_statistics(CYCLE, table))
+    expected = solve_natural_parameters(CYCLE, eta, Auto())
+    assert torch.equal(solve_natural_parameters(CYCLE, eta, Noisy(10.0)), expected)
+    information = fisher_information(CYCLE, expected, Noisy(10.0))
+    assert torch.equal(information, fisher_information(CYCLE, expected, Auto()))
+
+
+# What is an estimate
+
+
+def test_moments_come_from_one_estimate_of_eta():
+    weak = InteractionHypergraph(CYCLE.domain, [("x0", "x1", "x2"), ("x3",)], hierarchical=False)
+    law = HierarchicalLogLinear(weak, draw_theta(weak), partition=Noisy(30.0))
+    exact = HierarchicalLogLinear(weak, law.theta)
+    assert law.mean.shape == law.variance.shape == (4,)
+    law, exact = laws(Noisy(1e-3), 2)
+    assert_close(law.mean, exact.mean, absolute=1e-3)
+    assert_close(law.variance, exact.variance, absolute=1e-3)
+    assert_close(law.entropy(), exact.entropy(), absolute=1e-2)
+    assert not torch.equal(law.entropy(), exact.entropy())
+    counts = LogLinearStatistics(CYCLE, law.theta, 10, partition=Noisy(1e-3))
+    assert_close(counts.mean, 10 * exact.eta, absolute=1e-2)
+
+
+def test_divergences_are_estimates():
+    law, exact = laws(Noisy(1e-4))
+    other = HierarchicalLogLinear(CYCLE.closure(), draw_theta(CYCLE, seed=3), partition=Noisy(1e-4))
+    wider = InteractionHypergraph.from_order(CYCLE.domain, 2)
+    other_wide = HierarchicalLogLinear(wider, draw_theta(wider, seed=4))
+    for second in (other, other_wide):
+        plain = HierarchicalLogLinear(second.hypergraph, second.theta)
+        assert_close(kl_divergence(law, second), kl_divergence(exact, plain), absolute=1e-2)
+
+
+# Samples
+
+
+def test_samples_tell_that_they_are_approximate_and_their_burn_in():
+    law, exact = laws(Noisy())
+    assert not law.sample_is_exact
+    assert law.sample_burn_in == 7
+    assert exact.sample_is_exact
+    assert exact.sample_burn_in == 0
+    assert law.sample((5,)).shape == (5, 4)
+    assert law.expand([3]).sample_burn_in == 7
+
+
+def test_small_tables_of_counts_are_drawn_exactly_with_any_backend():
+    small = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 50, partition=Noisy(10.0))
+    assert small.sample_is_exact
+    assert small.sample_burn_in == 0
+    pyro.set_rng_seed(0)
+    draws = small.sample((4,))
+    pyro.set_rng_seed(0)
+    assert torch.equal(draws, LogLinearStatistics(CYCLE, draw_theta(CYCLE), 50).sample((4,)))
+    large = LogLinearStatistics(PAIRS, torch.zeros(PAIRS.num_parameters), 50, partition=Noisy())
+    assert not large.sample_is_exact
+    assert large.sample_burn_in == 7
+
+
+# Where estimates are refused
+
+COUNTS = statistics_of(torch.zeros(1, 4, dtype=torch.long), CYCLE) * 20
+
+
+def program(partition, counts=COUNTS):
+    theta = pyro.sample("theta", normal_prior(CYCLE, 0.5, dtype=torch.float64))
+    pyro.sample("counts", LogLinearStatistics(CYCLE, theta, 20, partition=partition), obs=counts)
+
+
+def rows_program(partition):
+    theta = pyro.sample("theta", normal_prior(CYCLE, 0.5, dtype=torch.float64))
+    with pyro.plate("rows", 3):
+        pyro.sample("x", HierarchicalLogLinear(CYCLE, theta, partition=partition), obs=torch.zeros(3, 4))
+
+
+def conjugate_program(partition):
+    law = DiaconisYlvisaker.uniform(CYCLE, 5.0, dtype=torch.float64, partition=partition)
+    pyro.sample("theta", law)
+
+
+def hand_made_potential(partition):
+    def potential(values):
+        law = HierarchicalLogLinear(CYCLE, values["theta"], partition=partition)
+        return values["theta"].square().sum() - law.log_prob(torch.zeros(4))
+
+    return potential
+
+
+def log_z_potential(partition):
+    def potential(values):
+        return HierarchicalLogLinear(CYCLE, values["theta"], partition=partition).log_partition.value
+
+    return potential
+
+
+def run_chain(kernel, *arguments, initial=None):
+    chain = MCMC(kernel, num_samples=2, warmup_steps=1, disable_progbar=True, initial_params=initial)
+    chain.run(*arguments)
+    return chain.get_samples()["theta"]
+
+
+INITIAL = {"theta": torch.zeros(CYCLE.num_parameters, dtype=torch.float64)}
+KERNELS = {
+    "NUTS": lambda p: run_chain(NUTS(program), p),
+    "NUTS of rows": lambda p: run_chain(NUTS(rows_program), p),
+    "NUTS of a conjugate prior": lambda p: run_chain(NUTS(conjugate_program), p),
+    "NUTS of a potential": lambda p: run_chain(NUTS(potential_fn=hand_made_potential(p)), initial=INITIAL),
+    "NUTS of log Z": lambda p: run_chain(NUTS(potential_fn=log_z_potential(p)), initial=INITIAL),
+    "own NUTS": lambda p: run_chain(RecordingNUTS(program), p),
+    "HMC": lambda p: run_chain(HMC(program, num_steps=2), p),
+    "HMC of a potential": lambda p: run_chain(HMC(potential_fn=hand_made_potential(p)), initial=INITIAL),
+    "random walk": lambda p: run_chain(RandomWalkKernel(program), p),
+    "posterior": lambda p: (
+        sample_posterior(
+            CYCLE, COUNTS, total_count=20, num_draws=4, num_warmup=2, num_chains=1, partition=p, progress=False
+        ).theta
+    ),
+}
+
+
+def is_refusal(error):
+    """Whether an error, or the one that Pyro wrapped, is ours and says what to do."""
+    own = error if isinstance(error, InputError) else error.__cause__
+    return isinstance(own, InputError) and all(word in str(own) for word in ("Auto()", "seed=", "SVI", "Langevin"))
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_that_compare_log_probabilities_refuse_a_random_one(kernel):
+    pyro.set_rng_seed(0)
+    with pytest.raises(ValueError, match="without a seed") as caught:
+        KERNELS[kernel](Noisy())
+    assert is_refusal(caught.value)
+    for accepted in (Auto(), VariableElimination(), Noisy(seed=3)):
+        assert torch.isfinite(KERNELS[kernel](accepted)).all()
+
+
+@pytest.mark.parametrize("kernel", ["NUTS", "HMC of a potential"])
+def test_control_without_the_check_pyro_accepts_it_silently(kernel, monkeypatch):
+    for module in ("_law", "_tables", "priors"):
+        monkeypatch.setattr(f"pyro_hoim.distributions.{module}.check_estimate", lambda *_: None)
+    assert torch.isfinite(KERNELS[kernel](Noisy())).all()
+
+
+def test_the_message_names_the_kernel():
+    for make, name in ((NUTS, "Pyro's NUTS"), (HMC, "Pyro's HMC"), (RandomWalkKernel, "Pyro's RandomWalkKernel")):
+        with pytest.raises(ValueError, match=name):
+            run_chain(make(program), Noisy())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_compiled_programs_refuse_estimates_seeded_or_not():
+    for partition in (Noisy(), Noisy(seed=1)):
+        with pytest.raises(ValueError, match=r"jit_compile=False|without a seed"):
+            run_chain(NUTS(program, jit_compile=True, ignore_jit_warnings=True), partition)
+        pyro.clear_param_store()
+        model = partial(program, partition)
+        svi = SVI(model, AutoDelta(model), pyro.optim.Adam({"lr": 0.1}), JitTrace_ELBO(ignore_jit_warnings=True))
+        with pytest.raises(ValueError, match="jit_compile=False"):
+            svi.step()
+
+
+def test_a_potential_made_outside_is_refused_once_the_kernel_runs():
+    _, potential, transforms, trace = initialize_model(program, (Noisy(),))
+    assert torch.isfinite(potential(INITIAL))
+    with pytest.raises(ValueError, match="without a seed"):
+        run_chain(NUTS(potential_fn=potential, transforms=transforms), initial=INITIAL)
+    assert trace.nodes["counts"]["is_observed"]
+
+
+def test_other_inference_takes_fresh_randomness():
+    pyro.set_rng_seed(0)
+    pyro.clear_param_store()
+    for guide in (AutoNormal(program), AutoDelta(program)):
+        svi = SVI(program, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO(num_particles=2))
+        assert all(torch.isfinite(torch.tensor(svi.step(Noisy()))) for _ in range(3))
+    Importance(program, num_samples=5).run(Noisy())
+    thetas = {"theta": draw_theta(CYCLE, 6)}
+    assert Predictive(program, thetas)(Noisy(), None)["counts"].shape == (6, CYCLE.num_terms)
+    assert torch.isfinite(hand_made_potential(Noisy())(INITIAL))
+
+
+def test_an_estimate_made_before_is_a_constant_and_passes():
+    fixed = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE), partition=Noisy())
+    _ = fixed.log_partition
+
+    def model():
+        weight = pyro.sample("theta", dist.Normal(0.0, 1.0))
+        pyro.factor("data", weight * fixed.log_prob(torch.zeros(4)))
+
+    assert torch.isfinite(run_chain(NUTS(model))).all()
+
+
+def test_exact_backends_never_look_at_the_stack(monkeypatch):
+    def refuse():
+        raise AssertionError("looked")
+
+    monkeypatch.setattr(_approximate, "_enclosing_kernel", refuse)
+    for partition in (Auto(), VariableElimination(), Noisy(seed=1)):
+        laws(partition)[0].log_prob(torch.zeros(4))
+        DiaconisYlvisaker.uniform(CYCLE, 5.0, partition=partition).log_prob(draw_theta(CYCLE).float())
+    with pytest.raises(AssertionError, match="looked"):
+        laws(Noisy())[0].log_prob(torch.zeros(4))
