@@ -1,0 +1,276 @@
+"""Running Pyro kernels in this process: chains as a dimension where a kernel can, integers kept as integers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyro
+import torch
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.util import get_rng_state, set_rng_seed, set_rng_state
+from tqdm import tqdm
+
+from ..errors import InputError, InputTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["MCMCRun", "VectorizedKernel", "run_mcmc"]
+
+Samples = dict[str, torch.Tensor]
+
+
+@runtime_checkable
+class VectorizedKernel(Protocol):
+    """A kernel that moves many chains at once, such as :class:`~pyro_hoim.inference.BlockGibbs`."""
+
+    def with_chains(self, num_chains: int) -> MCMCKernel:
+        """A kernel of the same kind whose values have a leading dimension of ``num_chains`` chains."""
+        ...
+
+    def chain_diagnostics(self) -> list[dict[str, Any]]:
+        """Diagnostics of every chain by itself."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MCMCRun:
+    r"""Draws of some chains with their statistics; :func:`pyro_hoim.interop.to_arviz` takes it as it takes Pyro's MCMC.
+
+    Attributes:
+        samples: draws by site, (num_chains, num_draws, \*event); integer sites are ``torch.long``.
+        sample_stats: statistics of every draw by name, (num_chains, num_draws).
+        chain_diagnostics: what the kernel said of every chain.
+        num_warmup: transitions before the first draw.
+        num_draws: draws per chain.
+        seed: seed of the run, None if it took the global generators.
+    """
+
+    samples: Samples
+    sample_stats: Samples
+    chain_diagnostics: tuple[dict[str, Any], ...]
+    num_warmup: int
+    num_draws: int
+    seed: int | None
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return len(self.chain_diagnostics)
+
+    @property
+    def num_divergences(self) -> int:
+        """Divergent transitions after warm-up, over all chains."""
+        return sum(len(chain.get("divergences", ())) for chain in self.chain_diagnostics)
+
+    def get_samples(self, *, group_by_chain: bool = False) -> Samples:
+        r"""Draws by site, (num_chains \* num_draws, \*event), or grouped."""
+        if group_by_chain:
+            return dict(self.samples)
+        return {name: value.flatten(0, 1) for name, value in self.samples.items()}
+
+    def diagnostics(self) -> dict[str, dict[str, Any]]:
+        """What the kernel said, ``{name: {"chain 0": value, ...}}`` as Pyro's MCMC gives it."""
+        names = dict.fromkeys(name for chain in self.chain_diagnostics for name in chain)
+        return {
+            name: {f"chain {i}": chain[name] for i, chain in enumerate(self.chain_diagnostics) if name in chain}
+            for name in names
+        }
+
+    def __repr__(self) -> str:
+        sites = ", ".join(f"{name} {tuple(value.shape[2:])}" for name, value in self.samples.items())
+        return f"MCMCRun({self.num_chains} chains, {self.num_draws} draws, sites: {sites})"
+
+
+def run_mcmc(
+    kernel: MCMCKernel,
+    num_draws: int = 1000,
+    *,
+    num_warmup: int | None = None,
+    num_chains: int | None = None,
+    seed: int | None = None,
+    model_args: Sequence[Any] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    initial_params: Mapping[str, torch.Tensor] | None = None,
+    progress: bool = True,
+) -> MCMCRun:
+    r"""Draw from any Pyro kernel in this process; nothing is forked, and every site keeps its type.
+
+    A kernel that can carry chains as a dimension (a :class:`VectorizedKernel`, such as
+    :class:`~pyro_hoim.inference.BlockGibbs`) moves all of them at once; the chains of any other kernel, such as NUTS,
+    run one after the other. Sites that a kernel emits as floats although they are integers come back as
+    ``torch.long``, by its method ``decode`` where it has one. Constrained sites are transformed back, as Pyro does.
+
+    Args:
+        kernel: any :class:`pyro.infer.mcmc.mcmc_kernel.MCMCKernel`.
+        num_draws: draws per chain.
+        num_warmup: transitions before them; ``num_draws`` when None, as in Pyro.
+        num_chains: chains; when None the number the kernel was made for, else 4.
+        seed: seed of everything random; the global generators are then left as they were. Chain c of a kernel that
+            runs one chain at a time depends on (seed, c) alone. None takes and advances the global generators.
+        model_args: arguments of the kernel's program.
+        model_kwargs: likewise.
+        initial_params: where chains start, in the kernel's (unconstrained) space; the kernel's own choice when None.
+        progress: show a progress bar on standard error.
+
+    Shape:
+        initial_params (num_chains, \*event); samples (num_chains, num_draws, \*event).
+
+    Returns:
+        Draws, statistics of every draw and diagnostics: a Monte Carlo sample, exact in the limit of long chains.
+
+    Raises:
+        InputError: numbers out of range, initial values for another number of chains.
+        InputTypeError: no kernel, or arguments of the wrong type; whatever the kernel raises.
+
+    Randomness:
+        See ``seed``.
+
+    Example:
+        >>> from pyro_hoim.distributions import HierarchicalLogLinear
+        >>> from pyro_hoim.inference import BlockGibbs
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> kernel = BlockGibbs(HierarchicalLogLinear(hypergraph, torch.zeros(5)), engine="torch")
+        >>> run = run_mcmc(kernel, 50, num_warmup=10, num_chains=16, seed=1, progress=False)
+        >>> run.samples["x"].shape, run.samples["x"].dtype, run.sample_stats["energy"].shape
+        (torch.Size([16, 50, 2]), torch.int64, torch.Size([16, 50]))
+    """
+    if not isinstance(kernel, MCMCKernel):
+        raise InputTypeError(f"kernel: expected a Pyro MCMCKernel, received {type(kernel).__name__}")
+    chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
+    num_draws, num_chains = _whole(num_draws, 1, "num_draws"), _whole(chosen, 1, "num_chains")
+    num_warmup = num_draws if num_warmup is None else _whole(num_warmup, 0, "num_warmup")
+    if seed is not None and _whole(seed, 0, "seed") >= 2**63:
+        raise InputError(f"seed: expected a whole number below 2^63, received {seed}")
+    start = _checked_start(initial_params, num_chains)
+    call = _Call(num_warmup, num_draws, tuple(model_args), dict(model_kwargs or {}))
+    is_vectorized = isinstance(kernel, VectorizedKernel)
+    total = (num_warmup + num_draws) * (1 if is_vectorized else num_chains)
+    # Validation off, as Pyro's MCMC has it: a trajectory that leaves the support is a divergence, not an error.
+    with (
+        _random_state(seed),
+        pyro.validation_enabled(False),
+        pyro.poutine.block(),
+        tqdm(total=total, file=sys.stderr, disable=not progress, unit="transition") as bar,
+    ):
+        if is_vectorized:
+            many = kernel.with_chains(num_chains)  # pyright: ignore[reportAttributeAccessIssue]
+            _seed_chain(seed, None)
+            drawn, diagnostics = _run_chain(many, call, start, bar)
+            samples = {name: value.movedim(0, 1) for name, value in drawn.items()}
+        else:
+            parts: list[Samples] = []
+            diagnostics = []
+            for chain in range(num_chains):
+                _seed_chain(seed, chain)
+                own = None if start is None else {name: value[chain] for name, value in start.items()}
+                drawn, report = _run_chain(kernel, call, own, bar)
+                parts.append(drawn)
+                diagnostics += report
+            samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
+    return MCMCRun(samples, _sample_stats(diagnostics, num_draws), tuple(diagnostics), num_warmup, num_draws, seed)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What every chain is told."""
+
+    num_warmup: int
+    num_draws: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def _run_chain(
+    kernel: MCMCKernel, call: _Call, start: Samples | None, bar: Any
+) -> tuple[Samples, list[dict[str, Any]]]:
+    """Draws (num_draws, *shape) of one call of the kernel in constrained space, and the diagnostics of its chains."""
+    if start is not None:
+        kernel.initial_params = start
+    try:
+        kernel.setup(call.num_warmup, *call.args, **call.kwargs)
+        params = kernel.initial_params
+        names = list(getattr(kernel, "save_params", None) or params)
+        kept: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+        for step in range(call.num_warmup + call.num_draws):
+            params = kernel.sample(params)
+            if step >= call.num_warmup:
+                for name in names:
+                    kept[name].append(params[name].detach().clone())
+            bar.set_postfix(kernel.logging() or {}, refresh=False)
+            bar.update()
+        diagnostics = (
+            kernel.chain_diagnostics() if isinstance(kernel, VectorizedKernel) else [kernel.diagnostics() or {}]
+        )
+        transforms: Mapping[str, Any] = getattr(kernel, "transforms", None) or {}
+        drawn = {name: torch.stack(values) for name, values in kept.items()}
+        drawn = {name: transforms[name].inv(v) if name in transforms else v for name, v in drawn.items()}
+        decode: Callable[[Samples], Samples] | None = getattr(kernel, "decode", None)
+        return (drawn if decode is None else decode(drawn)), diagnostics
+    finally:
+        kernel.cleanup()
+
+
+def _sample_stats(diagnostics: Sequence[Mapping[str, Any]], num_draws: int) -> Samples:
+    """Statistics of every draw that all chains have, (num_chains, num_draws)."""
+    result: Samples = {}
+    if all("divergences" in chain for chain in diagnostics):
+        diverging = torch.zeros(len(diagnostics), num_draws, dtype=torch.bool)
+        for i, chain in enumerate(diagnostics):
+            where = torch.as_tensor(chain["divergences"], dtype=torch.long)
+            diverging[i, where[(where >= 0) & (where < num_draws)]] = True
+        result["diverging"] = diverging
+    records = [chain.get("sample_stats") for chain in diagnostics]
+    found = [record for record in records if isinstance(record, Mapping)]
+    if len(found) == len(diagnostics):
+        for name in found[0]:
+            rows = [torch.as_tensor(record.get(name, ()), dtype=torch.float64) for record in found]
+            if all(row.shape == (num_draws,) for row in rows):
+                result[name] = torch.stack(rows)
+    return result
+
+
+@contextmanager
+def _random_state(seed: int | None) -> Generator[None]:
+    """Keep the global generators as they were if there is a seed."""
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        if seed is not None:
+            set_rng_state(state)
+
+
+def _seed_chain(seed: int | None, chain: int | None) -> None:
+    if seed is not None:
+        entropy = [seed] if chain is None else [seed, chain + 1]
+        set_rng_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+
+
+def _checked_start(params: Mapping[str, torch.Tensor] | None, num_chains: int) -> Samples | None:
+    if params is None:
+        return None
+    if not isinstance(params, Mapping):
+        raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
+    for name, value in params.items():
+        if not isinstance(value, torch.Tensor):
+            raise InputTypeError(f"initial_params[{name!r}]: expected a tensor, received {type(value).__name__}")
+        if value.dim() == 0 or len(value) != num_chains:
+            raise InputError(
+                f"initial_params[{name!r}]: expected a first dimension of {num_chains} chains, received shape "
+                f"{tuple(value.shape)}"
+            )
+    return dict(params)
+
+
+def _whole(value: int, least: int, argument: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{argument}: expected a whole number of at least {least}, received {value!r}")
+    return value
