@@ -2,6 +2,18 @@
 
 from .chains import GibbsChains
 from .engine import Engine, Record
+from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
+from .tempering import ParallelTempering, TemperedRun, sample_tempered
 
-__all__ = ["Engine", "GibbsChains", "GibbsSchedule", "Record"]
+__all__ = [
+    "ChainRun",
+    "Engine",
+    "GibbsChains",
+    "GibbsSchedule",
+    "ParallelTempering",
+    "Record",
+    "TemperedRun",
+    "sample_chains",
+    "sample_tempered",
+]

@@ -1,0 +1,199 @@
+"""Files that a long run continues from, and leaving such a run in order when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self, cast
+
+import safetensors
+import safetensors.torch
+import torch
+
+from ..errors import InputError, InputTypeError
+
+__all__ = ["DeferredInterrupt", "RunFile"]
+
+_FORMAT = "pyro-hoim-run"
+_FORMAT_VERSION = 1
+_LARGEST_SHARE = 0.1
+
+
+class RunFile:
+    """A checkpoint: one safetensors file, always whole, because it is replaced in a single step.
+
+    The file holds the tensors of the run and, as JSON, the settings that a continued run must repeat. Reading it never
+    executes code from it.
+
+    Args:
+        path: the file; its folder must exist.
+        resume: continue from the file if it is there.
+        seconds: least time between two writes. Writes of large files are spaced further, so that they take at most a
+            tenth of the time.
+
+    Raises:
+        InputError: there is no folder for it, the file exists and ``resume`` is false, or seconds are not positive.
+        InputTypeError: a path that is none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], resume: bool = False, seconds: float = 30.0) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise InputTypeError(f"checkpoint: expected the name of a file, received {type(path).__name__}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise InputError(f"checkpoint_every: expected a positive number of seconds, received {seconds!r}")
+        self.path = Path(path)
+        self.resume = bool(resume)
+        self._seconds = float(seconds)
+        self._due = time.monotonic() + self._seconds
+        self._settings: dict[str, Any] = {}
+        if not self.path.parent.is_dir():
+            raise InputError(f"checkpoint: the folder {self.path.parent} does not exist; create it first")
+        if self.path.is_dir():
+            raise InputError(f"checkpoint: {self.path} is a folder; give the name of a file in it")
+        if self.path.exists() and not resume:
+            raise InputError(
+                f"checkpoint: {self.path} exists; pass resume=True to continue that run, or choose another name"
+            )
+
+    def start(self, settings: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
+        """Tensors to continue from, or None where there is no file yet.
+
+        Args:
+            settings: what a continued run must have in common with the first one, JSON values by name; values of
+                names that end in "digest" are not shown in messages.
+
+        Raises:
+            InputError: the file is damaged, of another program or newer, or of a run with other settings.
+        """
+        self._settings = json.loads(json.dumps(dict(settings)))
+        if not self.path.exists():
+            return None
+        try:
+            with safetensors.safe_open(str(self.path), framework="pt", device="cpu") as file:
+                header = self._header(file.metadata() or {})
+                # Copies, because the tensors of an open file are views of it.
+                tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, OSError) as error:
+            raise self._damaged(str(error)) from error
+        if _checksum(tensors) != header.get("checksum"):
+            raise self._damaged("the checksum differs")
+        found = cast("dict[str, Any]", header.get("settings", {}))
+        for name in dict.fromkeys([*self._settings, *found]):
+            here, there = self._settings.get(name), found.get(name)
+            if here != there:
+                wanted = (
+                    f"another {name.removesuffix(' digest')}"
+                    if name.endswith("digest")
+                    else f"{name}={there!r}, not {here!r}"
+                )
+                raise InputError(
+                    f"checkpoint: {self.path} belongs to a run with {wanted}; repeat that run's arguments to continue "
+                    "it, or choose another name"
+                )
+        return tensors
+
+    def _header(self, metadata: Mapping[str, str]) -> dict[str, Any]:
+        """The JSON header of a file that this version can read."""
+        try:
+            header: object = json.loads(metadata.get(_FORMAT, "null"))
+        except (ValueError, RecursionError) as error:
+            raise self._damaged("its header is not readable") from error
+        if not isinstance(header, dict):
+            raise InputError(f"checkpoint: {self.path} is a safetensors file, but not the checkpoint of a run")
+        entries = cast("dict[str, Any]", header)
+        if entries.get("format_version") != _FORMAT_VERSION:
+            raise InputError(
+                f"checkpoint: {self.path} has format version {str(entries.get('format_version'))[:20]}, expected "
+                f"{_FORMAT_VERSION}; it was written by another release"
+            )
+        return entries
+
+    def _damaged(self, reason: str) -> InputError:
+        shown = " ".join(reason.split())[:200]
+        return InputError(f"checkpoint: {self.path} cannot be read, it is damaged ({shown}); delete it to start again")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next checkpoint should be written."""
+        return time.monotonic() >= self._due
+
+    def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Replace the file.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        start = time.monotonic()
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        header = {"format_version": _FORMAT_VERSION, "settings": self._settings, "checksum": _checksum(stored)}
+        # A fixed name: what a killed process left behind is overwritten.
+        draft = self.path.with_name(f".{self.path.name}.part")
+        try:
+            safetensors.torch.save_file(stored, str(draft), metadata={_FORMAT: json.dumps(header)})
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"checkpoint: {self.path} cannot be written ({error})") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        now = time.monotonic()
+        self._due = now + max(self._seconds, (now - start) / _LARGEST_SHARE)
+
+
+def _checksum(tensors: Mapping[str, torch.Tensor]) -> int:
+    """CRC-32 of names, shapes and bytes."""
+    value = 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
+        if tensor.numel():
+            value = zlib.crc32(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()), value)
+    return value
+
+
+class DeferredInterrupt:
+    """Hold back Ctrl-C until the run is between two steps; a second Ctrl-C acts at once.
+
+    Only the main thread can do this, and only where Ctrl-C calls a Python function; elsewhere nothing changes. The
+    former handler is put back at the end.
+    """
+
+    def __init__(self) -> None:
+        self._former: Callable[[int, FrameType | None], Any] | None = None
+        self.is_pending = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            former = signal.getsignal(signal.SIGINT)
+            if callable(former):
+                self._former = former
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.is_pending and self._former is not None:
+            self._former(number, frame)
+        self.is_pending = True
+
+    def deliver(self) -> None:
+        """Now let a Ctrl-C that came in between have its effect: by default, raise KeyboardInterrupt."""
+        if self.is_pending and self._former is not None:
+            self.is_pending = False
+            self._former(signal.SIGINT, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._former is not None:
+            signal.signal(signal.SIGINT, self._former)
+            if kind is None:
+                self.deliver()

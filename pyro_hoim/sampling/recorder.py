@@ -1,0 +1,229 @@
+"""What is kept of a long run: running statistics with their errors, and traces where they are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import special
+
+from ..errors import InputError
+from ..structure.hypergraph import InteractionHypergraph
+from .engine import Record
+
+__all__ = ["Recorder", "Summary"]
+
+_MAX_BATCHES = 64
+_MAX_BLOCKS = 16
+_MAX_WATCHED = 4096
+_MAX_BLOCK_CELLS = 2**24
+_ALARM = 1e-6
+_DOUBT = 1e-2
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Estimates of mean coordinates.
+
+    Attributes:
+        eta: float64 (*batch, num_terms).
+        std_error: float64 (*batch, num_terms); NaN where one chain has one record.
+        between_chains: float64 (*batch, num_edges), or None with one chain: variance between chains over what
+            independent records would give, 1 where chains forget their states between two looks.
+        is_mixed: whether that ratio is as small as chance allows everywhere; None when the run is too short to tell.
+    """
+
+    eta: torch.Tensor
+    std_error: torch.Tensor
+    between_chains: torch.Tensor | None
+    is_mixed: bool | None
+
+
+class Recorder:
+    r"""Running sums of a run of known length, in memory that does not depend on it.
+
+    The records are cut into :math:`a = \min(64, \lfloor \sqrt{n} \rfloor)` batches of consecutive records. With batch
+    means :math:`\bar y_k`, the error of their mean is :math:`\sqrt{\sum_k (\bar y_k - \bar y)^2 / (a (a - 1))}`, which
+    holds if chains forget within a batch. Whether they do is seen between chains: up to 16 blocks of chains are looked
+    at after every batch, and chains that are independent have block means with variance
+    :math:`\eta (1 - \eta) / (\text{looks} \times \text{chains})`. Where the variance between blocks is larger than
+    chance allows, it replaces that of the batches. A run of at most 64 records uses the blocks alone.
+
+    Args:
+        hypergraph: the interactions.
+        groups: number of groups of chains.
+        num_chains: chains per group.
+        num_records: records in the whole run.
+        parts: which of "statistics", "energy" and "codes" are kept.
+        energy_shape: shape of the energies at one record.
+
+    Raises:
+        InputError: the traces asked for do not fit into memory.
+
+    References:
+        Charles Geyer, Practical Markov chain Monte Carlo, Statistical Science 7, 1992, section 3.2 (batch means).
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        groups: int,
+        num_chains: int,
+        num_records: int,
+        parts: Sequence[str],
+        energy_shape: Sequence[int],
+    ) -> None:
+        self._hypergraph = hypergraph
+        self._groups, self._num_chains, self._num_records = groups, num_chains, num_records
+        self._parts = tuple(parts)
+        self.num_done = 0
+        blocks = min(_MAX_BLOCKS, num_chains, _MAX_BLOCK_CELLS // max(1, groups * hypergraph.num_terms))
+        self._blocks = blocks if blocks >= 2 else 0
+        self._watched = min(num_chains, _MAX_WATCHED) // blocks * blocks if self._blocks else 0
+        root = math.isqrt(num_records)
+        self.is_short = num_records <= _MAX_BATCHES and self._blocks >= min(root, _MAX_BLOCKS)
+        count = num_records if self.is_short else min(_MAX_BATCHES, root)
+        self._ends = [(k + 1) * num_records // count for k in range(count)]
+        self._sums: dict[str, torch.Tensor] = {}
+        if "statistics" in parts:
+            size = (groups, hypergraph.num_terms)
+            self._sums = {
+                name: torch.zeros(size, dtype=torch.float64) for name in ("total", "batch", "mean", "squares")
+            }
+            self._sums["blocks"] = torch.zeros((self._blocks, *size), dtype=torch.float64)
+            self._cells = _cell_arrays(hypergraph)
+        self._num_batches = 0
+        self._traces: dict[str, torch.Tensor] = {}
+        self._codes_shape = (groups, num_chains, len(hypergraph.domain))
+        if "energy" in parts:
+            self._traces["energies"] = _reserve((num_records, *energy_shape), torch.float64)
+        if "codes" in parts:
+            wide = max(hypergraph.domain.cardinalities, default=1) > 256
+            dtype = torch.int32 if wide else torch.uint8
+            self._traces["codes"] = _reserve((num_records, *self._codes_shape), dtype)
+
+    @property
+    def num_to_look(self) -> int:
+        """Records until the next look at the states."""
+        return (self._ends[self._num_batches] if "statistics" in self._parts else self._num_records) - self.num_done
+
+    def add(self, record: Record) -> bool:
+        """Take in (groups, ...) counts, and traces; True if the states should now be shown to :meth:`look`."""
+        k = self.num_done
+        for name, values in (("energies", record.energies), ("codes", record.codes)):
+            if name in self._traces and values is not None:
+                target = self._traces[name][k : k + record.num_records]
+                target.copy_(values.reshape(target.shape))
+        self.num_done += record.num_records
+        if record.counts is None or not self._sums:
+            return False
+        self._sums["batch"] += record.counts.cpu().reshape(self._sums["batch"].shape)
+        return self.num_done == self._ends[self._num_batches]
+
+    def look(self, codes: torch.Tensor) -> None:
+        """End a batch, at states (groups, num_chains, d)."""
+        sums, k = self._sums, self._num_batches
+        length = self._ends[k] - (self._ends[k - 1] if k else 0)
+        sums["total"] += sums["batch"]
+        change = sums["batch"] / (length * self._num_chains) - sums["mean"]
+        sums["mean"] += change / (k + 1)
+        sums["squares"] += change**2 * (k / (k + 1))
+        sums["batch"].zero_()
+        self._num_batches += 1
+        if self._blocks:
+            start, variable, stride = self._cells
+            size = self._watched // self._blocks
+            shown = codes[:, : self._watched].cpu().numpy()
+            for b, g in itertools.product(range(self._blocks), range(self._groups)):
+                rows = shown[g, b * size : (b + 1) * size]
+                cells = start + sum((rows[:, v] * s for v, s in zip(variable, stride, strict=True)), np.int64(0))
+                found = np.bincount(cells.ravel(), minlength=self._hypergraph.num_terms)
+                sums["blocks"][b, g] += torch.from_numpy(found)
+
+    def summary(self) -> Summary | None:
+        """Estimates from all records, or None where statistics were not asked for."""
+        if not self._sums:
+            return None
+        sums, looks = self._sums, self._num_batches
+        total = self._num_records * self._num_chains
+        eta = sums["total"] / total
+        spread = sums["squares"] / (looks * (looks - 1)) if looks > 1 else torch.full_like(eta, math.nan)
+        ratio, is_mixed = None, None
+        if self._blocks:
+            means = sums["blocks"] / (self._watched // self._blocks * looks)
+            between = means.var(0) / self._blocks * (self._watched / self._num_chains)
+            ratio = self._ratio(between, eta * (1 - eta) / (looks * self._num_chains))
+            if self.is_short:
+                spread = between
+            else:
+                freedom = self._blocks - 1
+                is_doubtful = ratio > float(special.chdtri(freedom, _DOUBT)) / freedom
+                sizes = torch.tensor([math.prod(shape) for shape in self._hypergraph.edge_shapes])
+                cells = is_doubtful.repeat_interleave(sizes, dim=-1)
+                spread = torch.where(cells, torch.maximum(spread, between), spread)
+                limit = float(special.chdtri(freedom, _ALARM / max(1, ratio.numel()))) / freedom
+                is_mixed = not bool((ratio > limit).any())
+        # Constant so far: the probability that is missed may still be about one in the number of looks.
+        is_constant = (sums["total"] == 0) | (sums["total"] == total)
+        error = torch.where(is_constant, 1 / total, spread.sqrt())
+        return Summary(eta, error, ratio, is_mixed)
+
+    def _ratio(self, between: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        """Sums over the cells of every edge, divided; 1 where nothing varies."""
+        slices = self._hypergraph.term_slices.values()
+        above = torch.stack([between[:, s].sum(-1) for s in slices], -1) if slices else between[:, :0]
+        below = torch.stack([expected[:, s].sum(-1) for s in slices], -1) if slices else expected[:, :0]
+        return torch.where(below > 0, above / below.clamp(min=1e-300), 1.0)
+
+    @property
+    def energies(self) -> torch.Tensor | None:
+        """Energies at every record, or None."""
+        return self._traces.get("energies")
+
+    @property
+    def codes(self) -> torch.Tensor | None:
+        """States at every record, or None."""
+        return self._traces.get("codes")
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything as tensors; traces as far as they go."""
+        traces = {name: values[: self.num_done] for name, values in self._traces.items()}
+        return {**self._sums, **traces, "position": torch.tensor([self.num_done, self._num_batches])}
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state`."""
+        self.num_done, self._num_batches = (int(n) for n in state["position"])
+        for name, values in self._sums.items():
+            values.copy_(state[name])
+        for name, values in self._traces.items():
+            values[: self.num_done].copy_(state[name])
+
+
+def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Memory for a trace; pages are taken when they are written."""
+    try:
+        return torch.empty(tuple(shape), dtype=dtype)
+    except RuntimeError as error:
+        size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() / 1e9
+        raise InputError(
+            f"record: a trace of {shape[0]} records needs {size:.1f} GB, which this machine does not have; thin more, "
+            "or keep statistics only"
+        ) from error
+
+
+def _cell_arrays(
+    hypergraph: InteractionHypergraph,
+) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+    """Start of every edge's table, and its k-th variable and stride as arrays (num_edges,), stride 0 where absent."""
+    start = np.array([where.start for where in hypergraph.term_slices.values()], dtype=np.int64)
+    depth = max((len(edge) for edge in hypergraph.edge_indices), default=0)
+    variable = np.zeros((depth, len(start)), dtype=np.int64)
+    stride = np.zeros_like(variable)
+    for e, (edge, shape) in enumerate(zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)):
+        for k, i in enumerate(edge):
+            variable[k, e], stride[k, e] = i, math.prod(shape[k + 1 :])
+    return start, list(variable), list(stride)

@@ -1,0 +1,434 @@
+"""Long runs of Gibbs chains: running statistics, traces, progress, checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from tqdm import tqdm
+
+from ..errors import ConvergenceWarning, InputError, InputTypeError
+from .chains import EngineName, GibbsChains, LogLinearModel, _count, _positive
+from .checkpoint import DeferredInterrupt, RunFile
+from .recorder import Recorder
+from .schedule import GibbsSchedule
+
+__all__ = ["ChainRun", "RecordPart", "sample_chains"]
+
+RecordPart = Literal["statistics", "energy", "codes"]
+
+_LOOKUPS_PER_CALL = 2**27
+_LOOKUPS_PER_CALL_TORCH = 2**24
+_LOOKUPS_PER_STEP_TORCH = 2**14
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRun:
+    r"""What a run of Gibbs chains gave.
+
+    Attributes:
+        eta: estimated mean coordinates, the probability of every cell of every edge in the layout of
+            ``hypergraph.term_slices``, float64 (\*batch, num_terms); asymptotically unbiased, biased by what is left of
+            the first states. None unless statistics were recorded.
+        std_error: Monte Carlo standard errors of ``eta`` that allow for autocorrelation, from the variance between
+            batches of sweeps and between chains (see :class:`~pyro_hoim.sampling.recorder.Recorder`); float64
+            (\*batch, num_terms), NaN with one record of one chain. They know nothing of modes that no chain entered.
+        between_chains: variance between chains over what independent records would give, by edge, float64 (\*batch,
+            num_edges): near 1 where chains forget their states within a batch, the number of batches where they
+            never do. None with one chain.
+        is_mixed: whether ``between_chains`` is everywhere as small as chance allows (false alarm 1e-6); None where a
+            run is too short to tell or has one chain.
+        energies: energy of every chain at every record, float64 (records, \*batch, num_chains), nats; or None.
+        codes: states at every record, uint8 or int32 (records, \*batch, num_chains, d); or None.
+        chains: the chains at the end of the run, which can be continued.
+        num_records: records made.
+        num_sweeps: sweeps after burn-in.
+        burn_in: sweeps before.
+        thin: sweeps between two records.
+        seconds: time spent, earlier parts of a resumed run included.
+    """
+
+    eta: torch.Tensor | None
+    std_error: torch.Tensor | None
+    between_chains: torch.Tensor | None
+    is_mixed: bool | None
+    energies: torch.Tensor | None
+    codes: torch.Tensor | None
+    chains: GibbsChains
+    num_records: int
+    num_sweeps: int
+    burn_in: int
+    thin: int
+    seconds: float
+
+
+class Job(Protocol):
+    """A run in steps.
+
+    Where the steps end depends on the arguments alone, never on time, so that a run in parts makes the same calls as a
+    run in one go, and thereby has the same bits.
+    """
+
+    done: int
+    burn_in: int
+    total: int
+
+    def advance(self) -> int:
+        """Make one step; sweeps made."""
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything to continue from."""
+        ...
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state`."""
+        ...
+
+
+def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress: bool) -> float:
+    """Run to the end, with a progress bar and checkpoints; seconds, those of earlier parts included.
+
+    Ctrl-C ends the current step, writes a checkpoint and raises KeyboardInterrupt.
+    """
+    before = 0.0
+    found = None if file is None else file.start(settings)
+    if found is not None:
+        before = float(found.pop("seconds"))
+        job.done = int(found.pop("done"))
+        job.load_state(found)
+    start = time.monotonic()
+
+    def save() -> None:
+        if file is not None:
+            spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)
+            file.write({**job.state(), "done": torch.tensor(job.done), "seconds": spent})
+
+    bar = tqdm(total=job.total, initial=job.done, unit="sweep", leave=False) if progress else None
+    try:
+        with DeferredInterrupt() as interrupt:
+            while job.done < job.total:
+                if bar is not None:
+                    bar.set_description_str("burn-in" if job.done < job.burn_in else "sampling", refresh=False)
+                made = job.advance()
+                job.done += made
+                if bar is not None:
+                    bar.update(made)
+                if interrupt.is_pending or job.done == job.total or (file is not None and file.is_due):
+                    save()
+                    interrupt.deliver()
+    finally:
+        if bar is not None:
+            bar.close()
+    return before + time.monotonic() - start
+
+
+class _Sampling:
+    """Burn-in and sampling of chains, as a job."""
+
+    def __init__(
+        self,
+        chains: GibbsChains,
+        recorder: Recorder,
+        beta: torch.Tensor,
+        sizes: tuple[int, int, int],
+        parts: Sequence[str],
+        tempered_burn_in: bool,
+    ) -> None:
+        self.done = 0
+        self.burn_in, num_sweeps, self.thin = sizes
+        self.total = self.burn_in + num_sweeps
+        self._chains, self._recorder, self._beta = chains, recorder, beta
+        self._kept = {"counts": "statistics" in parts, "energies": "energy" in parts, "codes": "codes" in parts}
+        self._tempered = tempered_burn_in
+        self._unit = sweeps_per_call(chains)
+
+    def advance(self) -> int:
+        if self.done < self.burn_in:
+            length = min(self._unit, self.burn_in - self.done)
+            self._warm_up(length)
+            return length
+        past = self.done - self.burn_in
+        to_record = self.thin - past % self.thin
+        if self._unit < to_record:
+            self._chains.sweep(self._unit, self._beta)
+            return self._unit
+        records = 1
+        if to_record == self.thin:
+            records = min(self._unit // self.thin, self._recorder.num_to_look)
+        length = to_record + (records - 1) * self.thin
+        record = self._chains.sweep(length, self._beta, thin=length // records, **self._kept)
+        if self._recorder.add(record):
+            self._recorder.look(grouped_codes(self._chains))
+        return length
+
+    def _warm_up(self, length: int) -> None:
+        if not self._tempered:
+            self._chains.sweep(length, self._beta)
+            return
+        path = torch.arange(self.done, self.done + length + 1, dtype=torch.float64) / self.burn_in
+        if self._beta.dim() == 0:
+            self._chains.anneal(path * self._beta)
+        else:
+            for share in path[1:]:
+                self._chains.sweep(1, self._beta * share)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {
+            **{f"chains.{name}": value for name, value in self._chains.state_dict().items()},
+            **{f"record.{name}": value for name, value in self._recorder.state().items()},
+        }
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._chains.load_state_dict(part_of(state, "chains."))
+        self._recorder.load_state(part_of(state, "record."))
+
+
+def sample_chains(
+    model: LogLinearModel | GibbsChains,
+    num_chains: int | None = None,
+    num_sweeps: int = 1000,
+    *,
+    burn_in: int = 0,
+    thin: int = 1,
+    record: RecordPart | Sequence[RecordPart] = "statistics",
+    beta: float | torch.Tensor = 1.0,
+    tempered_burn_in: bool = False,
+    schedule: GibbsSchedule | None = None,
+    clamped: Mapping[str, Any] | None = None,
+    init: torch.Tensor | None = None,
+    reference: torch.Tensor | None = None,
+    seed: int | None = None,
+    engine: EngineName = "auto",
+    precision: torch.dtype = torch.float32,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 30.0,
+    resume: bool = False,
+) -> ChainRun:
+    r"""Run Gibbs chains for any number of sweeps, keeping running statistics instead of states.
+
+    Memory does not grow with the length of the run, unless energies or codes are recorded. A run that was killed and is
+    resumed from its checkpoint gives the same bits as one that was not.
+
+    Args:
+        model: the energies; or chains to continue, which are moved and which fix the arguments from ``num_chains``
+            and ``schedule`` to ``precision``.
+        num_chains: chains per element of the batch.
+        num_sweeps: sweeps after burn-in, a multiple of ``thin``.
+        burn_in: sweeps before the first one that is recorded.
+        thin: sweeps between two records.
+        record: what is kept of every record: "statistics" (running sums for ``eta``), "energy" and "codes" (traces).
+        beta: inverse temperature within [0, 1].
+        tempered_burn_in: let beta rise linearly from 0 during burn-in.
+        schedule: blocks and scan.
+        clamped: variables held fixed.
+        init: first states; drawn from the reference law when None.
+        reference: log weights of the product law at beta 0; uniform when None.
+        seed: seed of everything random, 0 when None.
+        engine: what moves the chains.
+        precision: of the conditionals.
+        progress: show a progress bar on standard error.
+        checkpoint: file to continue from; written now and then, at Ctrl-C and at the end.
+        checkpoint_every: least number of seconds between two writes.
+        resume: continue from ``checkpoint`` if it exists (of a finished run it gives the result); otherwise an
+            existing file is refused.
+
+    Shape:
+        beta () or (\*batch); for the others see :class:`GibbsChains` and :class:`ChainRun`.
+
+    Returns:
+        Estimates and the chains in their last states. The estimates are those of a Markov chain: biased by its start
+        and autocorrelated.
+
+    Raises:
+        InputError: sweeps that are no multiple of ``thin``, an unknown part to record, beta outside [0, 1], a
+            checkpoint that exists, is damaged or belongs to a run with other arguments, and everything that
+            :class:`GibbsChains` refuses.
+        InputTypeError: arguments of the wrong type.
+
+    Warns:
+        ConvergenceWarning: chains differ from each other by more than chance; their standard errors say so, and
+            say nothing of modes where no chain has been.
+
+    Randomness:
+        From ``seed`` only, as :class:`GibbsChains` describes.
+
+    Example:
+        >>> from pyro_hoim.models import LogLinearEnergy
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> model = LogLinearEnergy(hypergraph, torch.zeros(11))
+        >>> run = sample_chains(model, 100, 200, burn_in=10, thin=2, engine="torch")
+        >>> run.num_records, bool(((run.eta[:2] - 0.5).abs() < 5 * run.std_error[:2]).all())
+        (100, True)
+    """
+    sizes = checked_sizes(num_sweeps, burn_in, thin)
+    parts = checked_parts(record)
+    if tempered_burn_in and not sizes[0]:
+        raise InputError("tempered_burn_in: expected a burn-in of at least one sweep, received burn_in=0")
+    file = checked_file(checkpoint, checkpoint_every, resume)
+    given = isinstance(model, GibbsChains)
+    if isinstance(model, GibbsChains):
+        fixed = {
+            "num_chains": num_chains is None,
+            "schedule": schedule is None,
+            "clamped": clamped is None,
+            "init": init is None,
+            "reference": reference is None,
+            "seed": seed is None,
+            "engine": engine == "auto",
+            "precision": precision == torch.float32,
+        }
+        for name, is_default in fixed.items():
+            if not is_default:
+                raise InputError(f"{name}: is fixed in the chains that are continued; leave it out, or pass a model")
+        chains = model
+    else:
+        if num_chains is None:
+            raise InputError("num_chains: expected a positive whole number with a model, received None")
+        chains = GibbsChains(
+            model,
+            num_chains,
+            schedule=schedule,
+            clamped=clamped,
+            init=init,
+            reference=reference,
+            seed=0 if seed is None else seed,
+            engine=engine,
+            precision=precision,
+        )
+    level = torch.as_tensor(beta, dtype=torch.float64).detach().cpu()
+    chains._betas(level)
+    shape = (*chains.batch_shape, chains.num_chains)
+    groups = chains.batch_shape.numel()
+    recorder = Recorder(chains.hypergraph, groups, chains.num_chains, sizes[1] // sizes[2], parts, shape)
+    job = _Sampling(chains, recorder, level, sizes, parts, bool(tempered_burn_in))
+    settings = {
+        "kind": "chains",
+        **run_settings(chains, sizes, parts, states=not given, precision=None if given else str(precision)),
+        "beta": level.tolist(),
+        "tempered_burn_in": bool(tempered_burn_in),
+    }
+    seconds = follow(job, settings, file, progress)
+    return ChainRun(**outcome(recorder, chains, sizes, seconds, shape))
+
+
+def outcome(
+    recorder: Recorder, chains: GibbsChains, sizes: tuple[int, int, int], seconds: float, shape: Sequence[int]
+) -> dict[str, Any]:
+    """Fields of a finished run; ``shape`` is that of the recorded chains, (*batch, num_chains)."""
+    summary = recorder.summary()
+
+    def batched(values: torch.Tensor | None) -> torch.Tensor | None:
+        return None if values is None else values.reshape(*shape[:-1], values.shape[-1])
+
+    if summary is not None and summary.is_mixed is False:
+        warnings.warn(
+            ConvergenceWarning(
+                "chains differ from each other by more than chance, so they have not mixed; make longer runs, draw "
+                "larger blocks (GibbsSchedule) or temper (sample_tempered)"
+            ),
+            stacklevel=3,
+        )
+    return {
+        "eta": None if summary is None else batched(summary.eta),
+        "std_error": None if summary is None else batched(summary.std_error),
+        "between_chains": None if summary is None else batched(summary.between_chains),
+        "is_mixed": None if summary is None else summary.is_mixed,
+        "energies": recorder.energies,
+        "codes": None if recorder.codes is None else recorder.codes.reshape(-1, *shape, len(chains.domain)),
+        "chains": chains,
+        "burn_in": sizes[0],
+        "num_sweeps": sizes[1],
+        "thin": sizes[2],
+        "num_records": sizes[1] // sizes[2],
+        "seconds": seconds,
+    }
+
+
+# Arguments
+
+
+def checked_sizes(num_sweeps: int, burn_in: int, thin: int) -> tuple[int, int, int]:
+    """Burn-in, sweeps after it and thinning."""
+    burn_in, num_sweeps, thin = _count(burn_in, "burn_in"), _positive(num_sweeps, "num_sweeps"), _positive(thin, "thin")
+    if num_sweeps % thin:
+        raise InputError(f"num_sweeps: expected a multiple of thin={thin}, received {num_sweeps}")
+    return burn_in, num_sweeps, thin
+
+
+def checked_parts(record: RecordPart | Sequence[RecordPart]) -> tuple[str, ...]:
+    """What is recorded, in one order."""
+    known = ("statistics", "energy", "codes")
+    if not isinstance(record, Sequence):
+        raise InputTypeError(f"record: expected names of what to keep, received {type(record).__name__}")
+    asked = (record,) if isinstance(record, str) else tuple(record)
+    for name in asked:
+        if name not in known:
+            raise InputError(f"record: expected 'statistics', 'energy' or 'codes', received {name!r}")
+    return tuple(name for name in known if name in asked)
+
+
+def checked_file(path: str | os.PathLike[str] | None, seconds: float, resume: bool) -> RunFile | None:
+    """The checkpoint, if there is to be one."""
+    if path is not None:
+        return RunFile(path, resume, seconds)
+    if resume:
+        raise InputError("resume: expected a checkpoint to continue from, received checkpoint=None")
+    return None
+
+
+def run_settings(
+    chains: GibbsChains, sizes: tuple[int, int, int], parts: Sequence[str], *, states: bool, precision: str | None
+) -> dict[str, Any]:
+    """What a continued run must have in common with the first one.
+
+    Chains that were passed in have moved when an interrupted run is resumed; of these only the clamped values count.
+    """
+    fixed = slice(None) if states else [chains.domain.index(name) for name in chains.clamped]
+    codes = chains.codes[..., fixed].cpu().contiguous()
+    return {
+        "burn_in": sizes[0],
+        "num_sweeps": sizes[1],
+        "thin": sizes[2],
+        "record": list(parts),
+        "precision": precision,
+        "model, schedule, engine, seed or number of chains digest": chains.fingerprint,
+        "initial state or clamped value digest": hashlib.sha256(codes.numpy().tobytes()).hexdigest(),
+    }
+
+
+def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Entries with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def grouped_codes(chains: GibbsChains) -> torch.Tensor:
+    """States (groups, num_chains, d)."""
+    return chains.codes.reshape(-1, chains.num_chains, len(chains.domain))
+
+
+def sweeps_per_call(chains: GibbsChains) -> int:
+    """Sweeps between two looks at the clock: about a tenth of a second, from the size of the problem alone."""
+    cards = chains.domain.cardinalities
+    meeting = [set[int]() for _ in cards]
+    for number, edge in enumerate(chains.hypergraph.edge_indices):
+        for i in edge:
+            meeting[i].add(number)
+    count: Callable[[Sequence[int]], int] = lambda block: 1 + len(set[int]().union(*(meeting[i] for i in block)))  # noqa: E731
+    lookups = sum(math.prod(cards[i] for i in block) * count(block) for block in chains._blocks)
+    lookups *= chains.batch_shape.numel() * chains.num_chains
+    limit = _LOOKUPS_PER_CALL
+    if type(chains._engine).__name__ == "TorchEngine":
+        lookups += _LOOKUPS_PER_STEP_TORCH * len(chains._blocks)
+        limit = _LOOKUPS_PER_CALL_TORCH
+    return max(1, min(2**20, limit // max(1, lookups)))
