@@ -9,7 +9,7 @@ References:
     David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021 (xoshiro128+); Guy
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
-# ruff: noqa: ARG001 (signatures of compiler hooks)
+# ruff: noqa: ARG001, ANN001, ANN201, ANN202 (compiled code and hooks of the compiler have no annotations)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUnusedFunction=false, reportCallIssue=false
@@ -82,7 +82,7 @@ def to_tiles(codes: Array, width: int) -> Array:
 def from_tiles(tiles: Array, num_groups: int, num_chains: int) -> Array:
     """States (groups, chains, d) from tiles, the inverse of :func:`to_tiles`."""
     size = tiles.shape[1]
-    codes = tiles.transpose(0, 2, 1).reshape(num_groups, -1, size)
+    codes = tiles.transpose(0, 2, 1).reshape(num_groups, len(tiles) // num_groups * tiles.shape[2], size)
     return np.ascontiguousarray(codes[:, :num_chains])
 
 
