@@ -9,7 +9,7 @@ References:
     David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021 (xoshiro128+); Guy
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
-# ruff: noqa: ARG001, ANN001, ANN201, ANN202 (compiled code and hooks of the compiler have no annotations)
+# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUnusedFunction=false, reportCallIssue=false

@@ -1,0 +1,294 @@
+r"""Engine for binary variables: products of spins, moved by compiled code on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..structure.hypergraph import InteractionHypergraph
+from ._products_kernels import move, weighted_sums
+from ._products_structure import BlockLists, Products, ragged
+from .engine import Record
+from .lanes import from_tiles, lane_seeds, run_threads, tile_width, to_tiles
+
+__all__ = ["ProductsEngine"]
+
+_MAX_ORDER = 8
+
+Array = NDArray[Any]
+
+
+class ProductsEngine:
+    r"""Chains of a model of binary variables, see :class:`~pyro_hoim.sampling.engine.Engine`.
+
+    Tables become weights of products of spins (:math:`2^k` for an edge of k variables; those whose weights are zero,
+    such as all but the largest of a balanced table, are dropped). A visit costs one fused multiplication per product
+    that holds the variable, one random number and one exponential, on 16 chains at once. Energies of single-site runs
+    follow by differences within a call and are computed anew, in float64, at its end.
+
+    Args:
+        hypergraph: the structure; every variable has one or two levels.
+        blocks: schema positions of the variables of every block.
+        num_groups: number of groups.
+        num_chains: chains per group.
+        seed: of the random numbers.
+        dtype: torch.float32 or torch.float64, the precision of the conditionals.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        blocks: Sequence[tuple[int, ...]],
+        num_groups: int,
+        num_chains: int,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.num_groups, self.num_chains = num_groups, num_chains
+        self._width = tile_width(num_chains)
+        self._per_group = -(-num_chains // self._width)
+        self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
+        self._size = len(hypergraph.domain)
+        self._products = Products(hypergraph)
+        self._lists = BlockLists(self._products, blocks, self._width)
+        self._only_sites = all(len(b) == 1 for b in blocks)
+        self._cells = ragged(self._products.members)
+        seeds = lane_seeds(seed, num_groups, num_chains, self._width)
+        self._rng = np.ascontiguousarray(seeds.transpose(1, 0, 2)).view(np.int32)
+        self._layout = (self._per_group, num_chains)
+        tiles = num_groups * self._per_group
+        self._spins: Array | None = None
+        self._model_energy = np.zeros((tiles, self._width))
+        self._reference_energy = np.zeros((tiles, self._width))
+        place = np.arange(num_chains)
+        self._tile = np.arange(num_groups)[:, None] * self._per_group + place // self._width
+        self._lane = place % self._width
+        self._levels = np.array(hypergraph.domain.cardinalities)
+
+    @classmethod
+    def supports(cls, hypergraph: InteractionHypergraph) -> bool:
+        """Whether all variables have at most two levels and no edge has more than eight variables."""
+        return hypergraph.order <= _MAX_ORDER and all(n <= 2 for n in hypergraph.domain.cardinalities)
+
+    # Weights and states
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        weights = self._products.weights(tables.detach().to(torch.float64).cpu().numpy())
+        law = reference.detach().to(torch.float64).cpu().numpy()
+        rows = max(len(weights), len(law))
+        weights = np.broadcast_to(weights, (rows, weights.shape[1]))
+        lists = self._lists.structure(weights)
+        if lists is not None:
+            self._structure = lists
+        fields, energy = self._lists.gather(weights)
+        low, high = self._reference_levels(law)
+        half = np.broadcast_to((high - low) / 2, (rows, self._size))
+        middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
+        chosen = self._lists.reference_variable
+        if self._size:
+            fields.append(np.where(chosen >= 0, half[:, np.maximum(chosen, 0)], 0.0))
+        else:
+            fields.append(np.zeros((rows, 0)))
+        self._weights = tuple(np.ascontiguousarray(f, dtype=self._dtype) for f in fields)
+        self._terms = (
+            self._lists.energy_first,
+            self._lists.energy_members,
+            *(np.ascontiguousarray(a) for a in (energy, weights[:, 0], half, middle)),
+        )
+        if self._spins is not None:
+            self._refresh()
+
+    def _reference_levels(self, law: Array) -> tuple[Array, Array]:
+        """Log weights of the first and the last level of every variable, (rows, d) each."""
+        ends = np.cumsum(self._levels)
+        return law[:, ends - self._levels], law[:, ends - 1]
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        self._place(codes.cpu().numpy())
+
+    def _place(self, codes: Array) -> None:
+        self._spins = to_tiles(codes.astype(self._dtype) * 2 - 1, self._width)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Energies of the present states."""
+        self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)
+
+    @property
+    def _states(self) -> Array:
+        if self._spins is None:
+            raise RuntimeError("engine: no states yet; set_codes comes first")
+        return self._spins
+
+    def _codes(self) -> Array:
+        return from_tiles(self._states > 0, self.num_groups, self.num_chains)
+
+    def get_codes(self) -> torch.Tensor:
+        return torch.from_numpy(self._codes().astype(np.int64))
+
+    def _by_chain(self, lanes: Array) -> torch.Tensor:
+        """Values (..., tiles, width) as (..., groups, chains)."""
+        rows = lanes.reshape(*lanes.shape[:-2], self.num_groups, self._per_group * self._width)
+        return torch.from_numpy(rows[..., : self.num_chains].copy())
+
+    def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._by_chain(self._model_energy), self._by_chain(self._reference_energy)
+
+    # Runs
+
+    def _run(
+        self,
+        order: Array,
+        betas: Array,
+        sweeps_per_step: int,
+        *,
+        thin: int = 0,
+        is_annealing: bool = False,
+        is_tracking: bool = False,
+        log_weights: Array | None = None,
+        counts: Array | None = None,
+        energies: Array | None = None,
+        codes: Array | None = None,
+    ) -> None:
+        spins = self._states
+        empty = np.zeros((0, 0))
+
+        def work(first: int, step: int) -> None:
+            move(
+                first,
+                step,
+                spins,
+                self._rng,
+                self._structure,
+                self._weights,
+                self._terms,
+                self._layout,
+                order,
+                betas,
+                sweeps_per_step,
+                thin,
+                is_annealing,
+                is_tracking,
+                self._cells,
+                self._model_energy,
+                self._reference_energy,
+                empty if log_weights is None else log_weights,
+                empty.astype(np.int64) if counts is None else counts,
+                np.zeros((0, 0, 0)) if energies is None else energies,
+                np.zeros((0, 0, 0, 0), dtype=np.uint8) if codes is None else codes,
+            )
+
+        run_threads(work, len(spins))
+
+    def sweep(
+        self,
+        order: NDArray[np.int32],
+        num_sweeps: int,
+        beta: NDArray[np.float64],
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        tiles, width = self._model_energy.shape
+        records = num_sweeps // thin if thin else 0
+        sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64) if counts and records else None
+        heights = np.zeros((records, tiles, width)) if energies and records else None
+        states = np.zeros((records, tiles, self._size, width), dtype=np.uint8) if codes and records else None
+        self._run(
+            np.ascontiguousarray(order, dtype=np.int32),
+            np.ascontiguousarray(beta, dtype=np.float64)[:, None],
+            num_sweeps,
+            thin=thin,
+            is_tracking=heights is not None and self._only_sites and thin < 4,
+            counts=sums,
+            energies=heights,
+            codes=states,
+        )
+        return Record(
+            num_records=records,
+            counts=self._cell_counts(sums, records) if counts else None,
+            energies=(self._by_chain(heights) if heights is not None else torch.zeros((0, *self._shape)).double())
+            if energies
+            else None,
+            codes=self._code_records(states) if codes else None,
+        )
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.num_groups, self.num_chains
+
+    def _cell_counts(self, sums: Array | None, records: int) -> torch.Tensor:
+        """Counts of cells from sums of products per tile."""
+        total = np.zeros((self.num_groups, len(self._products.members) + 1))
+        total[:, 0] = records * self.num_chains
+        if sums is not None:
+            total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(np.rint(self._products.cells(total)))
+
+    def _code_records(self, states: Array | None) -> torch.Tensor:
+        """States (records, groups, chains, d) from tiles."""
+        if states is None:
+            return torch.zeros((0, *self._shape, self._size), dtype=torch.uint8)
+        return torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
+
+    def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
+        log_weights = np.zeros(self._model_energy.shape)
+        self._run(
+            np.ascontiguousarray(order, dtype=np.int32),
+            np.ascontiguousarray(betas, dtype=np.float64)[None],
+            sweeps_per_step,
+            is_annealing=True,
+            is_tracking=self._only_sites,
+            log_weights=log_weights,
+        )
+        return self._by_chain(log_weights)
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        spins = self._states
+        lanes = np.zeros(self._model_energy.shape)
+        lanes[self._tile, self._lane] = 1.0 if weights is None else weights.detach().cpu().numpy()
+        sums = np.zeros((len(spins), len(self._products.members)))
+        run_threads(lambda first, step: weighted_sums(first, step, spins, lanes, *self._cells, sums), len(spins))
+        total = np.zeros((self.num_groups, len(self._products.members) + 1))
+        total[:, 0] = lanes.reshape(self.num_groups, -1).sum(axis=1)
+        total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(self._products.cells(total))
+
+    # Populations
+
+    def _permute(self, group: Array, chain: Array) -> None:
+        """Chain (g, c) becomes chain (group[g, c], chain[g, c])."""
+        tile = group * self._per_group + chain // self._width
+        lane = chain % self._width
+        spins = self._states
+        spins[self._tile, :, self._lane] = spins[tile, :, lane]
+        for values in (self._model_energy, self._reference_energy):
+            values[self._tile, self._lane] = values[tile, lane]
+
+    def gather(self, index: torch.Tensor) -> None:
+        self._permute(np.arange(self.num_groups)[:, None], index.cpu().numpy())
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        group = np.repeat(np.arange(self.num_groups)[:, None], self.num_chains, axis=1)
+        swap = mask.cpu().numpy()
+        group[first, swap], group[second, swap] = second, first
+        self._permute(group, np.broadcast_to(np.arange(self.num_chains), group.shape))
+
+    # Resuming
+
+    def state(self) -> dict[str, torch.Tensor]:
+        words = self._rng.transpose(0, 2, 1)[self._tile, self._lane]
+        return {
+            "codes": torch.from_numpy(self._codes().astype(np.uint8)),
+            "random": torch.from_numpy(words.astype(np.int32)),
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
+        self._place(state["codes"].cpu().numpy())
