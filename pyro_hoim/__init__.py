@@ -48,13 +48,16 @@ if TYPE_CHECKING:
     )
     from .inference import (
         R_HAT_LIMIT as R_HAT_LIMIT,
+        BlockGibbs as BlockGibbs,
         Discrepancy as Discrepancy,
         IntervalCoverage as IntervalCoverage,
+        MCMCRun as MCMCRun,
         Metric as Metric,
         PosteriorSamples as PosteriorSamples,
         PredictiveCheck as PredictiveCheck,
         RecordingNUTS as RecordingNUTS,
         Replicates as Replicates,
+        VectorizedKernel as VectorizedKernel,
         cell_log_likelihood as cell_log_likelihood,
         deviance_discrepancy as deviance_discrepancy,
         interval_coverage as interval_coverage,
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
         predictive_check as predictive_check,
         prior_predictive as prior_predictive,
         r_hat_limit as r_hat_limit,
+        run_mcmc as run_mcmc,
         sample_posterior as sample_posterior,
     )
     from .interop import (
@@ -104,13 +108,25 @@ if TYPE_CHECKING:
         parametrization as parametrization,
     )
     from .partition import (
+        AnnealedImportance as AnnealedImportance,
         Auto as Auto,
         Cost as Cost,
         Enumeration as Enumeration,
         LogPartition as LogPartition,
         MatrixEnumeration as MatrixEnumeration,
         PartitionBackend as PartitionBackend,
+        Sandwich as Sandwich,
         VariableElimination as VariableElimination,
+        log_frequencies as log_frequencies,
+    )
+    from .sampling import (
+        ChainRun as ChainRun,
+        GibbsChains as GibbsChains,
+        GibbsSchedule as GibbsSchedule,
+        ParallelTempering as ParallelTempering,
+        TemperedRun as TemperedRun,
+        sample_chains as sample_chains,
+        sample_tempered as sample_tempered,
     )
     from .schema import Domain as Domain, Variable as Variable
     from .structure import (
@@ -164,14 +180,26 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "Parametrization",
         "parametrization",
     ),
+    "sampling": (
+        "ChainRun",
+        "GibbsChains",
+        "GibbsSchedule",
+        "ParallelTempering",
+        "TemperedRun",
+        "sample_chains",
+        "sample_tempered",
+    ),
     "partition": (
+        "AnnealedImportance",
         "Auto",
         "Cost",
         "Enumeration",
         "LogPartition",
         "MatrixEnumeration",
         "PartitionBackend",
+        "Sandwich",
         "VariableElimination",
+        "log_frequencies",
     ),
     "model_file": (
         "ModelFile",
@@ -209,14 +237,17 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "row_log_likelihood",
     ),
     "inference": (
+        "BlockGibbs",
         "Discrepancy",
         "IntervalCoverage",
+        "MCMCRun",
         "Metric",
         "PosteriorSamples",
         "PredictiveCheck",
         "R_HAT_LIMIT",
         "RecordingNUTS",
         "Replicates",
+        "VectorizedKernel",
         "cell_log_likelihood",
         "deviance_discrepancy",
         "interval_coverage",
@@ -228,6 +259,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "predictive_check",
         "prior_predictive",
         "r_hat_limit",
+        "run_mcmc",
         "sample_posterior",
     ),
     "interop": (

@@ -1,4 +1,4 @@
-"""The automatic choice of an exact backend."""
+"""The automatic choice of a backend: exact where one is within its budget, annealed where that was asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from ..errors import IntractableError
 from ..structure.hypergraph import InteractionHypergraph
+from .annealed import AnnealedImportance
 from .base import Cost, LogLinearModel, LogPartition
 from .elimination import VariableElimination
 from .enumeration import Enumeration
@@ -17,12 +18,14 @@ from .matrix import MatrixEnumeration
 
 __all__ = ["Auto"]
 
+Chosen = MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance
+
 _ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in enumeration
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Exact inference by the cheapest exact backend; the first row of this table that applies is taken.
+    """Inference by the cheapest exact backend, or by sampling if allowed; the first row that applies is taken.
 
     ===== ============================================================== ==========================
     row   condition                                                      backend
@@ -34,39 +37,45 @@ class Auto:
           conditioning on a few variables; operations and memory within
           the other options
     4     states within ``enumeration.max_states``                       ``Enumeration``
-    5     otherwise                                                      refusal with the numbers
+    5     ``annealed`` is given                                          ``AnnealedImportance``
+    6     otherwise                                                      refusal with the numbers
     ===== ============================================================== ==========================
 
-    The choice depends on the structure only; :meth:`plan` and :meth:`select` tell it before anything is computed.
+    The choice depends on the structure only; :meth:`plan` and :meth:`select` tell it before anything is computed, and
+    the ``method`` of a result tells it afterwards. Estimates are never slipped in: without ``annealed`` a model out
+    of reach is refused.
 
     Args:
         matrix: options of the design-matrix backend.
         enumeration: options of enumeration.
         elimination: options of variable elimination.
+        annealed: options of the estimates to fall back on; None allows exact results only.
 
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
         >>> Auto().plan(hypergraph).method
         'design matrix'
+        >>> large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
+        >>> Auto(annealed=AnnealedImportance()).plan(large).method
+        'annealed importance sampling'
     """
 
     matrix: MatrixEnumeration = field(default_factory=MatrixEnumeration)
     enumeration: Enumeration = field(default_factory=Enumeration)
     elimination: VariableElimination = field(default_factory=VariableElimination)
+    annealed: AnnealedImportance | None = None
 
     @property
     def is_exact(self) -> bool:
-        """Always true."""
-        return True
+        """Whether every result is exact: true unless ``annealed`` is given, even where an exact backend is chosen."""
+        return self.annealed is None
 
-    def select(
-        self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()
-    ) -> MatrixEnumeration | Enumeration | VariableElimination:
-        """The backend that will do the work.
+    def select(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Chosen:
+        """The backend that will do the work; its ``is_exact`` tells whether the results for this structure are exact.
 
         Raises:
-            IntractableError: no exact backend is within its budget.
+            IntractableError: no exact backend is within its budget, and no estimates are allowed.
         """
         backend, cost = _choose(self, hypergraph, tuple(keep))
         cost.check()
@@ -90,7 +99,7 @@ class Auto:
         """Log Z in nats, value (*batch).
 
         Raises:
-            IntractableError: no exact backend is within its budget; nothing was computed.
+            IntractableError: no backend is within its budget; nothing was computed.
             InputError: the tables are not finite.
         """
         backend, cost = _choose(self, model.hypergraph, ())
@@ -103,7 +112,7 @@ class Auto:
         """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
 
         Raises:
-            IntractableError: no exact backend is within its budget; nothing was computed.
+            IntractableError: no backend is within its budget; nothing was computed.
         """
         return self.select(model.hypergraph).expectations(model)
 
@@ -111,7 +120,7 @@ class Auto:
         """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
 
         Raises:
-            IntractableError: no exact backend is within its budget; nothing was computed.
+            IntractableError: no backend is within its budget; nothing was computed.
             UnknownNameError: a name is not in the domain.
             InputError: a name is repeated.
         """
@@ -127,7 +136,7 @@ class Auto:
         """Independent states, long (*sample_shape, *batch, d).
 
         Raises:
-            IntractableError: no exact backend is within its budget; nothing was computed.
+            IntractableError: no backend is within its budget; nothing was computed.
 
         Randomness:
             From ``generator`` or, if it is None, PyTorch's global generator.
@@ -138,15 +147,13 @@ class Auto:
         """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
 
         Raises:
-            IntractableError: no exact backend is within its budget; nothing was computed.
+            IntractableError: no backend is within its budget; nothing was computed.
         """
         return self.select(model.hypergraph).mode(model)
 
 
 @lru_cache(maxsize=256)
-def _choose(
-    auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
-) -> tuple[MatrixEnumeration | Enumeration | VariableElimination, Cost]:
+def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> tuple[Chosen, Cost]:
     """The backend of the decision table and its cost; an infeasible cost means refusal."""
     cost = auto.matrix.plan(hypergraph, keep=keep)
     if cost.feasible:
@@ -163,5 +170,9 @@ def _choose(
         return auto.enumeration, chosen
     if not cost.feasible:
         why = f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={auto.enumeration.max_states}"
-        return auto.elimination, replace(cost, reason=why)
+        if auto.annealed is not None:
+            estimated = auto.annealed.plan(hypergraph, keep=keep)
+            return auto.annealed, replace(estimated, reason=f"{estimated.reason}; {why}")
+        hint = "for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
+        return auto.elimination, replace(cost, reason=f"{why}; {hint}")
     return auto.elimination, cost

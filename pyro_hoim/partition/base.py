@@ -13,7 +13,7 @@ from ..errors import InputError, IntractableError
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_transformed
 
-__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend"]
+__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich"]
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
@@ -59,19 +59,47 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Sandwich:
+    """Two estimates of log Z from opposite sides: the forward run is low on average, the reverse run is high.
+
+    Attributes:
+        forward: log Z from runs that lead from the reference law to the model, (*batch), nats.
+        forward_error: its standard error as computed from the weights, whether or not they are to be trusted.
+        reverse: log Z from runs that lead from the model to the reference law, (*batch), nats.
+        reverse_error: its standard error, likewise.
+        start: whether the reverse runs began with perfect samples of the model (``exact``) or with states of longer
+            annealed runs (``tempered``), which may all have missed a mode.
+    """
+
+    forward: torch.Tensor
+    forward_error: torch.Tensor
+    reverse: torch.Tensor
+    reverse_error: torch.Tensor
+    start: Literal["exact", "tempered"]
+
+    @property
+    def gap(self) -> torch.Tensor:
+        """Reverse minus forward estimate, (*batch), nats; large where one of the runs has not seen the whole law."""
+        return self.reverse - self.forward
+
+
+@dataclass(frozen=True)
 class LogPartition:
     """Logarithm of the normalising constant, in nats, and how far it can be trusted.
 
     Attributes:
         value: log Z of the model's tables, shape (*batch); for balanced tables this is the log Z of the coding.
         kind: ``exact``, or the kind of estimate.
-        std_error: standard error of ``value``, 0 when exact.
+        std_error: standard error of ``value``, 0 when exact, infinite where none can be given.
         ess: effective sample size, None when exact.
         lower: one-sided lower limit, equal to ``value`` when exact.
         upper: one-sided upper limit, equal to ``value`` when exact.
         cost: what it cost.
         method: name of the method.
         coding: the coding whose theta has no constant term.
+        is_reliable: whether ``std_error`` is to be trusted, True when exact, (*batch) when estimated.
+        notes: sentences on what the result rests on, or why it is not reliable and what to try.
+        sandwich: estimates from both sides, where a reverse run was made.
     """
 
     value: torch.Tensor
@@ -83,6 +111,9 @@ class LogPartition:
     cost: Cost
     method: str
     coding: str = "balanced"
+    is_reliable: torch.Tensor | bool = True
+    notes: tuple[str, ...] = ()
+    sandwich: Sandwich | None = None
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:

@@ -1,0 +1,124 @@
+"""Checks of the options of annealed importance sampling."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import InputError, InputTypeError
+from ..sampling.schedule import GibbsSchedule
+from ._annealed_estimates import MIN_CHAINS
+
+if TYPE_CHECKING:
+    from .annealed import AnnealedImportance
+
+__all__ = ["check_options", "is_reversible"]
+
+
+def check_options(options: AnnealedImportance) -> None:
+    """Raise for options that are out of range and bring sequences into a form that can be hashed."""
+    for name in ("num_chains", "num_temperatures", "sweeps_per_step", "islands"):
+        _check_whole(getattr(options, name), name, 1)
+    _check_whole(options.burn_in, "burn_in", 0)
+    if options.seed is not None:
+        _check_whole(options.seed, "seed", 0)
+        if options.seed >= 2**62:
+            raise InputError(f"AnnealedImportance seed: expected a number below 2^62, received {options.seed}")
+    for name in ("conditional_ess", "level"):
+        if not 0 < getattr(options, name) < 1:
+            raise InputError(
+                f"AnnealedImportance {name}: expected a share between 0 and 1, received {getattr(options, name)!r}"
+            )
+    if not isinstance(options.schedule, GibbsSchedule):
+        raise InputTypeError(
+            f"AnnealedImportance schedule: expected a GibbsSchedule, received {type(options.schedule).__name__}"
+        )
+    if isinstance(options.temperatures, str):
+        if options.temperatures != "adaptive":
+            raise InputError(
+                f"AnnealedImportance temperatures: expected 'adaptive', numbers or None, "
+                f"received {options.temperatures!r}"
+            )
+    elif options.temperatures is not None:
+        object.__setattr__(options, "temperatures", _checked_path(options.temperatures))
+    _check_reference(options)
+    _check_runs(options)
+    if options.engine not in ("auto", "products", "tables", "torch"):
+        raise InputError(
+            f"AnnealedImportance engine: expected 'auto', 'products', 'tables' or 'torch', received {options.engine!r}"
+        )
+    if options.precision not in (torch.float32, torch.float64):
+        raise InputError(
+            f"AnnealedImportance precision: expected torch.float32 or torch.float64, received {options.precision}"
+        )
+
+
+def _check_reference(options: AnnealedImportance) -> None:
+    if isinstance(options.reference, str):
+        if options.reference not in ("singles", "uniform"):
+            raise InputError(
+                f"AnnealedImportance reference: expected 'singles', 'uniform' or log weights, "
+                f"received {options.reference!r}"
+            )
+        return
+    weights = torch.as_tensor(options.reference).detach()
+    if weights.dim() != 1 or not bool(torch.isfinite(weights).all()):
+        raise InputError(
+            "AnnealedImportance reference: expected a vector of finite log weights, one for every level of every "
+            f"variable, received shape {tuple(weights.shape)} or numbers that are not finite"
+        )
+    object.__setattr__(options, "reference", tuple(weights.double().tolist()))
+
+
+def _check_runs(options: AnnealedImportance) -> None:
+    if options.reverse not in (True, False, "auto"):
+        raise InputError(f"AnnealedImportance reverse: expected True, False or 'auto', received {options.reverse!r}")
+    if options.resample_below is not None:
+        if not 0 < options.resample_below <= 1:
+            raise InputError(
+                f"AnnealedImportance resample_below: expected a share within (0, 1] or None, "
+                f"received {options.resample_below!r}"
+            )
+        if options.islands < MIN_CHAINS or options.num_chains % options.islands:
+            raise InputError(
+                f"AnnealedImportance islands: expected at least {MIN_CHAINS} that divide "
+                f"num_chains={options.num_chains}, received {options.islands}"
+            )
+    if options.combine and (
+        options.reverse is False or options.resample_below is not None or not is_reversible(options.schedule)
+    ):
+        raise InputError(
+            "AnnealedImportance combine: needs the reverse run of a sequential schedule without emphasis, and no "
+            "resampling"
+        )
+
+
+def is_reversible(schedule: GibbsSchedule) -> bool:
+    """Whether a reverse run makes the very sweeps of the forward run, in reverse."""
+    return schedule.scan == "sequential" and not schedule.emphasised
+
+
+def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
+    """Temperatures of the user as floats.
+
+    Raises:
+        InputError: they do not rise strictly from 0 to 1.
+    """
+    try:
+        path = tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        raise InputError(f"temperatures: expected numbers that rise from 0 to 1, received {values!r}") from None
+    if len(path) < 2 or path[0] != 0 or path[-1] != 1 or not all(a < b for a, b in itertools.pairwise(path)):
+        shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else f"{path}"
+        raise InputError(
+            f"temperatures: expected inverse temperatures that rise strictly from 0 to 1, received {shown}"
+        )
+    return path
+
+
+def _check_whole(value: object, name: str, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"AnnealedImportance {name}: expected a whole number of at least {least}, received {value!r}")

@@ -1,0 +1,173 @@
+"""What annealed runs amount to: cost beforehand, and afterwards log Z with a verdict on its error bar."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import IntractableError
+from ..structure.hypergraph import InteractionHypergraph
+from ._annealed_estimates import MIN_CHAINS, Estimate, acceptance_ratio, limits, log_mean
+from ._annealed_options import is_reversible
+from ._annealed_runs import Reverse, Run
+from ._annealing import island_means
+from .base import Cost, LogPartition, Sandwich
+
+if TYPE_CHECKING:
+    from .annealed import AnnealedImportance
+
+__all__ = ["annealing_cost", "estimate", "judged"]
+
+_METHOD = "annealed importance sampling"
+_MAX_CELLS = 2**26  # of a marginal table
+_TRY = (
+    "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
+    "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
+)
+_GAP_NOTE = (
+    "{which}forward and reverse runs disagree by more than their errors, or hardly overlap, so that at least one has "
+    f"not seen the whole law; {_TRY}"
+)
+_TEMPERED_NOTE = (
+    "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
+    "stay unseen; the upper limit rests on there being none"
+)
+_ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
+
+
+@lru_cache(maxsize=256)
+def annealing_cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> Cost:
+    """Cost of a forward run; refused where a block or the table over ``keep`` is too large."""
+    cards = hypergraph.domain.cardinalities
+    lookups = sum(cards[i] for edge in hypergraph.edge_indices for i in edge) + sum(cards)
+    if isinstance(options.temperatures, tuple):
+        steps = len(options.temperatures) - 1
+    else:
+        steps = options.num_temperatures if options.temperatures is None else 1000
+    cells = math.prod(cards[i] for i in hypergraph.domain.indices(keep))
+    reason = f"{options.num_chains} chains through {steps} temperatures"
+    feasible = cells <= _MAX_CELLS
+    if not feasible:
+        reason = f"a joint table of {cells} cells is asked for, more than {_MAX_CELLS}; keep fewer variables"
+    try:
+        options.schedule.resolve(hypergraph)
+    except IntractableError as error:
+        feasible, reason = False, str(error)
+    return Cost(
+        cells=max((math.prod(shape) for shape in hypergraph.edge_shapes), default=1),
+        total_cells=hypergraph.num_terms + (cells if keep else 0),
+        flops=options.num_chains * steps * options.sweeps_per_step * lookups,
+        memory_bytes=options.num_chains * (16 * len(cards) + 64) + 8 * (hypergraph.num_terms + cells),
+        feasible=feasible,
+        reason=reason,
+        method=_METHOD,
+    )
+
+
+def estimate(options: AnnealedImportance, log_weights: torch.Tensor) -> Estimate:
+    """Estimate from log weights (B, chains); islands are the independent parts when there is resampling."""
+    if options.resample_below is None:
+        return log_mean(log_weights)
+    return log_mean(island_means(log_weights, options.islands), options.num_chains // options.islands)
+
+
+def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> LogPartition:
+    """The result of a forward and perhaps a reverse run, with the verdict on its error."""
+    batch, dtype = run.log_z0.shape, run.model.tables.dtype
+    log_z0 = run.log_z0.reshape(-1)
+    weights = run.log_weights.reshape(-1, options.num_chains)
+    forward = estimate(options, weights)
+    best, reliable, notes = forward, forward.is_reliable, _Notes(batch.numel())
+    notes.add(~reliable, _weight_note(forward, options))
+    sandwich = None
+    if reverse is None:
+        lower, upper = limits(forward, options.level, reliable)
+        notes.add_general(_ONE_SIDED_NOTE)
+    else:
+        back = reverse.log_weights.reshape(-1, options.num_chains)
+        behind = log_mean(back)
+        agree, both = _compared(options, weights, back, forward, behind)
+        lower = limits(forward, options.level, reliable & agree)[0]
+        upper = -limits(behind, options.level, behind.is_reliable & agree)[0]
+        reliable = reliable & agree
+        if options.combine:
+            best, reliable, notes = both, both.is_reliable, _Notes(batch.numel())
+            agree = reliable
+        notes.add(~agree, _GAP_NOTE)
+        if reverse.start == "tempered":
+            notes.add_general(_TEMPERED_NOTE)
+        parts = (forward.value + log_z0, forward.error, log_z0 - behind.value, behind.error)
+        sandwich = Sandwich(*(v.reshape(batch).to(dtype) for v in parts), start=reverse.start)
+    value = best.value + log_z0
+    error = torch.hypot(best.error, torch.finfo(dtype).eps * value.abs())
+    error = torch.where(reliable, error, torch.full_like(error, math.inf))
+    numbers = (value, error, best.ess, lower + log_z0, upper + log_z0)
+    value, error, ess, lower, upper = (v.reshape(batch).to(dtype) for v in numbers)
+    return LogPartition(
+        value,
+        "biased",
+        error,
+        ess,
+        lower,
+        upper,
+        annealing_cost(options, run.model.hypergraph, ()),
+        _METHOD,
+        is_reliable=reliable.reshape(batch),
+        notes=notes.lines(),
+        sandwich=sandwich,
+    )
+
+
+def _compared(
+    options: AnnealedImportance, weights: torch.Tensor, back: torch.Tensor, forward: Estimate, behind: Estimate
+) -> tuple[torch.Tensor, Estimate]:
+    """Whether forward and reverse run agree within three errors (B,), and their acceptance ratio.
+
+    The acceptance ratio needs no well-behaved reverse weights, so it is a second test wherever the runs are mutual
+    reversals; the reverse estimate itself is the first, where its weights allow.
+    """
+    gap = (forward.value + behind.value).abs()
+    agree = (gap <= 3 * torch.hypot(forward.error, behind.error) + 1e-9) | ~behind.is_reliable
+    if options.resample_below is not None or not is_reversible(options.schedule):
+        return agree, forward
+    both = acceptance_ratio(weights, back)
+    between = (forward.value - both.value).abs() <= 3 * torch.hypot(forward.error, both.error) + 1e-9
+    return agree & between & both.is_reliable, both
+
+
+def _weight_note(found: Estimate, options: AnnealedImportance) -> str:
+    if options.num_chains < MIN_CHAINS:
+        return (
+            f"{{which}}{options.num_chains} chains are too few for an error bar; "
+            f"use num_chains of at least {MIN_CHAINS}"
+        )
+    return (
+        f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "
+        f"the largest holds up to {float(found.share.max()):.0%} of the weight; {_TRY}"
+    )
+
+
+class _Notes:
+    """Sentences about a result, with the number of batch elements they are true of."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lines: list[str] = []
+
+    def add(self, where: torch.Tensor, text: str) -> None:
+        """A sentence that is true where the mask (B,) is."""
+        found = int(where.sum())
+        if found:
+            which = "" if self._count == 1 else f"{found} of {self._count} batch elements: "
+            self._lines.append(text.format(which=which))
+
+    def add_general(self, text: str) -> None:
+        """A sentence that is true of the whole result."""
+        self._lines.append(text)
+
+    def lines(self) -> tuple[str, ...]:
+        """All sentences."""
+        return tuple(self._lines)

@@ -1,0 +1,269 @@
+"""Log Z and expectations at any size by annealed importance sampling, with an error bar that may be refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from ..errors import ConvergenceWarning, IntractableError
+from ..sampling.chains import EngineName
+from ..sampling.schedule import GibbsSchedule
+from ..structure.hypergraph import InteractionHypergraph
+from . import _annealed_runs as runs
+from ._annealed_autograd import constant, log_z_with_eta
+from ._annealed_options import check_options
+from ._annealed_reference import log_frequencies
+from ._annealed_result import annealing_cost, estimate, judged
+from .base import Cost, LogLinearModel, LogPartition
+
+__all__ = ["AnnealedImportance", "log_frequencies"]
+
+_MAX_CHAINS = 2**16  # chains of one call of sample
+_SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
+_THIN = 20  # sweeps between two draws of one chain
+
+
+@dataclass(frozen=True)
+class AnnealedImportance:
+    r"""Annealed importance sampling: Gibbs chains led from a product law to the model, and weighted.
+
+    .. math:: \log \hat Z = \log Z_0 + \log \frac1M \sum_{c=1}^M w_c, \qquad
+        \log w_c = \sum_k (\beta_k - \beta_{k-1}) \bigl(\log q(x_{c,k-1}) - \log q_0(x_{c,k-1})\bigr)
+
+    For models whose exact constant is out of reach. :math:`\hat Z` has no bias, so :math:`\log \hat Z` is low on
+    average, by about half its squared error. Time is ``num_chains * num_temperatures`` sweeps; memory that of the
+    chains. The weighted chains give eta, so that log Z is differentiable, once; ``expectations``, ``marginal`` and
+    ``log_marginal`` come from the same kind of run (self-normalised, bias of order 1 / M) and carry no gradient.
+
+    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights. It is infinite, and
+    ``is_reliable`` False with a note and a :class:`~pyro_hoim.errors.ConvergenceWarning`, where the weights do not
+    support any: few effective weights, a heavy tail, or a reverse run that disagrees. A law with modes that neither
+    run has seen cannot be recognised from inside; only a reverse run from perfect samples sees all of them.
+
+    *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z. ``lower`` and ``upper`` are
+    one-sided limits at ``level``, from the forward and from the reverse run: normal limits where the weights are
+    well-behaved, else those of Markov's inequality, ``log(1 / (1 - level))`` away, which hold for any weights. They
+    hold with the stated rate, they are not bounds. Without a reverse run, or where it started from tempered runs
+    instead of perfect samples, the upper limit rests on the sampler having found all modes; a note says so.
+
+    Args:
+        num_chains: independent chains, 16 or more for an error bar.
+        num_temperatures: steps of the path, equally spaced in beta, where ``temperatures`` is None.
+        temperatures: inverse temperatures that rise from 0 to 1, or ``"adaptive"``: a pilot run with random numbers
+            of its own finds steps of equal difficulty, and the estimate then uses them as given, without bias.
+        conditional_ess: effective share of the chains that an adaptive step must leave.
+        sweeps_per_step: sweeps at every temperature.
+        schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
+        reference: the product law at beta 0: ``"singles"`` (the model's own single-variable terms), ``"uniform"``, or
+            log weights of all levels, one variable after the other (see :func:`log_frequencies`).
+        resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
+            error then comes from the ``islands``. None never resamples.
+        islands: independent groups of chains when resampling.
+        reverse: make the reverse run. ``"auto"`` does, except where a gradient is asked for; it starts from perfect
+            samples where elimination or enumeration gives them within about a second, otherwise from runs through
+            four times as many temperatures. True also does it under a gradient, False never.
+        combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
+            one run alone is poor. Needs perfect samples, so models within reach of exact methods.
+        level: of the one-sided limits.
+        seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness:
+            the estimate is then the same function of the tables in every call, as Hamiltonian samplers need, whose
+            results are biased by its error.
+        burn_in: sweeps at beta 1 before :meth:`sample` takes a state, and before a tempered reverse run.
+        engine: of the chains, see :class:`~pyro_hoim.sampling.GibbsChains`.
+        precision: of their conditionals.
+        progress: show a bar on standard error.
+
+    Raises:
+        InputError: an option outside its range.
+        InputTypeError: an option of the wrong type.
+
+    References:
+        Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
+        Roger Grosse, Zoubin Ghahramani and Ryan Adams, Sandwiching the marginal likelihood using bidirectional Monte
+        Carlo, 2015.
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> from pyro_hoim.models import LogLinearEnergy
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 5), 2)
+        >>> model = LogLinearEnergy(hypergraph, torch.linspace(-1, 1, hypergraph.num_terms, dtype=torch.float64))
+        >>> backend = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1, engine="torch")
+        >>> result = backend.log_partition(model)
+        >>> bool(result.lower < result.value < result.upper), bool(result.is_reliable), result.sandwich.start
+        (True, True, 'exact')
+    """
+
+    num_chains: int = 512
+    num_temperatures: int = 1000
+    temperatures: Sequence[float] | Literal["adaptive"] | None = None
+    conditional_ess: float = 0.99
+    sweeps_per_step: int = 1
+    schedule: GibbsSchedule = field(default_factory=GibbsSchedule)
+    reference: Sequence[float] | torch.Tensor | Literal["singles", "uniform"] = "singles"
+    resample_below: float | None = None
+    islands: int = 32
+    reverse: bool | Literal["auto"] = "auto"
+    combine: bool = False
+    level: float = 0.99
+    seed: int | None = None
+    burn_in: int = 200
+    engine: EngineName = "auto"
+    precision: torch.dtype = torch.float32
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    def is_exact(self) -> bool:
+        """Always false: results are random estimates."""
+        return False
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of a forward run after conditioning on ``evidence_names``; an adaptive path counts as 1,000 steps.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        if evidence_names:
+            hypergraph.domain.indices(evidence_names)
+            hypergraph = hypergraph.restrict(evidence_names)
+        hypergraph.domain.indices(keep)
+        return annealing_cost(self, hypergraph, tuple(keep))
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Estimated log Z in nats, value (*batch), differentiable once in the tables.
+
+        Raises:
+            InputError: tables that are not finite, or a reference of the wrong length.
+            IntractableError: a block too large to be drawn at once; ``combine`` without perfect samples; a second
+                derivative.
+
+        Warns:
+            ConvergenceWarning: the weights, or the disagreement of the two runs, do not support an error bar.
+
+        Randomness:
+            ``seed``, or PyTorch's global generator when it is None.
+        """
+        self.plan(model.hypergraph).check()
+        differentiable = torch.is_grad_enabled() and model.tables.requires_grad
+        run = runs.forward(self, model)
+        eta = runs.statistics(run) if differentiable else None
+        wanted = self.combine or (not differentiable if self.reverse == "auto" else self.reverse)
+        result = judged(self, run, runs.reverse(self, run) if wanted else None)
+        if eta is not None:
+            result = replace(result, value=log_z_with_eta(model.tables, result.value, eta))
+        if not bool(torch.as_tensor(result.is_reliable).all()):
+            _warn()
+        return result
+
+    def _weighted(self, model: LogLinearModel, keep: Sequence[str] = ()) -> runs.Run:
+        """A forward run, with a warning where its weights are degenerate."""
+        self.plan(model.hypergraph, keep=keep).check()
+        run = runs.forward(self, model)
+        if not bool(estimate(self, run.log_weights.reshape(-1, self.num_chains)).is_reliable.all()):
+            _warn(4)
+        return run
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """Estimated eta, flat (*batch, num_terms); its bias is of order one over the number of chains.
+
+        With a fixed seed this is the gradient of :meth:`log_partition`. It has no gradient itself.
+
+        Raises:
+            InputError: tables that are not finite, or a reference of the wrong length.
+
+        Warns:
+            ConvergenceWarning: the weights are degenerate.
+        """
+        eta = runs.statistics(self._weighted(model))
+        return constant(model.tables, eta) if model.tables.requires_grad else eta
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Estimated probabilities of ``names`` (*batch, *cardinalities), axes in the order given; no gradient.
+
+        Raises:
+            IntractableError: a table of more than 2^26 cells.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+
+        Warns:
+            ConvergenceWarning: the weights are degenerate.
+        """
+        indices = model.hypergraph.domain.indices(names)
+        shape = [model.hypergraph.domain.cardinalities[i] for i in indices]
+        run = self._weighted(model, names)
+        codes = run.chains.codes
+        index = torch.zeros_like(run.log_weights, dtype=torch.long)
+        for i, levels in zip(indices, shape, strict=True):
+            index = index * levels + codes[..., i]
+        table = run.log_weights.new_zeros(*index.shape[:-1], math.prod(shape))
+        table.scatter_add_(-1, index, torch.softmax(run.log_weights, -1))
+        probs = table.to(model.tables.dtype).reshape(*index.shape[:-1], *shape)
+        return constant(model.tables, probs) if model.tables.requires_grad else probs
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Logarithms of :meth:`marginal`, in nats; minus infinity where no chain ended."""
+        return self.marginal(model, names).log()
+
+    @torch.no_grad()
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """States, long (*sample_shape, *batch, d), one from each of as many chains: close to the model, not exact.
+
+        Every chain runs through 100 temperatures and then ``burn_in`` sweeps at beta 1. Beyond 65,536 chains, chains
+        give several states, 20 sweeps apart.
+
+        Raises:
+            InputError: tables that are not finite, or a reference of the wrong length.
+
+        Randomness:
+            One seed from ``generator`` or, if it is None, PyTorch's global generator; ``seed`` is not used.
+        """
+        self.plan(model.hypergraph).check()
+        plain = runs.Plain.of(model)
+        batch, d = plain.tables.shape[:-1], len(model.hypergraph.domain)
+        draws = math.prod(sample_shape)
+        if not draws or not batch.numel():
+            return torch.zeros(*sample_shape, *batch, d, dtype=torch.long, device=plain.tables.device)
+        num_chains = min(draws, max(1, _MAX_CHAINS // batch.numel()))
+        chains = runs.make_chains(self, plain, num_chains, runs.drawn_seed(generator))
+        chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
+        chains.sweep(self.burn_in)
+        parts = [chains.codes]
+        for _ in range(math.ceil(draws / num_chains) - 1):
+            chains.sweep(_THIN)
+            parts.append(chains.codes)
+        states = torch.cat(parts, -2).narrow(-2, 0, draws).movedim(-2, 0)
+        return states.reshape(*sample_shape, *batch, d)
+
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
+        """Not available.
+
+        Raises:
+            IntractableError: always; exact backends find the mode.
+        """
+        raise IntractableError(
+            "mode: AnnealedImportance draws states and cannot say which is the most probable; use an exact backend "
+            "such as VariableElimination(max_cells=...)"
+        )
+
+
+def _warn(stacklevel: int = 3) -> None:
+    warnings.warn(
+        "AnnealedImportance: the runs do not support an error bar (see notes of log_partition); use more "
+        "temperatures, block moves or resampling, or an exact backend with a larger budget",
+        ConvergenceWarning,
+        stacklevel=stacklevel,
+    )
