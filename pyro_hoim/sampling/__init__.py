@@ -2,9 +2,10 @@
 
 from .chains import GibbsChains
 from .engine import Engine, Record
+from .ladder import ParallelTempering
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
-from .tempering import ParallelTempering, TemperedRun, sample_tempered
+from .tempering import TemperedRun, sample_tempered
 
 __all__ = [
     "ChainRun",

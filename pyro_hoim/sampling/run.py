@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import os
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
-from tqdm import tqdm
 
-from ..errors import ConvergenceWarning, InputError, InputTypeError
-from .chains import EngineName, GibbsChains, LogLinearModel, _count, _positive
-from .checkpoint import DeferredInterrupt, RunFile
+from ..errors import ConvergenceWarning, InputError
+from .chains import EngineName, GibbsChains, LogLinearModel
+from .jobs import (
+    RecordPart,
+    checked_file,
+    checked_parts,
+    checked_sizes,
+    follow,
+    part_of,
+    run_settings,
+    sweeps_per_call,
+)
 from .recorder import Recorder
 from .schedule import GibbsSchedule
 
-__all__ = ["ChainRun", "RecordPart", "sample_chains"]
-
-RecordPart = Literal["statistics", "energy", "codes"]
-
-_LOOKUPS_PER_CALL = 2**27
-_LOOKUPS_PER_CALL_TORCH = 2**24
-_LOOKUPS_PER_STEP_TORCH = 2**14
+__all__ = ["ChainRun", "sample_chains"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,67 +68,6 @@ class ChainRun:
     seconds: float
 
 
-class Job(Protocol):
-    """A run in steps.
-
-    Where the steps end depends on the arguments alone, never on time, so that a run in parts makes the same calls as a
-    run in one go, and thereby has the same bits.
-    """
-
-    done: int
-    burn_in: int
-    total: int
-
-    def advance(self) -> int:
-        """Make one step; sweeps made."""
-        ...
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Everything to continue from."""
-        ...
-
-    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from :meth:`state`."""
-        ...
-
-
-def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress: bool) -> float:
-    """Run to the end, with a progress bar and checkpoints; seconds, those of earlier parts included.
-
-    Ctrl-C ends the current step, writes a checkpoint and raises KeyboardInterrupt.
-    """
-    before = 0.0
-    found = None if file is None else file.start(settings)
-    if found is not None:
-        before = float(found.pop("seconds"))
-        job.done = int(found.pop("done"))
-        job.load_state(found)
-    start = time.monotonic()
-
-    def save() -> None:
-        if file is not None:
-            spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)
-            file.write({**job.state(), "done": torch.tensor(job.done), "seconds": spent})
-
-    bar = tqdm(total=job.total, initial=job.done, unit="sweep", leave=False) if progress else None
-    try:
-        with DeferredInterrupt() as interrupt:
-            while job.done < job.total:
-                if bar is not None:
-                    bar.set_description_str("burn-in" if job.done < job.burn_in else "sampling", refresh=False)
-                made = job.advance()
-                job.done += made
-                if bar is not None:
-                    bar.update(made)
-                if interrupt.is_pending or job.done == job.total or (file is not None and file.is_due):
-                    save()
-                    interrupt.deliver()
-    finally:
-        if bar is not None:
-            bar.close()
-    return before + time.monotonic() - start
-
-
 class _Sampling:
     """Burn-in and sampling of chains, as a job."""
 
@@ -166,7 +104,8 @@ class _Sampling:
         length = to_record + (records - 1) * self.thin
         record = self._chains.sweep(length, self._beta, thin=length // records, **self._kept)
         if self._recorder.add(record):
-            self._recorder.look(grouped_codes(self._chains))
+            codes = self._chains.codes
+            self._recorder.look(codes.reshape(-1, *codes.shape[-2:]))
         return length
 
     def _warm_up(self, length: int) -> None:
@@ -353,82 +292,3 @@ def outcome(
         "num_records": sizes[1] // sizes[2],
         "seconds": seconds,
     }
-
-
-# Arguments
-
-
-def checked_sizes(num_sweeps: int, burn_in: int, thin: int) -> tuple[int, int, int]:
-    """Burn-in, sweeps after it and thinning."""
-    burn_in, num_sweeps, thin = _count(burn_in, "burn_in"), _positive(num_sweeps, "num_sweeps"), _positive(thin, "thin")
-    if num_sweeps % thin:
-        raise InputError(f"num_sweeps: expected a multiple of thin={thin}, received {num_sweeps}")
-    return burn_in, num_sweeps, thin
-
-
-def checked_parts(record: RecordPart | Sequence[RecordPart]) -> tuple[str, ...]:
-    """What is recorded, in one order."""
-    known = ("statistics", "energy", "codes")
-    if not isinstance(record, Sequence):
-        raise InputTypeError(f"record: expected names of what to keep, received {type(record).__name__}")
-    asked = (record,) if isinstance(record, str) else tuple(record)
-    for name in asked:
-        if name not in known:
-            raise InputError(f"record: expected 'statistics', 'energy' or 'codes', received {name!r}")
-    return tuple(name for name in known if name in asked)
-
-
-def checked_file(path: str | os.PathLike[str] | None, seconds: float, resume: bool) -> RunFile | None:
-    """The checkpoint, if there is to be one."""
-    if path is not None:
-        return RunFile(path, resume, seconds)
-    if resume:
-        raise InputError("resume: expected a checkpoint to continue from, received checkpoint=None")
-    return None
-
-
-def run_settings(
-    chains: GibbsChains, sizes: tuple[int, int, int], parts: Sequence[str], *, states: bool, precision: str | None
-) -> dict[str, Any]:
-    """What a continued run must have in common with the first one.
-
-    Chains that were passed in have moved when an interrupted run is resumed; of these only the clamped values count.
-    """
-    fixed = slice(None) if states else [chains.domain.index(name) for name in chains.clamped]
-    codes = chains.codes[..., fixed].cpu().contiguous()
-    return {
-        "burn_in": sizes[0],
-        "num_sweeps": sizes[1],
-        "thin": sizes[2],
-        "record": list(parts),
-        "precision": precision,
-        "model, schedule, engine, seed or number of chains digest": chains.fingerprint,
-        "initial state or clamped value digest": hashlib.sha256(codes.numpy().tobytes()).hexdigest(),
-    }
-
-
-def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Entries with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-
-def grouped_codes(chains: GibbsChains) -> torch.Tensor:
-    """States (groups, num_chains, d)."""
-    return chains.codes.reshape(-1, chains.num_chains, len(chains.domain))
-
-
-def sweeps_per_call(chains: GibbsChains) -> int:
-    """Sweeps between two looks at the clock: about a tenth of a second, from the size of the problem alone."""
-    cards = chains.domain.cardinalities
-    meeting = [set[int]() for _ in cards]
-    for number, edge in enumerate(chains.hypergraph.edge_indices):
-        for i in edge:
-            meeting[i].add(number)
-    count: Callable[[Sequence[int]], int] = lambda block: 1 + len(set[int]().union(*(meeting[i] for i in block)))  # noqa: E731
-    lookups = sum(math.prod(cards[i] for i in block) * count(block) for block in chains._blocks)
-    lookups *= chains.batch_shape.numel() * chains.num_chains
-    limit = _LOOKUPS_PER_CALL
-    if type(chains._engine).__name__ == "TorchEngine":
-        lookups += _LOOKUPS_PER_STEP_TORCH * len(chains._blocks)
-        limit = _LOOKUPS_PER_CALL_TORCH
-    return max(1, min(2**20, limit // max(1, lookups)))
