@@ -48,18 +48,19 @@ class RowScores:
     pseudo_nll: float
 
 
-def score_rows(energy: LogLinearEnergy, data: Observations) -> RowScores:
+def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | None = None) -> RowScores:
     """Score rows under a model; missing cells are summed over.
 
     Args:
         energy: one model.
         data: rows over its domain with a positive total count.
+        log_z: normalising constant of the energy, where it is known or estimated already; exact when None.
 
     Returns:
         The mean scores.
     """
     total = data.total_count
-    values = row_log_likelihood(energy, data)
+    values = row_log_likelihood(energy, data, normalised=log_z is None) - (log_z or 0.0)
     present = data.counts > 0
     weights, values = data.counts[present], values[present]
     nll = -float((weights * values).sum()) / total

@@ -9,8 +9,7 @@ import click
 
 from ..analysis import interaction_table
 from ..datasets import tables as tables_of_library
-from ..errors import InputError
-from ..partition import Auto
+from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
 from .output import echo_json, log_partition_json
 from .use import JSON, MODEL, energy_of, read_model
 
@@ -19,24 +18,28 @@ __all__ = ["interactions", "log_z", "tables"]
 
 @click.command("log-z", short_help="Normalising constant of a model.")
 @MODEL
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "exact", "ais"]),
-    default="auto",
-    show_default=True,
-    help="How to compute it.",
-)
+@LOG_Z_OPTIONS
 @JSON
-def log_z(model: Path, method: str, as_json: bool) -> None:
-    """Logarithm of the normalising constant of MODEL (balanced coding, in nats)."""
-    if method == "ais":
-        raise InputError("--method ais: not in this release; use auto or exact")
-    energy = energy_of(read_model(model))
-    result = Auto().log_partition(energy)
+def log_z(
+    model: Path, method: str, chains: int | None, temperatures: str | None, seed: int | None, as_json: bool
+) -> None:
+    """Logarithm of the normalising constant of MODEL (balanced coding, in nats).
+
+    With --method ais also its standard error, one-sided limits, the effective sample size, and whether to trust it.
+    """
+    result = log_z_of(energy_of(read_model(model)), method, chains, temperatures, seed)
     if as_json:
-        echo_json(log_partition_json(result) or {})
+        echo_json(
+            {
+                **(log_partition_json(result) or {}),
+                "ess": None if result.ess is None else float(result.ess),
+                "is_reliable": bool(result.is_reliable),
+                "notes": list(result.notes),
+                "method": result.method,
+            }
+        )
     else:
-        click.echo(f"log Z = {float(result.value):.10g} ({result.kind}, {result.cost.method})")
+        click.echo("\n".join(describe_log_z(result)))
 
 
 @click.command(short_help="Interactions of a model and how strong they are.")

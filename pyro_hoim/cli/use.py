@@ -7,20 +7,25 @@ from pathlib import Path
 
 import click
 import torch
+from tqdm import tqdm
 
 from ..analysis import matches_any, prediction_accuracy, score_rows
 from ..data import Observations
-from ..errors import InputError, check_names
+from ..errors import InputError, IntractableError, check_names
 from ..learning import Combination
 from ..model_file import ModelFile, load_model
 from ..models import LogLinearEnergy
-from ..partition import Auto
+from ..partition import AnnealedImportance, Auto
+from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
 from .output import echo_json, whole
 
 __all__ = ["predict", "sample", "score"]
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 DATA = click.argument("file", type=click.Path(path_type=Path))
+_BURN_IN = AnnealedImportance.burn_in
+_PORTION = 1024  # rows drawn between two steps of the progress bar
+
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 MISSING = click.option(
     "--missing", multiple=True, metavar="LABEL", help="Cells with this label are missing, as empty cells are."
@@ -59,10 +64,29 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
 @MODEL
 @click.option("-n", "number", type=click.IntRange(0), required=True, metavar="N", help="How many rows.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "exact", "gibbs"]),
+    default="auto",
+    show_default=True,
+    help="exact: perfect draws or none; gibbs: Markov chains, approximate; auto: exact where possible, else gibbs, "
+    "and says so.",
+)
+@click.option(
+    "--burn-in", type=click.IntRange(0), metavar="N", help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}]"
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
-def sample(model: Path, number: int, given: tuple[str, ...], seed: int, out: Path | None) -> None:
-    """Draw independent rows from MODEL, exactly (no Markov chain), as CSV."""
+def sample(
+    model: Path, number: int, given: tuple[str, ...], method: str, burn_in: int | None, seed: int, out: Path | None
+) -> None:
+    """Draw independent rows from MODEL as CSV, also given some columns.
+
+    The draws are exact (no Markov chain) where the model allows. Otherwise every row is the state of a Gibbs chain of
+    its own, led to the model through a path of temperatures and then burnt in; one line on standard error says so.
+    """
+    if burn_in is not None and method == "exact":
+        raise InputError("--burn-in: belongs to --method gibbs, received --method exact")
     stored = read_model(model)
     energy = energy_of(stored)
     evidence: dict[str, int] = {}
@@ -79,7 +103,7 @@ def sample(model: Path, number: int, given: tuple[str, ...], seed: int, out: Pat
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
     rest, _ = energy.condition(evidence)
-    drawn = Auto().sample(rest, (number,), generator=torch.Generator().manual_seed(seed))
+    drawn = _draw(rest, number, method, burn_in, torch.Generator().manual_seed(seed))
     codes = torch.empty((number, len(energy.domain)), dtype=torch.long)
     for column, name in enumerate(energy.domain.names):
         codes[:, column] = evidence[name] if name in evidence else drawn[:, rest.domain.index(name)]
@@ -91,22 +115,60 @@ def sample(model: Path, number: int, given: tuple[str, ...], seed: int, out: Pat
         click.echo(f"{number} rows written to {out}")
 
 
+def _draw(
+    energy: LogLinearEnergy, number: int, method: str, burn_in: int | None, generator: torch.Generator
+) -> torch.Tensor:
+    """Rows (number, d), exact or by Gibbs, the latter with a line on standard error."""
+    cost = Auto().plan(energy.hypergraph)
+    if cost.feasible and method != "gibbs":
+        return Auto().sample(energy, (number,), generator)
+    if method == "exact":
+        raise IntractableError(
+            f"{cost.reason}. At the command line: --method gibbs draws approximately, at any size, or fix columns "
+            "with --given"
+        )
+    backend = AnnealedImportance(burn_in=_BURN_IN if burn_in is None else burn_in)
+    click.echo(
+        "pyro-hoim: note: the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then "
+        f"burnt in by {backend.burn_in} sweeps; compare with a longer --burn-in",
+        err=True,
+    )
+    parts = [torch.empty((0, len(energy.domain)), dtype=torch.long)]
+    with tqdm(total=number, unit="row", desc="gibbs", disable=not is_terminal(), leave=False) as bar:
+        for start in range(0, number, _PORTION):
+            parts.append(backend.sample(energy, (min(_PORTION, number - start),), generator))
+            bar.update(len(parts[-1]))
+    return torch.cat(parts)
+
+
 @click.command(short_help="Log-likelihood of the rows of a file.")
 @MODEL
 @DATA
 @MISSING
+@LOG_Z_OPTIONS
 @JSON
-def score(model: Path, file: Path, missing: tuple[str, ...], as_json: bool) -> None:
+def score(
+    model: Path,
+    file: Path,
+    missing: tuple[str, ...],
+    method: str,
+    chains: int | None,
+    temperatures: str | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
     """Mean negative log-likelihood of the rows of FILE under MODEL, and KL to their empirical law, in nats a row.
 
-    Missing cells are summed over. The KL divergence needs complete rows.
+    Missing cells are summed over. The KL divergence needs complete rows. With --method ais both carry the error of the
+    estimated log Z, which is the same for every row.
     """
     stored = read_model(model)
     energy = energy_of(stored)
     data = read_for(energy, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
-    values = score_rows(energy, data)
+    log_z = log_z_of(energy, method, chains, temperatures, seed)
+    values = score_rows(energy, data, log_z=float(log_z.value))
     impossible = _num_impossible(stored, data)
     nll = math.inf if impossible else values.nll
     kl = math.inf if impossible and values.kl is not None else values.kl
@@ -116,7 +178,8 @@ def score(model: Path, file: Path, missing: tuple[str, ...], as_json: bool) -> N
         "nll": nll,
         "kl": kl,
         "nll_std_error": math.inf if impossible else values.nll_std_error,
-        "log_z_std_error": 0.0,
+        "log_z_std_error": float(log_z.std_error),
+        "log_z_kind": log_z.kind,
         "pseudo_nll": values.pseudo_nll,
     }
     if as_json:
@@ -128,6 +191,8 @@ def score(model: Path, file: Path, missing: tuple[str, ...], as_json: bool) -> N
     click.echo(f"NLL per row         {_text(nll)} nats (standard error over rows {_text(values.nll_std_error)})")
     click.echo(f"KL to the file      {_text(kl)}" + (" nats" if kl is not None else ""))
     click.echo(f"pseudo-NLL per row  {_text(values.pseudo_nll)} nats")
+    if log_z.kind != "exact":
+        click.echo("\n".join(describe_log_z(log_z)))
 
 
 def _text(value: float | None) -> str:

@@ -81,9 +81,14 @@ def _enclosing_kernel() -> str | None:
 
 def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
     """A result whose tensors of the present batch shape have the wanted one."""
-    changes: dict[str, Any] = {}
-    for entry in fields(result):
-        value = getattr(result, entry.name)
-        if isinstance(value, torch.Tensor) and value.shape == present:
-            changes[entry.name] = value.expand(wanted)
-    return replace(result, **changes)
+
+    def expanded(part: Any) -> Any:
+        values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+        return replace(
+            part,
+            **{n: v.expand(wanted) for n, v in values.items() if isinstance(v, torch.Tensor) and v.shape == present},
+        )
+
+    if result.sandwich is not None:
+        result = replace(result, sandwich=expanded(result.sandwich))
+    return expanded(result)

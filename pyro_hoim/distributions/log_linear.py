@@ -54,7 +54,7 @@ class HierarchicalLogLinear(TorchDistribution):
     ``log_prob``, ``log_partition``, ``entropy``    estimates; log Z-hat biased low, hence ``log_prob`` biased high
     ``eta``, ``mean``, ``variance``, ``gradient``   estimates, biased in O(1 / chains)
     Kullback-Leibler divergence                     estimate, may be a little below zero
-    ``sample``                                      end states of Gibbs chains after ``sample_burn_in`` sweeps
+    ``sample``                                      states of Gibbs chains after ``sample_burn_in`` sweeps
     ``energy``, ``log_pseudo_prob``, ``condition``  exact, they need no log Z
     ``log_prob_table``, ``probs``                   exact: the table is normalised by its own sum
     ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
@@ -420,16 +420,19 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def sample_burn_in(self) -> int:
-        """Gibbs sweeps that a chain makes before its state is a draw of :meth:`sample`; 0 where draws are exact."""
+        """Gibbs sweeps at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact.
+
+        The annealed backend counts them after the run that leads its chains to the model (its ``burn_in``).
+        """
         backend = acting_backend(self.partition, self.hypergraph)
-        return 0 if backend.is_exact else int(getattr(backend, "sample_burn_in", 0))
+        return 0 if backend.is_exact else int(getattr(backend, "burn_in", 0))
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws, level codes of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
 
-        Otherwise they are end states of independent Gibbs chains after :attr:`sample_burn_in` sweeps, whose law is as
-        near to this one as the chains mix; nothing here can tell how near. Watch the energy and statistics of longer
-        and shorter runs.
+        Otherwise they are states of Gibbs chains, annealed and then burnt in by :attr:`sample_burn_in` sweeps, whose
+        law is as near to this one as the chains mix; nothing here can tell how near. Compare energies and statistics
+        for shorter and longer burn-in.
 
         Shape:
             (*sample_shape, *batch, d).

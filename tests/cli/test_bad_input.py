@@ -151,5 +151,5 @@ def test_wrong_use_of_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
     check_refused(["sample", model, "-n", "-3"], ["-n"], capsys)
     check_refused(["sample", model], ["-n"], capsys)
     check_refused(["sample", model, "-n", "1", "--out", "out/model.safetensors"], ["exists"], capsys)
-    check_refused(["log-z", model, "--method", "ais"], ["not in this release"], capsys)
+    check_refused(["log-z", model, "--chains", "8"], ["--method ais"], capsys)
     check_refused(["frobnicate"], ["frobnicate"], capsys)

@@ -38,7 +38,7 @@ class Noisy:
 
     noise: float = 0.1
     seed: int | None = None
-    sample_burn_in: int = 7
+    burn_in: int = 7
     is_exact = False
 
     def _draw(self, like):

@@ -1,0 +1,105 @@
+"""Exact or estimated: the options of the commands that need a normalising constant or draws."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import InputError, IntractableError
+from ..models import LogLinearEnergy
+from ..partition import AnnealedImportance, Auto, LogPartition
+
+__all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_CHAINS, _TEMPERATURES = AnnealedImportance.num_chains, AnnealedImportance.num_temperatures
+_EXACT = click.Choice(["auto", "exact", "ais"])
+_OPTIONS = (
+    click.option(
+        "--method",
+        type=_EXACT,
+        default="auto",
+        show_default=True,
+        help="How to find log Z. auto and exact: exactly, or not at all; ais: an estimate with an error bar, at any "
+        "size, by annealed importance sampling.",
+    ),
+    click.option("--chains", type=click.IntRange(1), metavar="N", help=f"Chains of ais.  [default: {_CHAINS}]"),
+    click.option(
+        "--temperatures",
+        metavar="K|adaptive",
+        help=f"Temperatures of ais, or adaptive: steps of equal difficulty.  [default: {_TEMPERATURES}]",
+    ),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of ais.  [default: 0]"),
+)
+
+
+def LOG_Z_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
+    """Add ``--method``, ``--chains``, ``--temperatures`` and ``--seed`` to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def is_terminal() -> bool:
+    """Whether a person may be looking at progress on standard error."""
+    return sys.stderr.isatty()
+
+
+def log_z_of(
+    energy: LogLinearEnergy, method: str, chains: int | None, temperatures: str | None, seed: int | None
+) -> LogPartition:
+    """Log Z by the method asked for.
+
+    Raises:
+        InputError: an option of ais without ``--method ais``, or temperatures that are no number.
+        IntractableError: exact methods are asked for and exceed their budget; names the alternative.
+    """
+    if method == "ais":
+        return _annealed(chains, temperatures, seed).log_partition(energy)
+    for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
+        if value is not None:
+            raise InputError(f"{name}: belongs to --method ais, received --method {method}")
+    try:
+        return Auto().log_partition(energy)
+    except IntractableError as error:
+        raise IntractableError(
+            f"{error}. At the command line: --method ais estimates log Z at any size, with an error bar"
+        ) from error
+
+
+def _annealed(chains: int | None, temperatures: str | None, seed: int | None) -> AnnealedImportance:
+    """The backend that the options describe."""
+    common: dict[str, Any] = {"num_chains": chains or _CHAINS, "seed": seed or 0, "progress": is_terminal()}
+    if temperatures == "adaptive":
+        return AnnealedImportance(temperatures="adaptive", **common)
+    text = str(_TEMPERATURES) if temperatures is None else temperatures.strip()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
+        raise InputError(f"--temperatures: expected a whole number from 1 to 10,000,000 or adaptive, received {text!r}")
+    return AnnealedImportance(num_temperatures=int(text), **common)
+
+
+def describe_log_z(result: LogPartition) -> list[str]:
+    """Lines that say what log Z is and how far to trust it."""
+    value = f"log Z = {float(result.value):.10g}"
+    if result.kind == "exact":
+        return [f"{value} ({result.kind}, {result.method})"]
+    error = float(result.std_error)
+    shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
+    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chains"
+    is_reliable, level = bool(result.is_reliable), f"{AnnealedImportance.level:.0%}"
+    return [
+        f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",
+        f"limits                 {_limit(result.lower)} to {_limit(result.upper)} (one-sided, {level} each)",
+        f"effective sample size  {ess}",
+        f"to be trusted          {'yes' if is_reliable else 'no'}",
+        *(f"note: {note}" for note in result.notes),
+    ]
+
+
+def _limit(value: Any) -> str:
+    number = float(value)
+    return f"{number:.8g}" if math.isfinite(number) else "unknown"

@@ -1,0 +1,231 @@
+"""Commands on models beyond and within exact reach: estimates are asked for, tell their error, and agree with exact."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyro_hoim.cli import run
+from pyro_hoim.model_file import ModelFile, load_model, save_model
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import AnnealedImportance, Auto
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_exact_law, exact_table
+
+CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
+
+
+def save(path: str, hypergraph: InteractionHypergraph, scale: float) -> None:
+    """A model file with random parameters."""
+    generator = torch.Generator().manual_seed(1)
+    theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
+    save_model(path, ModelFile(hypergraph, theta))
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a model of 60 variables that all interact, and one of six that is easily enumerated."""
+    monkeypatch.chdir(tmp_path)
+    save("large.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 0.05)
+    save("small.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2, 3, 2]), 2), 0.3)
+
+
+def stored(path: str) -> LogLinearEnergy:
+    file = load_model(path)
+    return LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Run a command that succeeds; its standard output and error."""
+    assert run(arguments) == 0
+    return capsys.readouterr()
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    out, _ = call([*arguments, "--json"], capsys)
+    assert out.count("\n") == 1
+    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def check_refused(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on standard error with the words, nothing on standard output, status 2."""
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pyro-hoim: error: ") and captured.err.count("\n") == 1, captured.err
+    assert all(word in captured.err for word in words), captured.err
+
+
+# log-z
+
+
+def test_estimates_have_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for method in ([], ["--method", "auto"], ["--method", "exact"]):
+        check_refused(["log-z", "large.safetensors", *method], ["cells", "max_cells", "--method ais"], capsys)
+    check_refused(["score", "large.safetensors", rows_of("large.safetensors")], ["--method ais"], capsys)
+
+
+def test_log_z_beyond_exact_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call_json(["log-z", "large.safetensors", *CHEAP], capsys)
+    assert {"value", "std_error", "kind", "lower", "upper", "ess", "is_reliable", "notes", "method"} == set(result)
+    assert result["kind"] == "biased" and result["is_reliable"] is True
+    assert 0 < result["std_error"] < 0.2 and 32 < result["ess"] <= 64
+    assert result["lower"] < result["value"] < result["upper"]
+    assert any("tempered" in note for note in result["notes"])
+    text, errors = call(["log-z", "large.safetensors", *CHEAP], capsys)
+    assert f"log Z = {result['value']:.10g} +- {result['std_error']:.2g} (biased" in text
+    for words in ("limits", "effective sample size", "to be trusted          yes", "note: "):
+        assert words in text
+    assert errors == ""  # no progress bar unless standard error is a terminal
+
+
+def test_log_z_within_reach_agrees_with_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "3"], capsys)
+    exact = call_json(["log-z", "small.safetensors"], capsys)
+    energy = stored("small.safetensors")
+    unnormalised = exact_table(energy.hypergraph, energy.tables, normalised=False)
+    assert exact["value"] == pytest.approx(np.log(np.exp(unnormalised).sum()), rel=1e-12)
+    assert exact == {**exact, "std_error": 0.0, "ess": None, "is_reliable": True, "notes": []}
+    assert abs(result["value"] - exact["value"]) < 4 * result["std_error"]
+    assert abs(result["value"] + 0.05 - exact["value"]) > 4 * result["std_error"]  # a wrong value would be seen
+    assert call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "3"], capsys) == result
+    assert call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "4"], capsys) != result
+    adaptive = ["log-z", "small.safetensors", "--method", "ais", "--temperatures", "adaptive"]
+    found = call_json(adaptive, capsys)
+    assert abs(found["value"] - exact["value"]) < 4 * found["std_error"]
+
+
+def test_an_estimate_without_error_bar_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    save("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
+    cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
+    result = call_json(cold, capsys)
+    assert result["is_reliable"] is False and result["std_error"] is None
+    assert result["value"] is not None and result["notes"]
+    text, errors = call(cold, capsys)
+    assert "+- unknown" in text and "to be trusted          no" in text and "note: " in text
+    assert errors.startswith("pyro-hoim: warning: ") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--chains", "100"], ["--chains", "--method ais"]),
+        (["--temperatures", "5"], ["--temperatures", "--method ais"]),
+        (["--seed", "5", "--method", "exact"], ["--seed", "--method ais"]),
+        ([*CHEAP, "--chains", "0"], ["--chains"]),
+        ([*CHEAP, "--temperatures", "0"], ["--temperatures", "1 to"]),
+        ([*CHEAP, "--temperatures", "hot"], ["--temperatures", "'hot'", "adaptive"]),
+        ([*CHEAP, "--seed", "-1"], ["--seed"]),
+        (["--method", "mcmc"], ["mcmc", "ais"]),
+    ],
+)
+def test_wrong_options(options: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    check_refused(["log-z", "small.safetensors", *options], words, capsys)
+    check_refused(["score", "small.safetensors", rows_of("small.safetensors"), *options], words, capsys)
+
+
+# score
+
+
+def rows_of(model: str) -> str:
+    """A file with four rows for a model."""
+    domain = load_model(model).hypergraph.domain
+    rows = [",".join(v.labels[(i + k) % v.cardinality] for k, v in enumerate(domain)) for i in (0, 1, 1, 2)]
+    Path("rows.csv").write_text("\n".join([",".join(domain.names), *rows]) + "\n", encoding="utf-8")
+    return "rows.csv"
+
+
+def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) -> None:
+    exact = call_json(["score", "small.safetensors", rows_of("small.safetensors")], capsys)
+    assert exact["log_z_std_error"] == 0 and exact["log_z_kind"] == "exact"
+    result = call_json(["score", "small.safetensors", "rows.csv", *CHEAP], capsys)
+    log_z = call_json(["log-z", "small.safetensors", *CHEAP], capsys)
+    assert result["log_z_std_error"] == log_z["std_error"] > 0 and result["log_z_kind"] == "biased"
+    shift = log_z["value"] - call_json(["log-z", "small.safetensors"], capsys)["value"]
+    assert result["nll"] - exact["nll"] == pytest.approx(shift, abs=1e-12)
+    assert result["kl"] - exact["kl"] == pytest.approx(shift, abs=1e-12)
+    assert result["nll_std_error"] == pytest.approx(exact["nll_std_error"])
+    assert result["pseudo_nll"] == exact["pseudo_nll"]
+    far = call_json(["score", "large.safetensors", rows_of("large.safetensors"), *CHEAP], capsys)
+    assert far["nll"] > 0 and far["log_z_std_error"] > 0
+    text, _ = call(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
+    assert "NLL per row" in text and "to be trusted          yes" in text
+
+
+# sample
+
+
+def test_sample_beyond_exact_reach_is_by_gibbs_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["sample", "large.safetensors", "-n", "40", "--given", "x3=1", "--given", "x10=0", "--burn-in", "20"]
+    text, errors = call(options, capsys)
+    assert re.search(r"approximate.* Gibbs .*20 sweeps", errors) and errors.count("\n") == 1
+    Path("drawn.csv").write_text(text, encoding="utf-8")
+    frame = pd.read_csv("drawn.csv")
+    assert frame.shape == (40, 60)
+    assert set(frame["x3"]) == {1} and set(frame["x10"]) == {0}
+    assert frame["x0"].nunique() == 2
+    assert call(options, capsys)[0] == text
+    assert call([*options, "--seed", "1"], capsys)[0] != text
+    check_refused([*options[:-2], "--method", "exact"], ["max_cells", "--method gibbs"], capsys)
+    assert call(["sample", "large.safetensors", "-n", "0"], capsys)[0].count("\n") == 1
+
+
+def test_enough_given_columns_make_the_draws_exact_again(capsys: pytest.CaptureFixture[str]) -> None:
+    given = [word for i in range(45) for word in ("--given", f"x{i}=1")]
+    text, errors = call(["sample", "large.safetensors", "-n", "3", *given], capsys)
+    assert errors == "" and text.count("\n") == 4
+
+
+def test_gibbs_rows_have_the_conditional_law(capsys: pytest.CaptureFixture[str]) -> None:
+    number = 60_000  # 36 cells: total variation 0.03 is seen with power 0.999
+    options = ["sample", "small.safetensors", "-n", str(number), "--given", "x2=1", "--given", "x5=0"]
+    call([*options, "--method", "gibbs", "--burn-in", "20", "--out", "rows.csv"], capsys)
+    frame = pd.read_csv("rows.csv")
+    counts = np.zeros((2, 3, 2, 3))
+    np.add.at(counts, tuple(frame[name].to_numpy() for name in ("x0", "x1", "x3", "x4")), 1)
+    energy = stored("small.safetensors")
+    law = np.exp(exact_table(energy.hypergraph, energy.tables))[:, :, 1, :, :, 0]
+    assert_exact_law(counts.ravel(), (law / law.sum()).ravel())
+    wrong = np.exp(0.9 * np.log(law))
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts.ravel(), (wrong / wrong.sum()).ravel())
+    exact, errors = call(["sample", "small.safetensors", "-n", "5"], capsys)
+    assert errors == ""
+    assert call(["sample", "small.safetensors", "-n", "5", "--method", "exact"], capsys)[0] == exact
+
+
+def test_burn_in_belongs_to_gibbs(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["sample", "small.safetensors", "-n", "1", "--burn-in"]
+    check_refused([*options, "5", "--method", "exact"], ["--burn-in", "--method gibbs"], capsys)
+    check_refused([*options, "-5"], ["--burn-in"], capsys)
+
+
+# Progress
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyro_hoim.cli.methods.is_terminal", lambda: True)
+    monkeypatch.setattr("pyro_hoim.cli.use.is_terminal", lambda: True)
+    text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
+    assert "annealing" in errors and json.loads(text)["is_reliable"]
+    text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)
+    assert "gibbs" in errors and text.count("\n") == 2001
+
+
+def test_the_command_runs_what_the_library_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call_json(["log-z", "small.safetensors", *CHEAP, "--seed", "9"], capsys)
+    backend = AnnealedImportance(num_chains=64, num_temperatures=100, seed=9)
+    own = backend.log_partition(stored("small.safetensors"))
+    assert result["value"] == float(own.value) and result["lower"] == float(own.lower)
+    assert math.isclose(float(Auto().log_partition(stored("small.safetensors")).value), result["value"], abs_tol=0.5)
