@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .block_gibbs import BlockGibbs
 from .kernels import RecordingNUTS
 from .log_likelihood import cell_log_likelihood, log_joint, pointwise_log_likelihood
+from .mixed_gibbs import MixedGibbs
 from .posterior import R_HAT_LIMIT, Metric, PosteriorSamples, log_linear_model, r_hat_limit, sample_posterior
 from .predictive_checks import (
     Discrepancy,
@@ -17,16 +19,21 @@ from .predictive_checks import (
     predictive_check,
     prior_predictive,
 )
+from .runner import MCMCRun, VectorizedKernel, run_mcmc
 
 __all__ = [
     "R_HAT_LIMIT",
+    "BlockGibbs",
     "Discrepancy",
     "IntervalCoverage",
+    "MCMCRun",
     "Metric",
+    "MixedGibbs",
     "PosteriorSamples",
     "PredictiveCheck",
     "RecordingNUTS",
     "Replicates",
+    "VectorizedKernel",
     "cell_log_likelihood",
     "deviance_discrepancy",
     "interval_coverage",
@@ -38,5 +45,6 @@ __all__ = [
     "predictive_check",
     "prior_predictive",
     "r_hat_limit",
+    "run_mcmc",
     "sample_posterior",
 ]

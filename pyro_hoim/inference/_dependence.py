@@ -1,0 +1,114 @@
+"""Which sites of a program depend on which latent values, found by following these through the tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro.ops.provenance import ProvenanceTensor, detach_provenance, get_provenance
+from pyro.poutine.trace_struct import Trace
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from ._discrete_sites import sample_nodes
+
+__all__ = ["dependents"]
+
+# What these return says nothing about values.
+_METADATA = frozenset(
+    (
+        *("dim", "size", "numel", "nelement", "ndimension", "stride", "element_size", "__len__", "__hash__", "__get__"),
+        *("is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_same_size", "is_inference", "is_tensor"),
+        *("is_conj", "is_neg", "get_device", "result_type", "can_cast"),
+    )
+)
+
+
+class _Leaks(TorchFunctionMode):
+    """Notes whether a tracked value left the tensors: into Python numbers, arrays, or an untracked tensor."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not self.found and get_provenance((args, kwargs)):
+            name = getattr(func, "__name__", "")
+            is_in_place = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
+            tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            if tensors:
+                is_lost = not all(isinstance(leaf, ProvenanceTensor) for leaf in tensors)
+            else:
+                is_lost = name not in _METADATA and not (name == "__bool__" and _is_own_check())
+            self.found = is_in_place or is_lost
+        return result
+
+
+def _is_own_check() -> bool:
+    """Whether this library, and not the program, looked at a value: its laws refuse theta that is not finite."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
+        frame = frame.f_back
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("pyro_hoim.")
+
+
+def dependents(
+    run: Callable[[Mapping[str, torch.Tensor]], Trace], values: Mapping[str, torch.Tensor]
+) -> dict[str, frozenset[str]] | None:
+    """For every latent site the other sites whose log-probability can depend on its value; None if that is not known.
+
+    Values are followed through every operation on tensors. Where one leaves them (into a Python number or a NumPy
+    array, into a branch of the program, into a tensor changed in place) the answer for one state may not hold for
+    another, and nothing is known. No normalising constant of a log-linear law is computed.
+
+    Args:
+        run: runs the program with all latent values given.
+        values: those values, in the constrained space.
+    """
+    found: dict[str, set[str]] = {name: set() for name in values}
+    tracked = {name: ProvenanceTensor(detach_provenance(v), frozenset({name})) for name, v in values.items()}
+    leaks = _Leaks()
+    try:
+        with torch.no_grad(), pyro.validation_enabled(False), leaks:
+            for name, node in sample_nodes(run(tracked)).items():
+                parts: list[Any] = [node["scale"], node["mask"], node["value"]]
+                if _is_own(node["fn"]):
+                    parts += list(_tensors(node["fn"], set()))
+                else:
+                    parts.append(node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"]))
+                for upstream in get_provenance(parts) - {name}:
+                    found[upstream].add(name)
+    except Exception:  # noqa: BLE001  a tracked tensor is a stranger to some operations: then nothing is known
+        return None
+    return None if leaks.found else {name: frozenset(names) for name, names in found.items()}
+
+
+def _is_own(fn: Any) -> bool:
+    """Whether a distribution is or wraps one of this library, whose log-probability may need a log Z."""
+    while fn is not None:
+        if type(fn).__module__.startswith("pyro_hoim."):
+            return True
+        fn = getattr(fn, "base_dist", None)
+    return False
+
+
+def _tensors(part: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """All tensors that a distribution holds, however deep."""
+    if isinstance(part, torch.Tensor):
+        yield part
+    elif id(part) not in seen:
+        seen.add(id(part))
+        inner: Any = ()
+        if isinstance(part, Mapping):
+            inner = part.values()
+        elif isinstance(part, list | tuple):
+            inner = part
+        elif hasattr(part, "__dict__"):
+            inner = vars(part).values()
+        for value in inner:
+            yield from _tensors(value, seen)

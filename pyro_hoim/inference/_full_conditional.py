@@ -1,0 +1,355 @@
+"""Gibbs moves of the discrete sites of a program, from the log-probabilities of the program itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.trace_struct import Trace
+
+from ..errors import InputError
+from ..sampling import GibbsChains
+from ._dependence import dependents
+from ._discrete_sites import DiscreteSite, Visit, sample_nodes, split_law
+
+__all__ = ["DiscreteMoves", "Mode", "Program"]
+
+Mode = Literal["law alone", "rows together", "row by row", "one by one"]
+Values = dict[str, torch.Tensor]
+
+_CHECKED_RUNS = 2000
+_MOST_CHECKED_ROWS = 32
+_MOST_CHECKED_VISITS = 64
+
+
+class _NotVectorised(Exception):  # noqa: N818  never leaves this module
+    """A log-probability does not have the shape that candidates in a dimension of their own would give it."""
+
+
+class Program:
+    """A program with fixed arguments that is run with all its latent values given.
+
+    Args:
+        model: the program.
+        args: its arguments.
+        kwargs: its keyword arguments.
+    """
+
+    def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self._names: frozenset[str] | None = None
+
+    def run(self, values: Mapping[str, torch.Tensor]) -> Trace:
+        """Trace with the given values.
+
+        Raises:
+            InputError: the values decide which sites there are.
+        """
+        with poutine.block():
+            given = poutine.condition(self.model, data=dict(values))
+            trace = poutine.trace(given).get_trace(*self.args, **self.kwargs)
+        nodes = sample_nodes(trace)
+        names = frozenset(nodes)
+        self._names = self._names or names
+        changed = sorted(names ^ self._names) or sorted(n for n, node in nodes.items() if not node["is_observed"])
+        if changed:
+            raise InputError(
+                f"model: expected the same sites at every run, but whether {changed[0]!r} is there depends on the "
+                "values of other sites; write the choice with torch.where or poutine.mask"
+            )
+        return trace
+
+    def num_dims(self, values: Mapping[str, torch.Tensor]) -> int:
+        """Batch dimensions that the program uses, plates or not."""
+        dims = [0]
+        for node in sample_nodes(self.run(values)).values():
+            dims.append(len(node["fn"].batch_shape))
+            dims += [-frame.dim for frame in node["cond_indep_stack"] if frame.vectorized]
+        return max(dims)
+
+
+class DiscreteMoves:
+    r"""Draws every discrete site of a program from its full conditionals, one block after the other.
+
+    .. math:: p(x_B \mid \text{rest}) \propto q(x_B \mid x_{-B}) \prod_{j} p_j(\cdot \mid x_B, \text{rest})
+
+    where q is the law of the site, without its normalising constant, and j runs over the sites that depend on it.
+    A normalising constant of another log-linear law is computed only if its theta changes with :math:`x_B`.
+
+    How a site is evaluated is decided at its first move, by comparison with the evaluation of one row and one candidate
+    at a time, at the present state and at a random one:
+
+    * "law alone": no site depends on it; the compiled chains of its own law move it.
+    * "rows together": all candidates of all rows in one run of the program, where plates declare the rows independent.
+    * "row by row": all candidates of one row in one run.
+    * "one by one": always right.
+
+    Args:
+        program: the program.
+        sites: the discrete sites.
+        values: a state to look at shapes.
+        is_parallel: False evaluates one by one throughout.
+        seed: of the scans and of the compiled chains.
+    """
+
+    def __init__(
+        self, program: Program, sites: tuple[DiscreteSite, ...], values: Values, *, is_parallel: bool, seed: int
+    ) -> None:
+        self._program, self._sites, self._seed = program, sites, seed
+        self._is_parallel = is_parallel
+        self._num_dims = program.num_dims(values)
+        self._relevant: dict[str, frozenset[str]] = {}
+        self._chains: dict[str, GibbsChains] = {}
+        self._num_sweeps = 0
+        self.modes: dict[str, Mode] = {}
+
+    def sweep(self, values: Values) -> Values:
+        """New values of all sites after one sweep; the others are as they were."""
+        values = dict(values)
+        with torch.no_grad():
+            for site in self._sites:
+                if site.name not in self.modes:
+                    self.modes[site.name] = self._choose(site, values)
+                if self.modes[site.name] == "law alone":
+                    values[site.name] = self._sweep_law(site, values)
+                else:
+                    for visit in self._scan(site):
+                        self._draw(site, visit, values)
+        self._num_sweeps += 1
+        return values
+
+    def _scan(self, site: DiscreteSite) -> list[Visit]:
+        """The visits of this sweep in their order; those with one candidate are left out."""
+        order = range(len(site.visits))
+        if site.law is not None and site.schedule is not None:
+            blocks = tuple(visit.columns for visit in site.visits)
+            order = site.schedule.order(site.law.hypergraph, blocks, self._num_sweeps, 1, self._seed)[0].tolist()
+        return [site.visits[i] for i in order if len(site.visits[i].candidates) > 1]
+
+    # The law alone
+
+    def _sweep_law(self, site: DiscreteSite, values: Values) -> torch.Tensor:
+        node = sample_nodes(self._program.run(values))[site.name]
+        law, _ = split_law(node["fn"])
+        assert law is not None
+        model, codes = law.energy_model, values[site.name].long().unsqueeze(-2)
+        chains = self._chains.get(site.name)
+        if chains is None:
+            chains = GibbsChains(model, 1, schedule=site.schedule, init=codes, seed=self._seed)
+            self._chains[site.name] = chains
+        else:
+            chains.set_model(model)
+            chains.set_codes(codes)
+        chains.sweep(1)
+        return chains.codes.squeeze(-2).to(values[site.name])
+
+    # One visit
+
+    def _draw(self, site: DiscreteSite, visit: Visit, values: Values) -> None:
+        """Draw the entries of a visit in every row."""
+        mode = self.modes[site.name]
+        rows: list[int | None] = [None] if mode == "rows together" else list(range(site.num_rows))
+        for row in rows:
+            if mode == "one by one":
+                assert row is not None
+                logits = self._one_by_one(site, visit, values, row)[0]
+            else:
+                logits = self._together(site, visit, values, row)
+            logits = _without_nan(logits)
+            top = logits.max(-1, keepdim=True).values
+            if not bool(torch.isfinite(top).all()):
+                raise InputError(
+                    f"site {site.name!r}: no value has a finite, positive probability given the rest of the program; "
+                    "look for observations outside the support, or start from other values with initial_params"
+                )
+            chosen = torch.multinomial((logits - top).exp(), 1).squeeze(-1)
+            entries = site.rows(values[site.name]).clone()
+            where = slice(None) if row is None else slice(row, row + 1)
+            entries[where, list(visit.columns)] = visit.candidates[chosen]
+            values[site.name] = entries.reshape(site.shape)
+
+    def _together(self, site: DiscreteSite, visit: Visit, values: Values, row: int | None) -> torch.Tensor:
+        """Logits (rows, candidates) from one run with the candidates in a new leftmost dimension."""
+        count = len(visit.candidates)
+        entries = site.rows(values[site.name]).expand(count, -1, -1).clone()
+        where = slice(None) if row is None else slice(row, row + 1)
+        entries[:, where, list(visit.columns)] = visit.candidates[:, None]
+        padding = (1,) * (self._num_dims - len(site.batch_shape))
+        proposed = entries.reshape(count, *padding, *site.shape)
+        nodes = sample_nodes(self._program.run({**values, site.name: proposed}))
+        total = torch.zeros(count, site.num_rows if row is None else 1, dtype=torch.float64, device=entries.device)
+        for name in self._relevant[site.name]:
+            node = nodes[name]
+            law, _ = split_law(node["fn"])
+            if name == site.name and law is not None:
+                own = _own_term(node, visit, values[name], site)
+                total = total + (own if row is None else own[:, row : row + 1])
+                continue
+            needs_log_z = law is not None and self._is_changed(law.theta, count)
+            total = total + self._split(_term(name, node, needs_log_z), count, site, row)
+        return total.T
+
+    def _is_changed(self, theta: torch.Tensor, count: int) -> bool:
+        """Whether theta differs between candidates, which have a dimension of their own if it does."""
+        lead = math.prod(theta.shape[: max(theta.dim() - 1 - self._num_dims, 0)])
+        if lead == 1:
+            return False
+        if lead != count:
+            raise _NotVectorised
+        theta = theta.reshape(count, -1)
+        return bool((theta != theta[:1]).any())
+
+    def _split(self, term: torch.Tensor, count: int, site: DiscreteSite, row: int | None) -> torch.Tensor:
+        """Sum of a term over everything but candidates and rows, (candidates, rows)."""
+        first = max(term.dim() - self._num_dims, 0)
+        lead = math.prod(term.shape[:first])
+        if lead == 1:
+            return term.new_zeros(count, 1, dtype=torch.float64)
+        if lead != count:
+            raise _NotVectorised
+        term = term.double().reshape(count, *term.shape[first:])
+        if row is not None:
+            return term.reshape(count, -1).sum(1, keepdim=True)
+        wanted = (1,) * (self._num_dims - len(site.batch_shape)) + tuple(site.batch_shape)
+        extra = [i + 1 for i, size in enumerate(wanted) if size == 1]
+        term = term.sum(extra, keepdim=True) if extra else term
+        if term.shape[1:] != wanted:
+            raise _NotVectorised
+        return term.reshape(count, site.num_rows)
+
+    def _one_by_one(self, site: DiscreteSite, visit: Visit, values: Values, row: int) -> tuple[torch.Tensor, float]:
+        """Logits (1, candidates) of one row from one run per candidate, and the rounding error they may have."""
+        traces: list[dict[str, Any]] = []
+        for candidate in visit.candidates:
+            entries = site.rows(values[site.name]).clone()
+            entries[row, list(visit.columns)] = candidate
+            nodes = sample_nodes(self._program.run({**values, site.name: entries.reshape(site.shape)}))
+            traces.append({name: nodes[name] for name in self._relevant[site.name]})
+        total = torch.zeros(len(traces), dtype=torch.float64, device=visit.candidates.device)
+        error = 0.0
+        for name, node in traces[0].items():
+            law, _ = split_law(node["fn"])
+            if name == site.name and law is not None:
+                total = total + _own_term(node, visit, values[name], site)[:, row]
+                continue
+            others = [trace[name] for trace in traces]
+            laws = [split_law(other["fn"])[0] for other in others]
+            thetas = [law.theta for law in laws if law is not None]
+            needs_log_z = any(not torch.equal(theta, thetas[0]) for theta in thetas)
+            terms = [_term(name, other, needs_log_z) for other in others]
+            stacked = torch.stack([term.double().reshape(-1) for term in terms])
+            is_moved = (stacked != stacked[:1]).any(0)
+            stacked = torch.where(is_moved, stacked, 0.0)
+            total = total + stacked.sum(1)
+            size = stacked.abs().nan_to_num(posinf=0.0).sum(1).max()
+            error += 32 * torch.finfo(terms[0].dtype).eps * float(size)
+        return total.unsqueeze(0), error
+
+    # The choice of the evaluation
+
+    def _choose(self, site: DiscreteSite, values: Values) -> Mode:
+        nodes = sample_nodes(self._program.run(values))
+        found = dependents(self._program.run, values)
+        if found is None:
+            # A value decides what the program does, which may differ in other states: nothing seen now is certain.
+            self._relevant[site.name] = frozenset(nodes)
+            return "one by one"
+        self._relevant[site.name] = found[site.name] | {site.name}
+        own = nodes[site.name]
+        law, mask = split_law(own["fn"])
+        if law is not None and not found[site.name] and mask is True and own["mask"] is None and own["scale"] == 1:
+            return "law alone"
+        if not self._is_parallel:
+            return "one by one"
+        modes: list[Mode] = ["rows together"] if self._is_declared(site, nodes) else []
+        if site.num_rows > 1:
+            modes.append("row by row")
+        generator = torch.Generator().manual_seed(0)
+        random_state = {**values, **{s.name: s.random_value(generator).to(values[s.name]) for s in self._sites}}
+        for mode in modes:
+            if all(self._agrees(site, mode, state, generator) for state in (values, random_state)):
+                return mode
+        return "one by one"
+
+    def _is_declared(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> bool:
+        """Whether the rows are elements of plates that hold all sites that depend on them."""
+        plates = {dim: name for name, dim in site.plates}
+        long = [i - len(site.batch_shape) for i, size in enumerate(site.batch_shape) if size > 1]
+        if any(dim not in plates for dim in long):
+            return False
+        needed = {(plates[dim], dim) for dim in long}
+        frames = {
+            name: {(frame.name, frame.dim) for frame in nodes[name]["cond_indep_stack"]}
+            for name in self._relevant[site.name]
+        }
+        return all(needed <= found for found in frames.values())
+
+    def _agrees(self, site: DiscreteSite, mode: Mode, values: Values, generator: torch.Generator) -> bool:
+        """Whether an evaluation in parallel gives what candidates one by one give, on all or many visits and rows."""
+        visits = [visit for visit in site.visits if len(visit.candidates) > 1]
+        if len(visits) > _MOST_CHECKED_VISITS:
+            chosen = torch.randperm(len(visits), generator=generator)[:_MOST_CHECKED_VISITS]
+            visits = [visits[int(i)] for i in chosen]
+        runs = sum(len(visit.candidates) for visit in visits)
+        most = max(2, min(_MOST_CHECKED_ROWS, _CHECKED_RUNS // max(runs, 1)))
+        rows = list(range(site.num_rows))
+        if len(rows) > most:
+            others = 1 + torch.randperm(len(rows) - 2, generator=generator)[: most - 2]
+            rows = [0, len(rows) - 1, *others.tolist()]
+        for visit in visits:
+            try:
+                found = self._together(site, visit, values, None) if mode == "rows together" else None
+                for row in rows:
+                    logits = self._together(site, visit, values, row) if found is None else found[row : row + 1]
+                    if not _is_same_law(logits, *self._one_by_one(site, visit, values, row)):
+                        return False
+            except (_NotVectorised, RuntimeError, IndexError, ValueError, TypeError):
+                return False  # whatever is wrong with the program itself shows again one by one
+        return True
+
+
+def _term(name: str, node: Mapping[str, Any], needs_log_z: bool) -> torch.Tensor:
+    """Log-probability of a site, that of a log-linear law up to its constant unless it is needed."""
+    law, mask = split_law(node["fn"])
+    if law is None:
+        term = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
+    elif not needs_log_z:
+        term = scale_and_mask(-law.energy(node["value"]), mask=mask)
+    else:
+        if not law.sample_is_exact and getattr(law.partition, "seed", None) is None:
+            raise InputError(
+                f"site {name!r}: its log Z changes with a discrete site, so a draw needs its exact value; received the "
+                f"backend {type(law.partition).__name__}; use an exact one, or fix its randomness with seed="
+            )
+        term = scale_and_mask(law.log_prob(node["value"]), mask=mask)
+    return scale_and_mask(term, node["scale"], node["mask"])
+
+
+def _own_term(node: Mapping[str, Any], visit: Visit, value: torch.Tensor, site: DiscreteSite) -> torch.Tensor:
+    """Log conditional of a block under the law of its own site, (candidates, rows), float64."""
+    law, mask = split_law(node["fn"])
+    assert law is not None
+    table = law.energy_model.block_conditional(visit.names, value)
+    table = table.reshape(*site.batch_shape, -1).movedim(-1, 0)
+    table = scale_and_mask(scale_and_mask(table, mask=mask), node["scale"], node["mask"])
+    return table.expand(table.shape[0], *site.batch_shape).reshape(len(visit.candidates), site.num_rows).double()
+
+
+def _without_nan(logits: torch.Tensor) -> torch.Tensor:
+    """NaN counts as probability zero, as a divergence does in HMC."""
+    return torch.where(logits.isnan(), -math.inf, logits)
+
+
+def _is_same_law(found: torch.Tensor, expected: torch.Tensor, error: float) -> bool:
+    """Whether two rows of logits (1, candidates) agree up to a constant and rounding."""
+    found, expected = _without_nan(found), _without_nan(expected)
+    best = int(expected.argmax())
+    if not math.isfinite(float(expected[0, best])):
+        return True  # an impossible state tells nothing
+    found, expected = found - found[:, best], expected - expected[:, best]
+    is_equal = (found == expected) | ((found - expected).abs() <= 1e-4 + error)
+    return bool(is_equal.all())
