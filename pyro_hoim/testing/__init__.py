@@ -1,13 +1,14 @@
 """Public oracles, statistical assertions, random models and the conformance suite for new models and backends.
 
-Four parts, all usable from other packages' tests:
+Five parts, all usable from other packages' tests:
 
 * :mod:`~pyro_hoim.testing.oracles`: brute force over every joint state, in plain NumPy;
 * :mod:`~pyro_hoim.testing.assertions`: tests of random output with a stated false-alarm rate;
 * :mod:`~pyro_hoim.testing.strategies`: hypothesis strategies for domains, hypergraphs and parameters (hypothesis is
   imported when a strategy is made, never before);
-* :mod:`~pyro_hoim.testing.conformance` and :mod:`~pyro_hoim.testing.backends`: ``check_distribution`` and
-  ``check_backend``, which a new class registers with.
+* :mod:`~pyro_hoim.testing.transitions`: transition matrices of Gibbs sweeps by enumeration;
+* :mod:`~pyro_hoim.testing.conformance`, :mod:`~pyro_hoim.testing.backends` and :mod:`~pyro_hoim.testing.chains`:
+  ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .assertions import (
     total_variation_bound,
 )
 from .backends import BACKEND_CHECKS, BackendCase, check_backend, standard_hypergraphs
+from .chains import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine
 from .conformance import DISTRIBUTION_CHECKS, DistributionCase, check_distribution
 from .oracles import (
     count_states,
@@ -40,16 +42,27 @@ from .oracles import (
     split_tables,
 )
 from .strategies import SCALES, RandomModel, domains, hypergraphs, models, thetas
+from .transitions import (
+    block_update_matrix,
+    random_scan_matrix,
+    recompute_counts,
+    recompute_energy,
+    slice_states,
+    sweep_matrix,
+    tempered_law,
+)
 
 __all__ = [
     "BACKEND_CHECKS",
     "DISTRIBUTION_CHECKS",
+    "ENGINE_CHECKS",
     "FALSE_ALARM_RATE",
     "MINIMUM_EXPECTATION",
     "POWER",
     "SCALES",
     "BackendCase",
     "DistributionCase",
+    "EngineCase",
     "LawCheck",
     "RandomModel",
     "RankCheck",
@@ -57,8 +70,11 @@ __all__ = [
     "assert_exact_law",
     "assert_stationary",
     "assert_uniform_ranks",
+    "binary_hypergraphs",
+    "block_update_matrix",
     "check_backend",
     "check_distribution",
+    "check_engine",
     "chi_square_p_value",
     "count_states",
     "domains",
@@ -70,10 +86,16 @@ __all__ = [
     "hypergraphs",
     "join_tables",
     "models",
+    "random_scan_matrix",
     "random_tables",
+    "recompute_counts",
+    "recompute_energy",
     "required_draws",
+    "slice_states",
     "split_tables",
     "standard_hypergraphs",
+    "sweep_matrix",
+    "tempered_law",
     "thetas",
     "total_variation_bound",
 ]

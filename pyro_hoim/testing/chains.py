@@ -1,0 +1,458 @@
+"""The conformance suite of Gibbs engines: their laws, caches, records and random numbers against enumeration.
+
+An engine (see :class:`pyro_hoim.sampling.Engine`) registers its constructor, ``check_engine(MyEngine)``, and inherits
+every check. The laws are those of :mod:`~pyro_hoim.testing.transitions`; energies and counts are recomputed from the
+states in plain NumPy.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
+from .assertions import FALSE_ALARM_RATE, assert_close, assert_exact_law, required_draws
+from .backends import standard_hypergraphs
+from .conformance import run_checks
+from .oracles import count_states, enumerate_codes, exact_table, random_tables
+from .transitions import recompute_counts, recompute_energy, sweep_matrix, tempered_law
+
+__all__ = ["ENGINE_CHECKS", "EngineCase", "binary_hypergraphs", "check_engine"]
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+def _codes(codes: torch.Tensor) -> np.ndarray:
+    return codes.cpu().numpy().astype(np.int64)
+
+
+def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
+    """The standard structures with at most two levels per variable, for engines of binary models.
+
+    Example:
+        >>> max(max(h.domain.cardinalities, default=0) for h in binary_hypergraphs().values())
+        2
+    """
+    found = {}
+    for name, hypergraph in standard_hypergraphs().items():
+        names, levels = hypergraph.domain.names, [min(2, n) for n in hypergraph.domain.cardinalities]
+        domain = Domain.from_cardinalities(dict(zip(names, levels, strict=True)))
+        found[name] = InteractionHypergraph(domain, hypergraph.edges, hierarchical=hypergraph.is_hierarchical)
+    return found
+
+
+@dataclass(frozen=True)
+class EngineCase:
+    """An engine with one structure and one scale of its tables.
+
+    Args:
+        factory: constructor ``(hypergraph, blocks, num_groups, num_chains, seed, dtype)`` of an engine.
+        hypergraph: the interactions, small enough to enumerate.
+        scale: standard deviation of the tables and reference weights, in nats.
+        seed: of the tables, states and the engine.
+        dtype: precision of the conditionals.
+        tv: total variation that the tests of laws find with probability 0.999.
+        separate_streams: whether the random numbers of a chain are the same with more groups or chains.
+    """
+
+    factory: Callable[..., Any]
+    hypergraph: InteractionHypergraph
+    scale: float = 1.0
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+    tv: float = 0.1
+    separate_streams: bool = True
+
+    @cached_property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Levels of every variable."""
+        return tuple(self.hypergraph.domain.cardinalities)
+
+    @cached_property
+    def states(self) -> np.ndarray:
+        """All joint states."""
+        return enumerate_codes(self.cardinalities)
+
+    @cached_property
+    def num_draws(self) -> int:
+        """Chains per law."""
+        return required_draws(max(2, len(self.states)), self.tv)
+
+    def tables(self, num: int) -> torch.Tensor:
+        """Tables (num, num_terms), not balanced; the first rows are the same whatever the number."""
+        rng = np.random.default_rng(self.seed)
+        rows = [random_tables(self.hypergraph, rng, scale=self.scale, balanced=False) for _ in range(num)]
+        return torch.as_tensor(np.stack(rows))
+
+    def reference(self, num: int) -> torch.Tensor:
+        """Reference log weights (num, sum of cardinalities)."""
+        rng = np.random.default_rng(self.seed + 1)
+        return torch.as_tensor(self.scale * rng.standard_normal((num, sum(self.cardinalities))))
+
+    def blocks(self, kind: str) -> Blocks:
+        """``"sites"``, the maximal ``"interactions"`` or overlapping ``"pairs"``, without one-state variables."""
+        d = len(self.cardinalities)
+        found: list[set[int]] = [{i} for i in range(d)]
+        if kind == "interactions":
+            sets = [set(e) for e in self.hypergraph.edge_indices]
+            covered = set[int]().union(*sets)
+            found = [s for s in sets if not any(s < t for t in sets)] + [{i} for i in range(d) if i not in covered]
+        elif kind == "pairs" and d > 1:
+            found = [{i, (i + 1) % d} for i in range(d)]
+        free = (tuple(i for i in sorted(s) if self.cardinalities[i] > 1) for s in found)
+        return tuple(dict.fromkeys(b for b in free if b))
+
+    def engine(self, kind: str, num_groups: int, num_chains: int, *, same: bool = False, start: Any = None) -> Any:
+        """An engine with weights (equal ones for all groups when ``same``) and states."""
+        made = self.factory(self.hypergraph, self.blocks(kind), num_groups, num_chains, self.seed + 7, self.dtype)
+        rows = 1 if same else num_groups
+        made.set_weights(self.tables(rows), self.reference(rows))
+        shape = (num_groups, num_chains, len(self.cardinalities))
+        if start is None:
+            start = np.random.default_rng(self.seed + 2).random(shape) * np.array(self.cardinalities)
+        made.set_codes(torch.tensor(np.broadcast_to(start, shape).astype(np.int64)))
+        return made
+
+    def visits(self, kind: str, order: np.ndarray, num_sweeps: int) -> list[tuple[str, ...]]:
+        """Names of the blocks visited in some sweeps."""
+        names, blocks = self.hypergraph.domain.names, self.blocks(kind)
+        rows = (order[s % len(order)] for s in range(num_sweeps))
+        return [tuple(names[i] for i in blocks[b]) for row in rows for b in row]
+
+    def matrix(self, group: int, visits: Sequence[Sequence[str]], beta: float) -> np.ndarray:
+        """Transition matrix of visits with the weights of one group."""
+        tables, reference = self.tables(group + 1)[group], self.reference(group + 1)[group]
+        return sweep_matrix(self.hypergraph, tables, visits, beta=beta, reference=reference)
+
+
+_BETAS = np.array([0.0, 0.3, 1.0])
+
+
+def _forward(blocks: Blocks) -> np.ndarray:
+    return np.arange(len(blocks), dtype=np.int32)[None]
+
+
+def _assert_laws(case: EngineCase, codes: torch.Tensor, laws: Sequence[np.ndarray], what: str) -> None:
+    """One test of all groups at once: independent draws, an equal number from each law."""
+    counts = np.concatenate([count_states(codes[g], case.cardinalities) for g in range(len(laws))])
+    assert_exact_law(counts, np.concatenate(laws) / len(laws), what=what)
+
+
+def _assert_energies(case: EngineCase, engine: Any, what: str, tables: Any = None, reference: Any = None) -> None:
+    """Cached energies equal recomputed ones; tables and reference have one row for all groups or one per group."""
+    codes = engine.get_codes()
+    tables = case.tables(len(codes)) if tables is None else tables
+    reference = case.reference(len(codes)) if reference is None else reference
+    cached, cached_reference = engine.energies()
+    starts = np.concatenate([[0], np.cumsum(case.cardinalities)])[:-1].astype(np.int64)
+    for g in range(len(codes)):
+        row, weights = tables[g % len(tables)], reference[g % len(reference)].numpy()
+        energy = recompute_energy(case.hypergraph, row, codes[g])
+        assert_close(cached[g], energy, relative=1e-9, what=f"cached energy after {what}")
+        energy = -weights[_codes(codes[g]) + starts].sum(-1)
+        assert_close(cached_reference[g], energy, relative=1e-9, what=f"cached reference energy after {what}")
+
+
+def _assert_equal(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    if actual.dtype != expected.dtype or not torch.equal(actual, expected):
+        raise AssertionError(f"{what}: expected equal bits")
+
+
+def check_sweep_law(case: EngineCase) -> None:
+    """From one fixed state, sweeps have the law of the row of their transition matrix, at three temperatures."""
+    start = case.states[len(case.states) // 3]
+    for kind in ("sites", "interactions", "pairs"):
+        blocks, num_sweeps = case.blocks(kind), 1
+        order = _forward(blocks)
+        if kind == "pairs":  # rows that differ, one block twice, in turns over the sweeps
+            order, num_sweeps = np.concatenate([order[:, ::-1], np.roll(order, 1)], 0), 3
+            order[:, :1] = order[:, -1:]
+        engine = case.engine(kind, 3, case.num_draws, start=start)
+        engine.sweep(np.ascontiguousarray(order), num_sweeps, _BETAS)
+        visits = case.visits(kind, order, num_sweeps)
+        where = len(case.states) // 3
+        laws = [case.matrix(g, visits, float(_BETAS[g]))[where] for g in range(3)]
+        _assert_laws(case, engine.get_codes(), laws, f"sweep over {kind} from a fixed state")
+
+
+def check_exact_start(case: EngineCase) -> None:
+    """Chains that start from the exact law have it after a sweep, at three temperatures."""
+    rng = np.random.default_rng(case.seed + 3)
+    tables, reference = case.tables(3), case.reference(3)
+    for kind in ("sites", "interactions"):
+        laws = [
+            tempered_law(case.hypergraph, tables[g], beta=float(_BETAS[g]), reference=reference[g]) for g in range(3)
+        ]
+        start = np.stack([case.states[rng.choice(len(law), case.num_draws, p=law)] for law in laws])
+        engine = case.engine(kind, 3, case.num_draws, start=start)
+        engine.sweep(_forward(case.blocks(kind)), 1, _BETAS)
+        _assert_laws(case, engine.get_codes(), laws, f"sweep over {kind} from the exact law")
+
+
+def check_independence(case: EngineCase) -> None:
+    """Chains next to each other, groups, and consecutive sweeps are as independent as the chain says."""
+    if len(case.states) == 1:
+        return
+    size, where = 128 * -(-required_draws(16, case.tv) // 64), len(case.states) // 3
+    order = _forward(case.blocks("sites"))
+    engine = case.engine("sites", 6, size, same=True, start=case.states[where])
+    codes = _codes(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).codes)
+    cell = np.arange(len(case.states)) % 4  # four cells are enough to show dependence
+    first, second = cell[np.ravel_multi_index(tuple(np.moveaxis(codes, -1, 0)), case.cardinalities)]
+    folded = [first[g].reshape(-1, 2, lag) for g, lag in enumerate((1, 16, 64))]
+    pairs = [(f[:, 0].reshape(-1), f[:, 1].reshape(-1)) for f in folded]
+    pairs += [(first[3], first[4]), (first[5], second[5])]
+    matrix, fold = case.matrix(0, case.visits("sites", order, 1), 1.0), np.eye(4)[cell]
+    one = matrix[where] @ fold
+    laws = [np.outer(one, one)] * 4 + [fold.T @ (matrix[where][:, None] * matrix) @ fold]
+    sizes = np.array([len(a) for a, _ in pairs])
+    counts = [np.bincount(4 * a + b, minlength=16) for a, b in pairs]
+    law = np.stack(laws).reshape(len(pairs), 16) * sizes[:, None] / sizes.sum()
+    assert_exact_law(np.stack(counts), law, what="pairs of neighbouring chains, groups and sweeps")
+
+
+def check_energies(case: EngineCase) -> None:
+    """Cached energies equal recomputed ones after every operation."""
+    engine = case.engine("interactions", 3, 40)
+    order, rng = _forward(case.blocks("interactions")), np.random.default_rng(case.seed + 4)
+    _assert_energies(case, engine, "set_codes")
+    for _ in range(3):
+        engine.sweep(order, 5, _BETAS)
+        _assert_energies(case, engine, "sweep")
+    saved = {name: value.clone() for name, value in engine.state().items()}
+    engine.gather(torch.as_tensor(rng.integers(0, 40, (3, 40))))
+    _assert_energies(case, engine, "gather")
+    engine.anneal(order, np.array([0.0, 0.5, 1.0]), 2)
+    _assert_energies(case, engine, "anneal")
+    engine.load_state(saved)
+    _assert_energies(case, engine, "load_state")
+    engine.set_codes(engine.get_codes().flip(1))
+    _assert_energies(case, engine, "set_codes")
+    tables, reference = case.tables(6)[3:], case.reference(6)[3:]
+    engine.set_weights(tables, reference)
+    _assert_energies(case, engine, "set_weights", tables, reference)
+    engine.sweep(order, 1, _BETAS)
+    _assert_energies(case, engine, "set_weights and sweep", tables, reference)
+    engine.set_weights(tables[:1], reference[:1])
+    before, mask = engine.get_codes(), torch.arange(40) % 3 == 0
+    engine.exchange(0, 2, mask)
+    after = engine.get_codes()
+    _assert_equal(after[0], torch.where(mask[:, None], before[2], before[0]), "first group after exchange")
+    _assert_equal(after[2], torch.where(mask[:, None], before[0], before[2]), "second group after exchange")
+    _assert_equal(after[1], before[1], "another group after exchange")
+    _assert_energies(case, engine, "exchange", tables[:1], reference[:1])
+
+
+def check_records(case: EngineCase) -> None:
+    """Records hold the states, their energies and their counts at every ``thin``-th sweep and change nothing."""
+    order, beta, n = _forward(case.blocks("sites")), np.array([1.0, 0.5]), 21
+    silent, engine = case.engine("sites", 2, n), case.engine("sites", 2, n)
+    record = engine.sweep(order, 7, beta, thin=3, counts=True, energies=True, codes=True)
+    silent.sweep(order, 6, beta)
+    _assert_equal(record.codes[-1].long(), silent.get_codes(), "last recorded states")
+    silent.sweep(order, 1, beta)
+    _assert_equal(engine.get_codes(), silent.get_codes(), "states after a recorded run")
+    if record.num_records != 2 or record.codes.shape != (2, 2, n, len(case.cardinalities)):
+        raise AssertionError(f"records of 7 sweeps thinned by 3: {record.num_records}, {tuple(record.codes.shape)}")
+    if any(values.dtype != torch.float64 for values in (record.counts, record.energies)):
+        raise AssertionError("recorded counts and energies: expected float64")
+    for g in range(2):
+        counts = recompute_counts(case.hypergraph, record.codes[:, g])
+        assert_close(record.counts[g], counts, relative=0.0, what="recorded counts")
+        energy = recompute_energy(case.hypergraph, case.tables(2)[g], record.codes[:, g])
+        assert_close(record.energies[:, g], energy, relative=1e-9, what="recorded energies")
+    for num_sweeps, thin in ((0, 1), (2, 3), (2, 0)):
+        empty = engine.sweep(order, num_sweeps, beta, thin=thin, counts=True, energies=True, codes=True)
+        shapes = tuple(empty.counts.shape), tuple(empty.energies.shape), tuple(empty.codes.shape)
+        expected = (2, case.hypergraph.num_terms), (0, 2, n), (0, 2, n, len(case.cardinalities))
+        if empty.num_records or shapes != expected or empty.counts.any():
+            raise AssertionError(f"no records: received {empty.num_records} of shapes {shapes}, expected {expected}")
+    nothing = engine.sweep(order, 2, beta, thin=1)
+    if (nothing.num_records, nothing.counts, nothing.energies, nothing.codes) != (2, None, None, None):
+        raise AssertionError("records that were not asked for: expected None")
+
+
+def check_statistics(case: EngineCase) -> None:
+    """Sums of weights in the cells of the edges equal direct sums."""
+    engine, weights = case.engine("sites", 2, 100), torch.as_tensor(np.random.default_rng(5).normal(size=(2, 100)))
+    codes, plain, weighted = engine.get_codes(), engine.statistics(), engine.statistics(weights)
+    for g in range(2):
+        assert_close(plain[g], recompute_counts(case.hypergraph, codes[g]), relative=0.0, what="statistics")
+        expected = recompute_counts(case.hypergraph, codes[g], weights[g])
+        assert_close(weighted[g], expected, relative=1e-12, absolute=1e-12, what="weighted statistics")
+
+
+def check_annealing(case: EngineCase) -> None:
+    """Annealed weights: exact when nothing moves, unbiased for the ratio of constants, and the path as asked for."""
+    still = case.engine("sites", 2, 30)
+    codes, path = still.get_codes(), np.array([0.2, 0.7, 0.4, 1.0])
+    model, product = still.energies()
+    weights = still.anneal(np.zeros((1, 0), dtype=np.int32), path, 2)
+    _assert_equal(still.get_codes(), codes, "states after annealing without visits")
+    assert_close(weights, 0.8 * (product - model), relative=1e-9, what="log weights without visits")
+    order = np.ascontiguousarray(np.concatenate([_forward(case.blocks("sites"))] * 2)[:, ::-1])
+    order[0] = order[0, ::-1]
+    where, betas = len(case.states) // 3, np.array([0.0, 0.3, 1.0])
+    engine = case.engine("sites", 1, case.num_draws, start=case.states[where])
+    engine.anneal(order, betas, 3)
+    law = np.eye(len(case.states))[where]
+    for k, beta in enumerate(betas[1:]):
+        visits = case.visits("sites", np.roll(order, k, 0), 3)  # six sweeps take the rows in turns
+        law = law @ case.matrix(0, visits, float(beta))
+    _assert_laws(case, engine.get_codes(), [law], "annealed states from a fixed state")
+    _assert_unbiased(case, order, np.linspace(0.0, 1.0, 5))
+
+
+def _assert_unbiased(case: EngineCase, order: np.ndarray, betas: np.ndarray) -> None:
+    """The mean weight from the reference law is Z over the reference's, within Bernstein's inequality."""
+    tables, reference = case.tables(1)[0], case.reference(1)[0]
+    start = tempered_law(case.hypergraph, tables, beta=0.0, reference=reference)
+    target = exact_table(case.hypergraph, tables, normalised=False).reshape(-1)
+    levels = np.concatenate([[0], np.cumsum(case.cardinalities)])[:-1].astype(np.int64)
+    gain = target - reference.numpy()[case.states + levels].sum(1)
+    if gain.max() - gain.min() > 12:
+        return  # the weights of this model say nothing at this number of draws
+    scale = np.log((start * np.exp(gain)).sum())  # log of the true ratio
+    second = start * np.exp(2 * betas[1] * gain)
+    for k in range(1, len(betas) - 1):
+        second = second @ case.matrix(0, case.visits("sites", order[(k - 1) % len(order)][None], 1), float(betas[k]))
+        second = second * np.exp(2 * (betas[k + 1] - betas[k]) * gain)
+    variance = second.sum() * np.exp(-2 * scale) - 1
+    rng = np.random.default_rng(case.seed + 6)
+    states = case.states[rng.choice(len(start), case.num_draws, p=start)]
+    log_weights = case.engine("sites", 1, case.num_draws, start=states[None]).anneal(order, betas, 1)
+    mean = float((log_weights[0] - scale).exp().mean())
+    rate, top = np.log(2 / FALSE_ALARM_RATE), float(np.exp(gain.max() - scale))
+    bound = np.sqrt(2 * variance * rate / case.num_draws) + top * rate / (3 * case.num_draws) + 1e-9
+    if abs(mean - 1) > bound:
+        raise AssertionError(f"annealed weights: mean {mean:.4f} of the true ratio, expected 1 within {bound:.4f}")
+
+
+def check_determinism(case: EngineCase) -> None:
+    """Equal calls give equal bits, on one and on two threads, and after a reload; other seeds give others."""
+    order, beta, n = _forward(case.blocks("interactions")), np.array([1.0, 0.4]), 150
+
+    def run(engine: Any) -> tuple[torch.Tensor, ...]:
+        record = engine.sweep(order, 4, beta, thin=2, counts=True, energies=True)
+        weights = engine.anneal(order, np.array([1.0, 0.5, 0.9]), 1)
+        return (
+            engine.get_codes(),
+            *engine.energies(),
+            record.counts,
+            record.energies,
+            weights,
+            engine.statistics(weights),
+        )
+
+    threads = torch.get_num_threads()
+    engine = case.engine("interactions", 2, n)
+    saved = {name: value.clone() for name, value in engine.state().items()}
+    first = run(engine)
+    try:
+        torch.set_num_threads(2)
+        second = run(case.engine("interactions", 2, n))
+    finally:
+        torch.set_num_threads(threads)
+    other = case.engine("interactions", 2, n)
+    run(other)
+    middle = {name: value.clone() for name, value in other.state().items()}
+    later = run(other)
+    other.load_state(middle)
+    again = run(other)
+    other.load_state(saved)
+    third = run(other)
+    for name, results in (("on two threads", second), ("after a reload", third)):
+        for a, b in zip(first, results, strict=True):
+            _assert_equal(b, a, f"the same run {name}")
+    for a, b in zip(later, again, strict=True):
+        _assert_equal(b, a, "a run continued from a saved state")
+
+
+def check_streams(case: EngineCase) -> None:
+    """A chain has the same random numbers whatever the numbers of groups and chains."""
+    if not case.separate_streams:
+        return
+    start, order = case.states[-1], _forward(case.blocks("interactions"))
+    expected = case.engine("interactions", 3, 130, start=start)
+    expected.sweep(order, 3, _BETAS)
+    for num_groups, num_chains in itertools.product((1, 3), (1, 20, 67)):
+        engine = case.engine("interactions", num_groups, num_chains, start=start)
+        engine.sweep(order, 3, _BETAS[:num_groups])
+        wanted = expected.get_codes()[:num_groups, :num_chains]
+        _assert_equal(engine.get_codes(), wanted, f"{num_groups} groups of {num_chains} chains of 3 and 130")
+
+
+def _global_numpy() -> np.ndarray:
+    state: Any = np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
+    return state[1].copy()
+
+
+def check_global_random_state(case: EngineCase) -> None:
+    """No global generator is read or moved."""
+    before, numbers = torch.random.get_rng_state(), _global_numpy()
+    engine = case.engine("sites", 1, 8)
+    engine.sweep(_forward(case.blocks("sites")), 2, np.ones(1))
+    _assert_equal(torch.random.get_rng_state(), before, "global state of torch")
+    if not np.array_equal(numbers, _global_numpy()):
+        raise AssertionError("global state of NumPy: expected equal bits")
+
+
+ENGINE_CHECKS: tuple[Callable[[EngineCase], None], ...] = (
+    check_energies,
+    check_records,
+    check_statistics,
+    check_determinism,
+    check_streams,
+    check_global_random_state,
+    check_sweep_law,
+    check_exact_start,
+    check_independence,
+    check_annealing,
+)
+"""Every check of an engine."""
+
+
+def check_engine(
+    factory: Callable[..., Any],
+    *,
+    hypergraphs: dict[str, InteractionHypergraph] | None = None,
+    scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    separate_streams: bool = True,
+    skip: Iterable[str] = (),
+) -> None:
+    """Hold a Gibbs engine to enumeration on every standard structure.
+
+    Args:
+        factory: constructor of the engine, see :class:`EngineCase`.
+        hypergraphs: structures by name; :func:`~pyro_hoim.testing.standard_hypergraphs` by default.
+        scale: standard deviation of the tables, in nats.
+        dtype: precision of the conditionals.
+        separate_streams: whether a chain's random numbers do not depend on the numbers of groups and chains.
+        skip: names of checks not to run.
+
+    Raises:
+        AssertionError: one or more checks failed; the structure and every failure are listed.
+        InputError: an unknown name in ``skip``.
+
+    Example:
+        >>> from pyro_hoim.sampling.torch_engine import TorchEngine
+        >>> one = {"one variable": standard_hypergraphs()["one variable"]}
+        >>> check_engine(TorchEngine, hypergraphs=one, separate_streams=False)
+    """
+    failures = []
+    for name, hypergraph in (standard_hypergraphs() if hypergraphs is None else hypergraphs).items():
+        case = EngineCase(factory, hypergraph, scale, dtype=dtype, separate_streams=separate_streams)
+        try:
+            run_checks(ENGINE_CHECKS, case, skip)
+        except AssertionError as error:
+            failures.append(f"{name}, scale {scale:g}: {error}")
+    if failures:
+        raise AssertionError(f"{len(failures)} structures failed:\n" + "\n".join(failures))

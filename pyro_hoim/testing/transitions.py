@@ -1,0 +1,272 @@
+"""Transition matrices of Gibbs sweeps by enumeration, in plain NumPy: the oracle that samplers are held to.
+
+Nothing here shares code with :mod:`pyro_hoim.sampling`; of a hypergraph only the domain and the edges are read. A
+matrix has one row and one column per joint state, in the order of :func:`~pyro_hoim.testing.enumerate_codes`, so keep
+to a few hundred states. Use them with :func:`~pyro_hoim.testing.assert_stationary`, and compare the law of a sampler
+after one sweep from a fixed state with a row: a sampler can leave the target invariant and still be another one than
+was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from .oracles import enumerate_codes, exact_table, split_tables
+
+if TYPE_CHECKING:
+    from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = [
+    "block_update_matrix",
+    "random_scan_matrix",
+    "recompute_counts",
+    "recompute_energy",
+    "slice_states",
+    "sweep_matrix",
+    "tempered_law",
+]
+
+
+def _log_weights(hypergraph: InteractionHypergraph, tables: Any, beta: float, reference: Any) -> np.ndarray:
+    """Log of the unnormalised target at beta, one entry per joint state."""
+    cardinalities = hypergraph.domain.cardinalities
+    target = exact_table(hypergraph, tables, normalised=False).reshape(-1)
+    if reference is None:
+        return beta * target
+    detach = getattr(reference, "detach", None)
+    weights = np.asarray(detach().cpu().numpy() if detach is not None else reference, dtype=np.float64)
+    if weights.shape != (sum(cardinalities),):
+        raise InputError(f"reference: expected shape ({sum(cardinalities)},), received {weights.shape}")
+    starts = np.concatenate([[0], np.cumsum(cardinalities)[:-1]]).astype(np.int64)[: len(cardinalities)]
+    return beta * target + (1 - beta) * weights[enumerate_codes(cardinalities) + starts].sum(1)
+
+
+def slice_states(hypergraph: InteractionHypergraph, clamped: Mapping[str, int]) -> np.ndarray:
+    """Positions of the joint states in which the clamped variables have the given codes.
+
+    Args:
+        hypergraph: whose domain is meant.
+        clamped: code of every clamped variable, by name; may be empty.
+
+    Shape:
+        Returns int64 (number of states that agree,), rising.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> slice_states(InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2})), {"b": 1}).tolist()
+        [1, 3]
+    """
+    codes = enumerate_codes(hypergraph.domain.cardinalities)
+    agree = np.ones(len(codes), dtype=bool)
+    for name, code in clamped.items():
+        agree &= codes[:, hypergraph.domain.names.index(name)] == code
+    return np.flatnonzero(agree)
+
+
+def tempered_law(
+    hypergraph: InteractionHypergraph,
+    tables: Any,
+    *,
+    beta: float = 1.0,
+    reference: Any = None,
+    clamped: Mapping[str, int] | None = None,
+) -> np.ndarray:
+    r"""Probability of every joint state between a product law and the model, given the clamped variables.
+
+    .. math:: \log p_\beta(x) = \beta \sum_S \theta^S[x_S] + (1 - \beta) \sum_v r^v[x_v] - \log Z_\beta
+
+    Args:
+        hypergraph: the interactions.
+        tables: interaction tables in nats, see :func:`~pyro_hoim.testing.split_tables`; no batch.
+        beta: inverse temperature.
+        reference: log weights r of the product law, one variable after the other; zeros when None.
+        clamped: code of every clamped variable, by name. States that disagree have probability zero.
+
+    Shape:
+        reference (sum of cardinalities,); returns (num_states,).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
+        >>> tempered_law(graph, [np.log(3.0), 0.0], clamped={"b": 0}).round(6).tolist()
+        [0.75, 0.0, 0.25, 0.0]
+    """
+    weights = _log_weights(hypergraph, tables, beta, reference)
+    kept = slice_states(hypergraph, clamped or {})
+    law = np.zeros(len(weights))
+    law[kept] = np.exp(weights[kept] - weights[kept].max())
+    return law / law.sum()
+
+
+def block_update_matrix(
+    hypergraph: InteractionHypergraph,
+    tables: Any,
+    block: Sequence[str],
+    *,
+    beta: float = 1.0,
+    reference: Any = None,
+) -> np.ndarray:
+    r"""Transition matrix of drawing one block from its exact conditional law given all other variables.
+
+    .. math:: P(x, y) = p_\beta(y) \,/ \sum_{y' : y'_{-B} = x_{-B}} p_\beta(y') \quad \text{if } y_{-B} = x_{-B}
+
+    and 0 otherwise. Memory and time grow with the square of the number of joint states.
+
+    Args:
+        hypergraph: the interactions.
+        tables: interaction tables in nats; no batch.
+        block: names of the variables that are drawn together; may be empty (the identity).
+        beta: inverse temperature.
+        reference: see :func:`tempered_law`.
+
+    Shape:
+        Returns (num_states, num_states); row x is the law of the next state.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
+        >>> block_update_matrix(graph, [np.log(3.0), 0.0], ["a"])[0].round(6).tolist()
+        [0.75, 0.0, 0.25, 0.0]
+    """
+    names = hypergraph.domain.names
+    weights = _log_weights(hypergraph, tables, beta, reference)
+    codes = enumerate_codes(hypergraph.domain.cardinalities)
+    others = [i for i, name in enumerate(names) if name not in set(block)]
+    reachable = (codes[:, None, others] == codes[None, :, others]).all(-1)
+    logs = np.where(reachable, weights, -np.inf)
+    matrix = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def sweep_matrix(
+    hypergraph: InteractionHypergraph,
+    tables: Any,
+    visits: Sequence[Sequence[str]],
+    *,
+    beta: float = 1.0,
+    reference: Any = None,
+) -> np.ndarray:
+    """Transition matrix of visits to blocks, one after the other: the product of their matrices, first visit first.
+
+    Args:
+        hypergraph: the interactions.
+        tables: interaction tables in nats; no batch.
+        visits: the blocks as names, in the order in which they are drawn; a block may occur several times.
+        beta: inverse temperature.
+        reference: see :func:`tempered_law`.
+
+    Shape:
+        Returns (num_states, num_states).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
+        >>> sweep_matrix(graph, [np.log(3.0), 0.0], [["a"], ["b"]])[3].round(6).tolist()
+        [0.375, 0.375, 0.125, 0.125]
+    """
+    matrix = np.eye(int(np.prod(hypergraph.domain.cardinalities, dtype=np.int64)))
+    known: dict[frozenset[str], np.ndarray] = {}
+    for block in visits:
+        key = frozenset(block)
+        if key not in known:
+            known[key] = block_update_matrix(hypergraph, tables, block, beta=beta, reference=reference)
+        matrix = matrix @ known[key]
+    return matrix
+
+
+def random_scan_matrix(
+    hypergraph: InteractionHypergraph,
+    tables: Any,
+    blocks: Sequence[Sequence[str]],
+    *,
+    num_visits: int | None = None,
+    probabilities: Sequence[float] | None = None,
+    beta: float = 1.0,
+    reference: Any = None,
+) -> np.ndarray:
+    """Transition matrix of visits to blocks that are drawn independently, averaged over the draws.
+
+    Args:
+        hypergraph: the interactions.
+        tables: interaction tables in nats; no batch.
+        blocks: the blocks as names.
+        num_visits: number of visits; as many as there are blocks when None.
+        probabilities: of the blocks at each visit; equal when None.
+        beta: inverse temperature.
+        reference: see :func:`tempered_law`.
+
+    Shape:
+        Returns (num_states, num_states).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
+        >>> random_scan_matrix(graph, [0.0, 0.0], [["a"], ["b"]], num_visits=1)[0].tolist()
+        [0.5, 0.25, 0.25, 0.0]
+    """
+    shares = np.full(len(blocks), 1 / max(1, len(blocks))) if probabilities is None else np.asarray(probabilities)
+    average = np.zeros((1, 1))
+    for share, block in zip(shares, blocks, strict=True):
+        average = average + share * block_update_matrix(hypergraph, tables, block, beta=beta, reference=reference)
+    if not len(blocks):
+        return sweep_matrix(hypergraph, tables, [])
+    return np.linalg.matrix_power(average, len(blocks) if num_visits is None else num_visits)
+
+
+def _codes(codes: Any) -> np.ndarray:
+    detach = getattr(codes, "detach", None)
+    return np.asarray(detach().cpu().numpy() if detach is not None else codes).astype(np.int64)
+
+
+def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any) -> np.ndarray:
+    r"""Energies of states by looking up every table, in NumPy: what a cached energy must equal.
+
+    Shape:
+        tables (num_terms,), codes (..., d); returns float64 (...,), nats.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
+        >>> recompute_energy(graph, [1.0, -2.0], [[0], [1]]).tolist()
+        [-1.0, 2.0]
+    """
+    states = _codes(codes)
+    energy = np.zeros(states.shape[:-1])
+    for table, edge in zip(split_tables(hypergraph, tables).values(), hypergraph.edge_indices, strict=True):
+        energy -= table[tuple(states[..., i] for i in edge)]
+    return energy
+
+
+def recompute_counts(hypergraph: InteractionHypergraph, codes: Any, weights: Any = None) -> np.ndarray:
+    """Sum of the weights (1 when None) of the states in every cell of every edge, in the flat layout.
+
+    Shape:
+        codes (..., d), weights (...,); returns float64 (num_terms,).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
+        >>> graph = InteractionHypergraph(Domain.from_cardinalities([3]), [["x0"]])
+        >>> recompute_counts(graph, [[0], [2], [2]]).tolist()
+        [1.0, 0.0, 2.0]
+    """
+    states = _codes(codes)
+    share = np.ones(states.shape[:-1]) if weights is None else np.asarray(weights, dtype=np.float64)
+    total = np.zeros(hypergraph.num_terms)
+    start = 0
+    for edge, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
+        cells = np.ravel_multi_index(tuple(states[..., i].reshape(-1) for i in edge), shape)
+        size = int(np.prod(shape))
+        total[start : start + size] = np.bincount(cells, weights=share.reshape(-1), minlength=size)
+        start += size
+    return total
