@@ -170,5 +170,7 @@ class BlockLists:
     def gather(self, weights: Floats) -> tuple[list[Floats], Floats]:
         """Biases and weights of the three lists by field, and weights of the energy, rows as in ``weights``."""
         inner = weights[:, 1:]
-        bias = np.where(self.bias >= 0, inner[:, np.maximum(self.bias, 0)] if inner.shape[1] else 0.0, 0.0)
+        bias = np.zeros((len(weights), self.num_fields))
+        known = self.bias >= 0
+        bias[:, known] = inner[:, self.bias[known]]
         return [bias, *(inner[:, p] for p in self._picked)], inner[:, self._energy_numbers]

@@ -44,7 +44,7 @@ class VectorType(types.Type):
 
     def __init__(self, dtype: types.Type) -> None:
         self.dtype = dtype
-        super().__init__(name=f"Vector({dtype})")
+        super().__init__(name=f"Vector{LANES}({dtype})")
 
 
 @register_model(VectorType)

@@ -67,7 +67,7 @@ class ProductsEngine:
         place = np.arange(num_chains)
         self._tile = np.arange(num_groups)[:, None] * self._per_group + place // self._width
         self._lane = place % self._width
-        self._levels = np.array(hypergraph.domain.cardinalities)
+        self._levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)
 
     @classmethod
     def supports(cls, hypergraph: InteractionHypergraph) -> bool:
@@ -88,16 +88,16 @@ class ProductsEngine:
         low, high = self._reference_levels(law)
         half = np.broadcast_to((high - low) / 2, (rows, self._size))
         middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
-        chosen = self._lists.reference_variable
-        if self._size:
-            fields.append(np.where(chosen >= 0, half[:, np.maximum(chosen, 0)], 0.0))
-        else:
-            fields.append(np.zeros((rows, 0)))
-        self._weights = tuple(np.ascontiguousarray(f, dtype=self._dtype) for f in fields)
+        at_sites = np.zeros((rows, self._lists.num_fields))
+        known = self._lists.reference_variable >= 0
+        at_sites[:, known] = half[:, self._lists.reference_variable[known]]
+        fields.append(at_sites)
+        # copies, because compiled code counts read-only and strided arrays as other types and would be compiled anew
+        self._weights = tuple(np.array(f, dtype=self._dtype, order="C") for f in fields)
         self._terms = (
             self._lists.energy_first,
             self._lists.energy_members,
-            *(np.ascontiguousarray(a) for a in (energy, weights[:, 0], half, middle)),
+            *(np.array(a, order="C") for a in (energy, weights[:, 0], half, middle)),
         )
         if self._spins is not None:
             self._refresh()
@@ -201,8 +201,8 @@ class ProductsEngine:
         heights = np.zeros((records, tiles, width)) if energies and records else None
         states = np.zeros((records, tiles, self._size, width), dtype=np.uint8) if codes and records else None
         self._run(
-            np.ascontiguousarray(order, dtype=np.int32),
-            np.ascontiguousarray(beta, dtype=np.float64)[:, None],
+            np.require(order, np.int32, "CW"),
+            np.array(beta, dtype=np.float64)[:, None],
             num_sweeps,
             thin=thin,
             is_tracking=heights is not None and self._only_sites and thin < 4,
@@ -240,8 +240,8 @@ class ProductsEngine:
     def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
         log_weights = np.zeros(self._model_energy.shape)
         self._run(
-            np.ascontiguousarray(order, dtype=np.int32),
-            np.ascontiguousarray(betas, dtype=np.float64)[None],
+            np.require(order, np.int32, "CW"),
+            np.array(betas, dtype=np.float64)[None],
             sweeps_per_step,
             is_annealing=True,
             is_tracking=self._only_sites,
