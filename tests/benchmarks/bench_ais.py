@@ -1,0 +1,122 @@
+"""Annealed importance sampling: time and honesty of the error bar against exact log Z; appends to docs/benchmarks.md.
+
+Model C: 20 spins with 40 random pairs and 40 random triples, weights normal with standard deviation 0.3 times a
+scale; log Z by enumeration of all 2^20 states. The default path: 1,000 temperatures, 512 chains. Hard models: Ising
+grids of 16 x 16 spins at, near and below the critical temperature, log Z by elimination.
+
+    python tests/benchmarks/bench_ais.py [--sections speed coverage hard] [--repeats 1000] [--no-append]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+import torch
+from bench_gibbs import spin_table, subsets
+from harness import CORES, ROOT, Report, as_energy, median
+
+from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination
+
+
+def model_c(scale=1.0):
+    rng = np.random.default_rng(5)
+    scopes = subsets(rng, 20, 2, 40) + subsets(rng, 20, 3, 40)
+    weights = rng.normal(0, 0.3, len(scopes)) * scale
+    tables = [(s, spin_table(len(s), w)) for s, w in zip(scopes, weights, strict=True)]
+    return as_energy(([2] * 20, tables), torch.float64)
+
+
+def ising(size, beta):
+    index = np.arange(size * size).reshape(size, size)
+    scopes = [(int(index[i, j]), int(index[i, j + 1])) for i in range(size) for j in range(size - 1)]
+    scopes = sorted(scopes + [(int(index[i, j]), int(index[i + 1, j])) for i in range(size - 1) for j in range(size)])
+    return as_energy(([2] * size**2, [(s, spin_table(2, beta)) for s in scopes]), torch.float64)
+
+
+def estimates(model, repeats, **options):
+    """Results of repeated runs with seeds 1, 2, ..."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return [AnnealedImportance(seed=seed, **options).log_partition(model) for seed in range(1, repeats + 1)]
+
+
+def judge(results, exact):
+    """How often the truth is within three standard errors, within the limits, or the result says it cannot tell."""
+    errors = np.array([float(r.value) - exact for r in results])
+    bars = np.array([float(r.std_error) for r in results])
+    trusted = np.array([bool(r.is_reliable) for r in results])
+    within = np.abs(errors) <= 3 * bars
+    sides = np.array([float(r.lower) <= exact <= float(r.upper) for r in results])
+    flagged = np.array([not t for t in trusted])
+    root = float(np.sqrt((errors**2).mean()))
+    silent = int((~within & ~flagged).sum())
+    ess = np.median([float(r.ess) for r in results])
+    parts = (
+        f"root mean square error {root:.2g}, median reported {np.median(bars):.2g}, median ESS {ess:.0f}",
+        f"within 3 standard errors {100 * within.mean():.1f} %",
+        f"flagged {100 * flagged.mean():.1f} %, misses not flagged {silent} of {len(results)}",
+        f"within both limits {100 * sides.mean():.1f} %",
+    )
+    return "; ".join(parts)
+
+
+def speed(report):
+    model = model_c()
+    for threads in sorted({1, CORES}):
+        torch.set_num_threads(threads)
+        for label, options in (("forward run alone", {"reverse": False}), ("with the reverse run", {})):
+            backend = AnnealedImportance(**options)
+            seconds, fastest = median(lambda backend=backend: backend.log_partition(model), 30, 5)
+            what = f"C: 1,000 temperatures x 512 chains, {threads} threads"
+            report.add(what, f"ours, {label}", seconds, note=f"fastest {fastest * 1e3:.1f} ms")
+
+
+def coverage(report, repeats):
+    torch.set_num_threads(CORES)
+    for scale in (0.3, 1.0, 3.0):
+        model = model_c(scale)
+        exact = float(Enumeration().log_partition(model).value)
+        for label, options in (("forward run alone", {"reverse": False}), ("with the reverse run", {})):
+            start = time.perf_counter()
+            results = estimates(model, repeats, **options)
+            each = (time.perf_counter() - start) / repeats
+            report.add(f"C x {scale}: {repeats} repetitions, {label}", "ours", each, note=judge(results, exact))
+
+
+def hard(report, repeats):
+    torch.set_num_threads(CORES)
+    for beta in (0.4, 0.4407, 0.6, 1.0):
+        model = ising(16, beta)
+        exact = float(VariableElimination().log_partition(model).value)
+        runs = {"forward run alone": {"reverse": False}, "with the reverse run": {}, "combined": {"combine": True}}
+        for label, options in runs.items():
+            start = time.perf_counter()
+            results = estimates(model, repeats, **options)
+            each = (time.perf_counter() - start) / repeats
+            what = f"Ising 16 x 16, coupling {beta}: {repeats} repetitions, {label}"
+            report.add(what, "ours", each, note=judge(results, exact))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sections", nargs="+", default=["speed", "coverage", "hard"])
+    parser.add_argument("--repeats", type=int, default=1000)
+    parser.add_argument("--no-append", action="store_true")
+    options = parser.parse_args()
+    report = Report()
+    if "speed" in options.sections:
+        speed(report)
+    if "coverage" in options.sections:
+        coverage(report, options.repeats)
+    if "hard" in options.sections:
+        hard(report, max(20, options.repeats // 10))
+    if not options.no_append:
+        report.append(ROOT / "docs" / "benchmarks.md", "Annealed importance sampling")
+
+
+if __name__ == "__main__":
+    main()
