@@ -74,7 +74,11 @@ if TYPE_CHECKING:
         sample_posterior as sample_posterior,
     )
     from .interop import (
+        ChainDiagnostics as ChainDiagnostics,
+        StatisticDiagnostics as StatisticDiagnostics,
         compare_by_cell as compare_by_cell,
+        diagnose_discrete_chains as diagnose_discrete_chains,
+        discrete_chains_to_arviz as discrete_chains_to_arviz,
         loo_by_cell as loo_by_cell,
         loo_figures as loo_figures,
         to_arviz as to_arviz,
@@ -265,7 +269,11 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "sample_posterior",
     ),
     "interop": (
+        "ChainDiagnostics",
+        "StatisticDiagnostics",
         "compare_by_cell",
+        "diagnose_discrete_chains",
+        "discrete_chains_to_arviz",
         "loo_by_cell",
         "loo_figures",
         "to_arviz",

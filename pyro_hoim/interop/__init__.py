@@ -5,12 +5,22 @@ from __future__ import annotations
 from .arviz import CELL_GROUP, to_arviz
 from .backend import choose_backend, get_group
 from .coordinates import interaction_name, theta_coords
+from .discrete_chains import (
+    ChainDiagnostics,
+    StatisticDiagnostics,
+    diagnose_discrete_chains,
+    discrete_chains_to_arviz,
+)
 from .loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 
 __all__ = [
     "CELL_GROUP",
+    "ChainDiagnostics",
+    "StatisticDiagnostics",
     "choose_backend",
     "compare_by_cell",
+    "diagnose_discrete_chains",
+    "discrete_chains_to_arviz",
     "get_group",
     "interaction_name",
     "loo_by_cell",
