@@ -15,10 +15,30 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from ._tables_rows import add_rows1, add_rows4, add_rows8
-from .lanes import exp_lanes, fill_uniform, fill_uniform64, fma
+from ._tables_vectors import (
+    LANES,
+    add,
+    add_rows1,
+    add_rows4,
+    add_rows8,
+    count_at_most,
+    exp,
+    fma,
+    gather,
+    load,
+    load_codes,
+    maximum,
+    mul,
+    splat,
+    store,
+    sub,
+)
+from .lanes import fill_uniform, fill_uniform64
 
 __all__ = ["add_statistics", "run"]
+
+MANY_STATES = 512
+FEW_LANES = 16
 
 
 def _fill(r0, r1, r2, r3, u):
@@ -32,171 +52,167 @@ def _fill_overload(r0, r1, r2, r3, u):
     return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
 
 
-@njit(nogil=True, error_model="numpy")
-def _place(x, first, begin, end, variables, strides, index):
-    """index[b] = first + sum of stride times code over the given members."""
-    width = index.shape[0]
-    start = np.uint32(first)
-    if end - begin == 1:
-        p, n = x[variables[begin]], np.uint32(strides[begin])
-        for b in range(width):
-            index[b] = start + n * np.uint32(p[b])
-    elif end - begin == 2:
-        p, n = x[variables[begin]], np.uint32(strides[begin])
-        q, m = x[variables[begin + 1]], np.uint32(strides[begin + 1])
-        for b in range(width):
-            index[b] = start + n * np.uint32(p[b]) + m * np.uint32(q[b])
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _place(x, first, begin, end, variables, strides, index, row):
+    """index[row + b] = first + sum of stride times code over the given members, for all lanes b."""
+    width = x.shape[1]
+    start = splat(np.uint32(first))
+    if end - begin == 2:
+        p, n = variables[begin] * width, splat(np.uint32(strides[begin]))
+        q, m = variables[begin + 1] * width, splat(np.uint32(strides[begin + 1]))
+        for lane in range(0, width, LANES):
+            partial = add(start, mul(n, load_codes(x, p + lane)))
+            store(index, row + lane, add(partial, mul(m, load_codes(x, q + lane))))
     else:
-        for b in range(width):
-            index[b] = start
-        for j in range(begin, end):
-            p, n = x[variables[j]], np.uint32(strides[j])
-            for b in range(width):
-                index[b] += n * np.uint32(p[b])
+        for lane in range(0, width, LANES):
+            total = start
+            for j in range(begin, end):
+                codes = load_codes(x, variables[j] * width + lane)
+                total = add(total, mul(splat(np.uint32(strides[j])), codes))
+            store(index, row + lane, total)
 
 
-@njit(nogil=True, error_model="numpy")
-def _part(x, part, sites, index):
-    """Positions of the rows of a part, (factors, lanes); their number."""
-    factor, start, member, variables, strides = sites[3], sites[4], sites[5], sites[6], sites[7]
-    begin, end = factor[part], factor[part + 1]
-    for f in range(begin, end):
-        _place(x, start[f], member[f], member[f + 1], variables, strides, index[f - begin])
-    return end - begin
-
-
-@njit(nogil=True, error_model="numpy")
-def _log_weights(weights, index, num, states, out):
-    """out[k, b] = sum of the rows at index[:num, b], for all states k; whole groups of four are written."""
-    whole, full = states // 8 * 8, (states + 3) // 4 * 4
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _log_weights(weights, index, first, step, num, states, rows, span):
+    """rows[k, b] = sum over f < num of the table rows at index[first + f * step + b], for states k and lanes b."""
     if num == 0:
-        for k in range(full):
-            row = out[k]
-            for b in range(row.shape[0]):
-                row[b] = 0
+        rows[: states * span] = 0
         return
-    for lane in range(0, out.shape[1], 8):
-        for k in range(0, whole, 8):
-            add_rows8(weights, index, num, lane, k, out)
-        if full == whole + 8:
-            add_rows8(weights, index, num, lane, whole, out)
-        elif full == whole + 4:
-            add_rows4(weights, index, num, lane, whole, out)
+    for lane in range(0, span, LANES):
+        for k in range(0, states, 8):
+            if states - k > 4:
+                add_rows8(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
+            else:
+                add_rows4(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
 
 
-@njit(nogil=True, error_model="numpy")
-def _choose(log_weights, states, uniform, top, total, z, chosen):
-    """chosen[b] = a state with probability proportional to exp(log_weights[:, b]), which are overwritten."""
-    width = uniform.shape[0]
-    first = log_weights[0]
-    for b in range(width):
-        top[b] = first[b]
-        total[b] = 0
-        chosen[b] = 0
-    for k in range(1, states):
-        row = log_weights[k]
-        for b in range(width):
-            top[b] = row[b] if row[b] > top[b] else top[b]
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _choose(rows, states, uniform, chosen, tops, begin, span):
+    """A state with probability proportional to exp(rows[state, lane]); the rows are overwritten.
+
+    The passes are apart so that the processor always finds independent work.
+    """
+    for lane in range(0, span, LANES):
+        top = load(rows, lane)
+        for k in range(1, states):
+            top = maximum(load(rows, k * span + lane), top)
+        store(tops, lane, top)
     for k in range(states):
-        row = log_weights[k]
-        for b in range(width):
-            z[b] = row[b] - top[b]
-        exp_lanes(z, z)
-        for b in range(width):
-            total[b] += z[b]
-            row[b] = total[b]
-    for b in range(width):
-        total[b] *= uniform[b]
-    for k in range(states - 1):
-        row = log_weights[k]
-        for b in range(width):
-            chosen[b] += np.int32(row[b] <= total[b])
+        for lane in range(0, span, LANES):
+            place = k * span + lane
+            store(rows, place, exp(sub(load(rows, place), load(tops, lane))))
+    for lane in range(0, span, LANES):
+        total = load(rows, lane)
+        for k in range(1, states):
+            total = add(total, load(rows, k * span + lane))
+            store(rows, k * span + lane, total)
+        limit = mul(total, load(uniform, begin + lane))
+        state = splat(np.uint32(0))
+        for k in range(states - 1):
+            state = count_at_most(state, load(rows, k * span + lane), limit)
+        store(chosen, begin + lane, state)
 
 
 @njit(nogil=True, error_model="numpy")
+def _span(width, states):
+    """Lanes that are drawn together, so that their rows stay in the cache."""
+    return width if states <= MANY_STATES else FEW_LANES
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _draw_binary(x, target, weights, num, difference, beta, scratch):
+    """Draw a binary variable whose positions are in the scratch; ``difference`` is that of the reference."""
+    rows, index, uniform = scratch[:3]
+    width = x.shape[1]
+    one = beta.dtype.type(1)
+    if num == 0:
+        rows[:width] = 0
+    else:
+        for lane in range(0, width, LANES):
+            add_rows1(weights, 0, index, lane, width, num, rows, lane, 0)
+    minus, added, ones = splat(-beta[0]), splat((beta[0] - one) * difference), splat(one)
+    for lane in range(0, width, LANES):
+        odds, u = exp(fma(minus, load(rows, lane), added)), load(uniform, lane)
+        store(x, target + lane, count_at_most(splat(np.uint32(0)), fma(u, odds, u), ones))
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
 def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
     """Draw one variable given all others; uniform numbers are in the scratch."""
-    rows, index, uniform, top, total, z, chosen = scratch
-    variable, states = sites[0][visit], sites[1][visit]
-    codes = x[variable]
-    width = codes.shape[0]
-    r = start[variable]
-    one = uniform.dtype.type(1)
-    rest = one - beta
-    num = _part(x, sites[2][visit], sites, index)
+    rows, index, uniform, chosen, tops = scratch
+    variables, states_of, part_of, factor, first, member, outer, strides = sites
+    states, part = states_of[visit], part_of[visit]
+    begin, num = factor[part], factor[part + 1] - factor[part]
+    width = x.shape[1]
+    target = variables[visit] * width
+    r = start[variables[visit]]
+    for f in range(num):
+        e = begin + f
+        _place(x, first[e], member[e], member[e + 1], outer, strides, index, f * width)
     if states == 2:
-        difference = rows[0]
-        if num == 0:
-            for b in range(width):
-                difference[b] = 0
-        else:
-            for lane in range(0, width, 8):
-                add_rows1(weights, index, num, lane, 0, rows)
-        if beta == one:
-            for b in range(width):
-                z[b] = -difference[b]
-        else:
-            added = rest * (reference[r] - reference[r + 1])
-            for b in range(width):
-                z[b] = fma(-beta, difference[b], added)
-        exp_lanes(z, z)
-        for b in range(width):
-            codes[b] = fma(uniform[b], z[b], uniform[b]) < one
+        _draw_binary(x, target, weights, num, reference[r + 1] - reference[r], beta, scratch)
         return
-    _log_weights(weights, index, num, states, rows)
-    if beta != one:
-        for k in range(states):
-            row, added = rows[k], rest * reference[r + k]
-            for b in range(width):
-                row[b] = fma(beta, row[b], added)
-    _choose(rows, states, uniform, top, total, z, chosen)
-    for b in range(width):
-        codes[b] = chosen[b]
+    span = _span(width, states)
+    for lane in range(0, width, span):
+        _log_weights(weights, index, lane, width, num, states, rows, span)
+        if beta[0] != 1:
+            scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
+            for k in range(states):
+                added = splat(rest * reference[r + k])
+                for place in range(k * span, (k + 1) * span, LANES):
+                    store(rows, place, fma(scale, load(rows, place), added))
+        _choose(rows, states, uniform, chosen, tops, lane, span)
+    for lane in range(0, width, LANES):
+        store(x, target + lane, load(chosen, lane))
 
 
 @njit(nogil=True, error_model="numpy")
-def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch, block_rows):
+def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch, sums):
     """Draw the variables of a block jointly given all others; uniform numbers are in the scratch."""
-    rows, index, uniform, top, total, z, chosen = scratch
-    part_states, part_map, maps, member, level_start, members, levels = joint
-    states = sites[1][visit]
-    width = uniform.shape[0]
-    begin, end = member[visit], member[visit + 1]
-    rest = uniform.dtype.type(1) - beta
-    for s in range(states):
-        added = uniform.dtype.type(0)
-        if rest != 0:
-            for j in range(begin, end):
-                level = levels[level_start[visit] + (j - begin) * states + s]
-                added += rest * reference[start[members[j]] + level]
-        row = block_rows[s]
-        for b in range(width):
-            row[b] = added
-    for part in range(sites[2][visit], sites[2][visit + 1]):
-        num = _part(x, part, sites, index)
-        _log_weights(weights, index, num, part_states[part], rows)
+    rows, index, uniform, chosen, tops = scratch
+    states_of, part_of, factor, first, member, outer, strides = sites[1:]
+    part_states, part_map, maps, block, level_start, members, levels = joint
+    states = states_of[visit]
+    width = x.shape[1]
+    scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
+    begin = factor[part_of[visit]]
+    for e in range(begin, factor[part_of[visit + 1]]):
+        _place(x, first[e], member[e], member[e + 1], outer, strides, index, (e - begin) * width)
+    span = _span(width, states)
+    for lane in range(0, width, span):
         for s in range(states):
-            row, source = block_rows[s], rows[maps[part_map[part] + s]]
-            for b in range(width):
-                row[b] = fma(beta, source[b], row[b])
-    _choose(block_rows, states, uniform, top, total, z, chosen)
-    for j in range(begin, end):
-        codes, first = x[members[j]], level_start[visit] + (j - begin) * states
+            added = rest - rest
+            for j in range(block[visit], block[visit + 1]):
+                level = levels[level_start[visit] + (j - block[visit]) * states + s]
+                added += rest * reference[start[members[j]] + level]
+            for place in range(s * span, (s + 1) * span, LANES):
+                store(sums, place, splat(added))
+        for part in range(part_of[visit], part_of[visit + 1]):
+            row, num = (factor[part] - begin) * width + lane, factor[part + 1] - factor[part]
+            _log_weights(weights, index, row, width, num, part_states[part], rows, span)
+            for s in range(states):
+                source = maps[part_map[part] + s] * span
+                for b in range(0, span, LANES):
+                    place = s * span + b
+                    store(sums, place, fma(scale, load(rows, source + b), load(sums, place)))
+        _choose(sums, states, uniform, chosen, tops, lane, span)
+    for j in range(block[visit], block[visit + 1]):
+        codes, first_level = x[members[j]], level_start[visit] + (j - block[visit]) * states
         for b in range(width):
-            codes[b] = levels[first + chosen[b]]
+            codes[b] = levels[first_level + chosen[b]]
 
 
 @njit(nogil=True, error_model="numpy")
 def _look(x, edges, cells, index, total, counts, num_counted):
     """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``."""
     first, member, variables, strides = edges
-    width = index.shape[0]
-    for b in range(width):
-        total[b] = 0.0
+    width = x.shape[1]
+    for lane in range(0, width, LANES):
+        store(total, lane, splat(0.0))
     for e in range(first.shape[0]):
-        _place(x, first[e], member[e], member[e + 1], variables, strides, index)
-        for b in range(width):
-            total[b] += cells[index[b]]
+        _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
+        for lane in range(0, width, LANES):
+            store(total, lane, add(load(total, lane), gather(cells, load(index, lane))))
         for b in range(num_counted):
             counts[index[b]] += 1
 
@@ -255,19 +271,17 @@ def run(
         energy, reference_energy: (groups, chains), written in the end.
     """
     num_groups, num_chains = shape
+    zero = np.int64(0)  # a bare 0 would be a type of its own and compile everything twice
     width = tiles.shape[2]
     per_group = tiles.shape[0] // num_groups
-    rows = np.empty((sizes[0], width), dtype=weights.dtype)
-    index = np.empty((max(sizes[1], 1), width), dtype=np.uint32)
-    uniform = np.empty(width, dtype=weights.dtype)
-    top = np.empty(width, dtype=weights.dtype)
-    total = np.empty(width, dtype=weights.dtype)
-    z = np.empty(width, dtype=weights.dtype)
-    chosen = np.empty(width, dtype=np.uint32)
+    room = max(min(sizes[0], MANY_STATES) * width, sizes[0] * FEW_LANES)
+    rows = np.empty(room, dtype=weights.dtype)
+    index = np.empty(max(sizes[1], 1) * width, dtype=np.uint32)
+    uniform, tops = np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype)
+    scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
+    block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
     sums = np.empty(width, dtype=np.float64)
     others = np.empty(width, dtype=np.float64)
-    scratch = (rows, index, uniform, top, total, z, chosen)
-    block_rows = rows if joint is None else np.empty((sizes[0], width), dtype=weights.dtype)
     for tile in range(work[0], work[1], work[2]):
         group = tile // per_group
         chain = (tile % per_group) * width
@@ -279,13 +293,20 @@ def run(
         base = reference_cells[group % reference_cells.shape[0]]
         r0, r1, r2, r3 = random[0, tile], random[1, tile], random[2, tile], random[3, tile]
         done, record = 0, 0
-        for step in range(betas.shape[0]):
-            if growth.shape[0]:
-                _look(x, edges, cells, index[0], sums, counts[0], 0)
-                _look(x, edges, base, index[0], others, counts[0], 0)
+        for step in range(betas.shape[0] + 1):
+            is_last = step == betas.shape[0]
+            if is_last or growth.shape[0] > 0:
+                _look(x, edges, cells, index, sums, counts[0], zero)
+                _look(x, edges, base, index, others, counts[0], zero)
+            if is_last:
+                for b in range(num_kept):
+                    energy[group, chain + b] = -sums[b]
+                    reference_energy[group, chain + b] = -others[b]
+                break
+            if growth.shape[0] > 0:
                 for b in range(num_kept):
                     log_weights[group, chain + b] += growth[step] * (sums[b] - others[b])
-            beta = betas[step, group]
+            beta = betas[step, group : group + 1]
             for _ in range(num_sweeps):
                 row = order[done % order.shape[0]]
                 for v in range(row.shape[0]):
@@ -299,7 +320,7 @@ def run(
                 if thin == 0 or done % thin != 0:
                     continue
                 if parts[0] or parts[1]:
-                    _look(x, edges, cells, index[0], sums, counts[group % counts.shape[0]], num_kept if parts[0] else 0)
+                    _look(x, edges, cells, index, sums, counts[group % counts.shape[0]], num_kept if parts[0] else 0)
                 if parts[1]:
                     for b in range(num_kept):
                         energies[record, group, chain + b] = -sums[b]
@@ -308,11 +329,6 @@ def run(
                         for b in range(num_kept):
                             codes[record, group, chain + b, v] = x[v, b]
                 record += 1
-        _look(x, edges, cells, index[0], sums, counts[0], 0)
-        _look(x, edges, base, index[0], others, counts[0], 0)
-        for b in range(num_kept):
-            energy[group, chain + b] = -sums[b]
-            reference_energy[group, chain + b] = -others[b]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -326,6 +342,6 @@ def add_statistics(tiles, num_chains, begin, end, edges, shares, total):
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
         for e in range(first.shape[0]):
-            _place(x, first[e], member[e], member[e + 1], variables, strides, index)
+            _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
             for b in range(num_kept):
                 total[index[b]] += shares[chain + b]

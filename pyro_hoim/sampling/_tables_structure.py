@@ -49,7 +49,7 @@ class TablesStructure:
             of the members by joint state.
         reference_start: first entry of every variable in the reference.
         max_states: largest number of joint states of a block, rounded up to a multiple of 8.
-        max_factors: largest number of factors of a part.
+        max_factors: largest number of factors of a block.
     """
 
     num_terms: int
@@ -297,5 +297,5 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
         ),
         reference_start=_ints(reference_start[:-1]),
         max_states=-(-max(states, default=1) // 8) * 8,
-        max_factors=max((b - a for a, b in itertools.pairwise(part_factor)), default=0),
+        max_factors=max((part_factor[b] - part_factor[a] for a, b in itertools.pairwise(visit_part)), default=0),
     )

@@ -64,16 +64,17 @@ class TablesEngine:
         structure = self._structure
         given, base = _padded(tables), _padded(reference)
         cells = np.zeros((len(given), structure.num_cells + 1))
-        self._cells = cells[:, :-1]
+        self._cells = np.zeros((len(given), structure.num_cells))
         self._reference_cells = np.zeros((len(base), structure.num_cells))
         if structure.num_cells:
             np.add.reduceat(given[:, structure.cell_terms], structure.cell_starts, axis=1, out=self._cells)
             np.add.reduceat(
                 base[:, structure.reference_terms], structure.reference_starts, axis=1, out=self._reference_cells
             )
+        cells = np.concatenate([self._cells, np.zeros((len(given), 1))], axis=1)
         weights = cells[:, structure.plus]
         weights[:, : structure.num_differences] -= cells[:, structure.minus]
-        self._weights = weights.astype(self._real)
+        self._weights = np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
         self._reference = base[:, :-1].astype(self._real)
         if self._tiles is not None:
             self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0)
