@@ -1,14 +1,21 @@
-"""What weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio."""
+"""What weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio.
+
+In NumPy on one core: the arrays are small, and PyTorch's threads would wait for busy cores.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["Estimate", "acceptance_ratio", "limits", "log_mean"]
+__all__ = ["MIN_CHAINS", "Estimate", "acceptance_ratio", "limits", "log_mean"]
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 MIN_CHAINS = 16
 """Fewer weights than this cannot show that they are well-behaved."""
@@ -18,19 +25,20 @@ _TAIL_SKEWNESS = 0.2  # the same for weights whose fitted tail has no variance
 _TAIL_INDEX = 0.5
 _MIN_ESS = 10.0
 _MIN_OVERLAP = 20.0
+_TINY = 1e-300
 
 
 class Estimate(NamedTuple):
     """Log of a mean weight (B,), its standard error, effective number of weights, share of the largest, verdict."""
 
-    value: torch.Tensor
-    error: torch.Tensor
-    ess: torch.Tensor
-    share: torch.Tensor
-    is_reliable: torch.Tensor
+    value: Floats
+    error: Floats
+    ess: Floats
+    share: Floats
+    is_reliable: Flags
 
 
-def log_mean(log_weights: torch.Tensor, per_weight: int = 1) -> Estimate:
+def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
     r"""Log of the mean of independent weights (B, M), with a standard error that allows for skewness.
 
     .. math:: s = \frac{\mathrm{cv}}{\sqrt M} \cdot \frac{t_{M-1}}{3} \left(1 + \frac{19}{18} g_+\right), \qquad
@@ -52,49 +60,52 @@ def log_mean(log_weights: torch.Tensor, per_weight: int = 1) -> Estimate:
         Technometrics 51, 2009.
     """
     count = log_weights.shape[-1]
-    top = log_weights.amax(-1, keepdim=True)
-    weights = (log_weights - top).exp()
+    top = log_weights.max(-1, keepdims=True)
+    weights = np.exp(log_weights - top)
     mean = weights.mean(-1)
-    value = mean.log() + top[..., 0]
-    share = weights.amax(-1) / (mean * count)
+    value = np.log(mean) + top[..., 0]
+    share = 1 / (mean * count)
     if count == 1:
-        unknown = torch.full_like(value, math.inf)
-        return Estimate(value, unknown, torch.ones_like(value), share, torch.zeros_like(value, dtype=torch.bool))
+        return Estimate(value, np.full_like(value, np.inf), np.ones_like(value), share, np.zeros(value.shape, bool))
     centred = weights - mean[..., None]
-    second = centred.square().mean(-1)
-    cv2 = second / mean.square() * (count / (count - 1))
-    scale = second.clamp_min(torch.finfo(second.dtype).tiny)
-    skewness = (centred.pow(3).mean(-1) / scale.pow(1.5)).clamp_min(0) / math.sqrt(count)
-    quantile = float(special.stdtrit(count - 1, special.ndtr(3.0))) / 3
-    error = (cv2 / count).sqrt() * quantile * (1 + 19 / 18 * skewness)
+    second = np.square(centred).mean(-1)
+    cv2 = second / np.square(mean) * (count / (count - 1))
+    skewness = (np.square(centred) * centred).mean(-1) / np.maximum(second, _TINY) ** 1.5
+    skewness = np.maximum(skewness, 0) / math.sqrt(count)
+    error = np.sqrt(cv2 / count) * _quantile_factor(count - 1) * (1 + 19 / 18 * skewness)
     ess = count * per_weight / (1 + cv2 * per_weight)
-    rough = cv2 > 1e-20  # equal weights have neither a tail nor a skewness
     doubtful = skewness > _SKEWNESS
     suspects = (skewness > _TAIL_SKEWNESS) & ~doubtful
-    if bool(suspects.any()) and count >= 25:
-        doubtful = doubtful | (suspects & (_tail_index(weights) > _TAIL_INDEX))
-    few = ess < _MIN_ESS if count >= MIN_CHAINS else torch.ones_like(doubtful)
-    return Estimate(value, error, ess, share, ~((doubtful & rough) | few))
+    if count >= 25 and suspects.any():
+        doubtful[suspects] = _tail_index(weights[suspects]) > _TAIL_INDEX
+    doubtful &= cv2 > 1e-20  # equal weights have neither a tail nor a skewness
+    few = (ess < _MIN_ESS) | (count < MIN_CHAINS)
+    return Estimate(value, error, ess, share, ~(doubtful | few))
 
 
-def _tail_index(weights: torch.Tensor) -> torch.Tensor:
+def _quantile_factor(freedom: int) -> float:
+    """The quantile of Student's law that three standard deviations are of the normal law, over three."""
+    return float(special.stdtrit(freedom, special.ndtr(3.0))) / 3
+
+
+def _tail_index(weights: Floats) -> Floats:
     """Index k of the generalised Pareto law fitted to the largest weights (B,); moments below 1/k are finite."""
     count = weights.shape[-1]
     size = int(min(count / 5, 3 * math.sqrt(count)))
-    largest = weights.topk(size + 1, -1).values
-    excess = (largest[..., :-1] - largest[..., -1:]).flip(-1).clamp_min(torch.finfo(weights.dtype).tiny)
+    largest = np.sort(weights, -1)[..., -size - 1 :]
+    excess = np.maximum(largest[..., 1:] - largest[..., :1], _TINY)
     grid = 30 + int(math.sqrt(size))
-    steps = torch.arange(1, grid + 1, dtype=weights.dtype, device=weights.device)
     quarter = excess[..., int(size / 4 + 0.5) - 1, None]
-    slopes = 1 / excess[..., -1:] + (1 - (grid / (steps - 0.5)).sqrt()) / (3 * quarter)
-    indices = torch.log1p(-slopes[..., None] * excess[..., None, :]).mean(-1)
-    likelihood = size * ((-slopes / indices).log() - indices - 1)
-    slope = (torch.softmax(likelihood.nan_to_num(nan=-math.inf), -1) * slopes).sum(-1, keepdim=True)
-    index = torch.log1p(-slope * excess).mean(-1)
-    return (index * size + 5) / (size + 10)  # shrunk towards one half, as in Pareto-smoothed importance sampling
+    with np.errstate(all="ignore"):
+        slopes = 1 / excess[..., -1:] + (1 - np.sqrt(grid / (np.arange(grid) + 0.5))) / (3 * quarter)
+        indices = np.log1p(-slopes[..., None] * excess[..., None, :]).mean(-1)
+        likelihood = np.nan_to_num(size * (np.log(-slopes / indices) - indices - 1), nan=-np.inf)
+        slope = (special.softmax(likelihood, -1) * slopes).sum(-1, keepdims=True)
+        index = np.log1p(-slope * excess).mean(-1)
+    return np.nan_to_num((index * size + 5) / (size + 10), nan=np.inf)  # shrunk towards one half, as is usual
 
 
-def acceptance_ratio(forward: torch.Tensor, reverse: torch.Tensor) -> Estimate:
+def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
     r"""Log ratio c of normalising constants (B,) from forward and reverse log weights (B, M) of mutual reversals.
 
     .. math:: \sum_F \sigma(\ell_F - c) = \sum_R \sigma(\ell_R + c)
@@ -107,37 +118,40 @@ def acceptance_ratio(forward: torch.Tensor, reverse: torch.Tensor) -> Estimate:
         Computational Physics 22, 1976, equations (10) to (12).
     """
     count = forward.shape[-1]
-    low = torch.minimum(forward.amin(-1), -reverse.amax(-1)) - 1
-    high = torch.maximum(forward.amax(-1), -reverse.amin(-1)) + 1
-    c = torch.minimum(torch.maximum((forward.mean(-1) - reverse.mean(-1)) / 2, low), high)
+    low = np.minimum(forward.min(-1), -reverse.max(-1)) - 1
+    high = np.maximum(forward.max(-1), -reverse.min(-1)) + 1
+    c = np.clip((forward.mean(-1) - reverse.mean(-1)) / 2, low, high)
     for _ in range(100):
-        ahead, behind = torch.sigmoid(forward - c[..., None]), torch.sigmoid(reverse + c[..., None])
+        ahead, behind = special.expit(forward - c[..., None]), special.expit(reverse + c[..., None])
         value = ahead.sum(-1) - behind.sum(-1)  # falls in c
-        low, high = torch.where(value > 0, c, low), torch.where(value > 0, high, c)
+        low, high = np.where(value > 0, c, low), np.where(value > 0, high, c)
         slope = (ahead * (1 - ahead)).sum(-1) + (behind * (1 - behind)).sum(-1)
-        step = c + value / slope.clamp_min(1e-300)
-        following = torch.where((step > low) & (step < high), step, (low + high) / 2)
-        moved = (following - c).abs().max()
+        step = c + value / np.maximum(slope, _TINY)
+        following = np.where((step > low) & (step < high), step, (low + high) / 2)
+        is_done = np.abs(following - c).max(initial=0) < 1e-12 * (1 + np.abs(c).max(initial=0))
         c = following
-        if float(moved) < 1e-13 * (1 + float(c.abs().max())):
+        if is_done:
             break
-    ahead, behind = torch.sigmoid(forward - c[..., None]), torch.sigmoid(reverse + c[..., None])
-    spread = sum(part.square().mean(-1) / part.mean(-1).square().clamp_min(1e-300) - 1 for part in (ahead, behind))
-    quantile = float(special.stdtrit(max(1, count - 1), special.ndtr(3.0))) / 3
-    error = (spread.clamp_min(0) / max(1, count - 1)).sqrt() * quantile  # pyright: ignore[reportAttributeAccessIssue]
-    overlap = 2 * torch.minimum(ahead.sum(-1), behind.sum(-1))
-    share = torch.maximum(ahead.amax(-1) / ahead.sum(-1), behind.amax(-1) / behind.sum(-1))
-    is_reliable = (overlap > _MIN_OVERLAP) & (error < 0.3) & (share < 0.2) & torch.tensor(count >= MIN_CHAINS)
+    ahead, behind = special.expit(forward - c[..., None]), special.expit(reverse + c[..., None])
+    spread = _relative_variance(ahead) + _relative_variance(behind)
+    error = np.sqrt(spread / max(1, count - 1)) * _quantile_factor(max(1, count - 1))
+    overlap = 2 * np.minimum(ahead.sum(-1), behind.sum(-1))
+    share = np.maximum(*(part.max(-1) / np.maximum(part.sum(-1), _TINY) for part in (ahead, behind)))
+    is_reliable = (overlap > _MIN_OVERLAP) & (error < 0.3) & (share < 0.2) & (count >= MIN_CHAINS)
     return Estimate(c, error, overlap, share, is_reliable)
 
 
-def limits(estimate: Estimate, level: float, trusted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _relative_variance(values: Floats) -> Floats:
+    """Variance over squared mean (B,) of positive values (B, M)."""
+    return values.var(-1) / np.maximum(np.square(values.mean(-1)), _TINY)
+
+
+def limits(estimate: Estimate, level: float, trusted: Flags) -> tuple[Floats, Floats]:
     """Lower and upper one-sided limits of the log of the expected weight, each at ``level``.
 
     Markov's inequality alone gives the lower one where the error is not to be trusted; there the upper is infinite.
     """
     markov = estimate.value + math.log1p(-level)
     normal = float(special.ndtri(level)) * estimate.error
-    lower = torch.where(trusted, torch.maximum(markov, estimate.value - normal), markov)
-    upper = torch.where(trusted, estimate.value + normal, torch.full_like(markov, math.inf))
-    return lower, upper
+    lower = np.where(trusted, np.maximum(markov, estimate.value - normal), markov)
+    return lower, np.where(trusted, estimate.value + normal, np.inf)

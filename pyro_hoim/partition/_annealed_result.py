@@ -6,11 +6,12 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ..errors import IntractableError
 from ..structure.hypergraph import InteractionHypergraph
-from ._annealed_estimates import MIN_CHAINS, Estimate, acceptance_ratio, limits, log_mean
+from ._annealed_estimates import MIN_CHAINS, Estimate, Flags, Floats, acceptance_ratio, limits, log_mean
 from ._annealed_options import is_reversible
 from ._annealed_runs import Reverse, Run
 from ._annealing import island_means
@@ -68,28 +69,34 @@ def annealing_cost(options: AnnealedImportance, hypergraph: InteractionHypergrap
 
 
 def estimate(options: AnnealedImportance, log_weights: torch.Tensor) -> Estimate:
-    """Estimate from log weights (B, chains); islands are the independent parts when there is resampling."""
+    """Estimate from log weights (*batch, chains), flat; islands are the independent parts when there is resampling."""
     if options.resample_below is None:
-        return log_mean(log_weights)
-    return log_mean(island_means(log_weights, options.islands), options.num_chains // options.islands)
+        return log_mean(_rows(log_weights))
+    return log_mean(_rows(island_means(log_weights, options.islands)), options.num_chains // options.islands)
+
+
+def _rows(log_weights: torch.Tensor) -> Floats:
+    return log_weights.reshape(-1, log_weights.shape[-1]).cpu().numpy()
 
 
 def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> LogPartition:
     """The result of a forward and perhaps a reverse run, with the verdict on its error."""
-    batch, dtype = run.log_z0.shape, run.model.tables.dtype
-    log_z0 = run.log_z0.reshape(-1)
-    weights = run.log_weights.reshape(-1, options.num_chains)
-    forward = estimate(options, weights)
+    batch, tables = run.log_z0.shape, run.model.tables
+    log_z0 = run.log_z0.reshape(-1).cpu().numpy()
+    forward = estimate(options, run.log_weights)
     best, reliable, notes = forward, forward.is_reliable, _Notes(batch.numel())
     notes.add(~reliable, _weight_note(forward, options))
+
+    def shaped(values: Floats) -> torch.Tensor:
+        return torch.from_numpy(values).to(tables.device, tables.dtype).reshape(batch)
+
     sandwich = None
     if reverse is None:
         lower, upper = limits(forward, options.level, reliable)
         notes.add_general(_ONE_SIDED_NOTE)
     else:
-        back = reverse.log_weights.reshape(-1, options.num_chains)
-        behind = log_mean(back)
-        agree, both = _compared(options, weights, back, forward, behind)
+        behind = log_mean(_rows(reverse.log_weights))
+        agree, both = _compared(options, run, reverse, forward, behind)
         lower = limits(forward, options.level, reliable & agree)[0]
         upper = -limits(behind, options.level, behind.is_reliable & agree)[0]
         reliable = reliable & agree
@@ -100,41 +107,38 @@ def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Lo
         if reverse.start == "tempered":
             notes.add_general(_TEMPERED_NOTE)
         parts = (forward.value + log_z0, forward.error, log_z0 - behind.value, behind.error)
-        sandwich = Sandwich(*(v.reshape(batch).to(dtype) for v in parts), start=reverse.start)
+        sandwich = Sandwich(*map(shaped, parts), start=reverse.start)
     value = best.value + log_z0
-    error = torch.hypot(best.error, torch.finfo(dtype).eps * value.abs())
-    error = torch.where(reliable, error, torch.full_like(error, math.inf))
-    numbers = (value, error, best.ess, lower + log_z0, upper + log_z0)
-    value, error, ess, lower, upper = (v.reshape(batch).to(dtype) for v in numbers)
+    error = np.where(reliable, np.hypot(best.error, torch.finfo(tables.dtype).eps * np.abs(value)), np.inf)
     return LogPartition(
-        value,
+        shaped(value),
         "biased",
-        error,
-        ess,
-        lower,
-        upper,
+        shaped(error),
+        shaped(best.ess),
+        shaped(lower + log_z0),
+        shaped(upper + log_z0),
         annealing_cost(options, run.model.hypergraph, ()),
         _METHOD,
-        is_reliable=reliable.reshape(batch),
+        is_reliable=torch.from_numpy(reliable).to(tables.device).reshape(batch),
         notes=notes.lines(),
         sandwich=sandwich,
     )
 
 
 def _compared(
-    options: AnnealedImportance, weights: torch.Tensor, back: torch.Tensor, forward: Estimate, behind: Estimate
-) -> tuple[torch.Tensor, Estimate]:
+    options: AnnealedImportance, run: Run, reverse: Reverse, forward: Estimate, behind: Estimate
+) -> tuple[Flags, Estimate]:
     """Whether forward and reverse run agree within three errors (B,), and their acceptance ratio.
 
     The acceptance ratio needs no well-behaved reverse weights, so it is a second test wherever the runs are mutual
     reversals; the reverse estimate itself is the first, where its weights allow.
     """
-    gap = (forward.value + behind.value).abs()
-    agree = (gap <= 3 * torch.hypot(forward.error, behind.error) + 1e-9) | ~behind.is_reliable
+    gap = np.abs(forward.value + behind.value)
+    agree = (gap <= 3 * np.hypot(forward.error, behind.error) + 1e-9) | ~behind.is_reliable
     if options.resample_below is not None or not is_reversible(options.schedule):
         return agree, forward
-    both = acceptance_ratio(weights, back)
-    between = (forward.value - both.value).abs() <= 3 * torch.hypot(forward.error, both.error) + 1e-9
+    both = acceptance_ratio(_rows(run.log_weights), _rows(reverse.log_weights))
+    between = np.abs(forward.value - both.value) <= 3 * np.hypot(forward.error, both.error) + 1e-9
     return agree & between & both.is_reliable, both
 
 
@@ -157,7 +161,7 @@ class _Notes:
         self._count = count
         self._lines: list[str] = []
 
-    def add(self, where: torch.Tensor, text: str) -> None:
+    def add(self, where: Flags, text: str) -> None:
         """A sentence that is true where the mask (B,) is."""
         found = int(where.sum())
         if found:

@@ -171,7 +171,7 @@ class AnnealedImportance:
         """A forward run, with a warning where its weights are degenerate."""
         self.plan(model.hypergraph, keep=keep).check()
         run = runs.forward(self, model)
-        if not bool(estimate(self, run.log_weights.reshape(-1, self.num_chains)).is_reliable.all()):
+        if not bool(estimate(self, run.log_weights).is_reliable.all()):
             _warn(4)
         return run
 
