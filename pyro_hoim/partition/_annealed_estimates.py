@@ -25,7 +25,7 @@ _TAIL_SKEWNESS = 0.2  # the same for weights whose fitted tail has no variance
 _TAIL_INDEX = 0.5
 _MIN_ESS = 10.0
 _MIN_OVERLAP = 20.0
-_TINY = 1e-300
+_TINY = 1e-200  # its power 1.5 does not underflow
 
 
 class Estimate(NamedTuple):
