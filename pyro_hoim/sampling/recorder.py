@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ _MAX_BATCHES = 64
 _MAX_BLOCKS = 16
 _MAX_WATCHED = 4096
 _MAX_BLOCK_CELLS = 2**24
+_MAX_ROW_CELLS = 2**20
 _ALARM = 1e-6
-_DOUBT = 1e-2
+_DOUBT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class Recorder:
         self.num_done = 0
         blocks = min(_MAX_BLOCKS, num_chains, _MAX_BLOCK_CELLS // max(1, groups * hypergraph.num_terms))
         self._blocks = blocks if blocks >= 2 else 0
-        self._watched = min(num_chains, _MAX_WATCHED) // blocks * blocks if self._blocks else 0
+        watched = min(num_chains, _MAX_WATCHED, max(blocks, _MAX_ROW_CELLS // max(1, len(hypergraph.edge_indices))))
+        self._watched = watched // blocks * blocks if self._blocks else 0
         root = math.isqrt(num_records)
         self.is_short = num_records <= _MAX_BATCHES and self._blocks >= min(root, _MAX_BLOCKS)
         count = num_records if self.is_short else min(_MAX_BATCHES, root)
@@ -136,13 +137,16 @@ class Recorder:
         self._num_batches += 1
         if self._blocks:
             start, variable, stride = self._cells
-            size = self._watched // self._blocks
             shown = codes[:, : self._watched].cpu().numpy()
-            for b, g in itertools.product(range(self._blocks), range(self._groups)):
-                rows = shown[g, b * size : (b + 1) * size]
+            terms, each = self._hypergraph.num_terms, self._watched // self._blocks
+            at_once = max(1, _MAX_ROW_CELLS // (self._watched * max(1, len(start))))
+            for first in range(0, self._groups, at_once):
+                rows = shown[first : first + at_once].reshape(-1, shown.shape[-1])
                 cells = start + sum((rows[:, v] * s for v, s in zip(variable, stride, strict=True)), np.int64(0))
-                found = np.bincount(cells.ravel(), minlength=self._hypergraph.num_terms)
-                sums["blocks"][b, g] += torch.from_numpy(found)
+                count = len(rows) // each
+                cells += (np.arange(len(rows)) // each * terms)[:, None]
+                found = np.bincount(cells.ravel(), minlength=count * terms).reshape(-1, self._blocks, terms)
+                sums["blocks"][:, first : first + at_once] += torch.from_numpy(found).transpose(0, 1)
 
     def summary(self) -> Summary | None:
         """Estimates from all records, or None where statistics were not asked for."""

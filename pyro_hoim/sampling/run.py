@@ -246,6 +246,8 @@ def sample_chains(
             precision=precision,
         )
     level = torch.as_tensor(beta, dtype=torch.float64).detach().cpu()
+    if level.dim() > len(chains.batch_shape):
+        raise InputError(f"beta: expected one number per element of the batch, received shape {tuple(level.shape)}")
     chains._betas(level)
     shape = (*chains.batch_shape, chains.num_chains)
     groups = chains.batch_shape.numel()
