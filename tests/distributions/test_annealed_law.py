@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -26,10 +27,18 @@ from pyro_hoim.distributions import (
 from pyro_hoim.distributions.natural_parameters import fisher_information, solve_natural_parameters
 from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.inference import RecordingNUTS, sample_posterior
-from pyro_hoim.partition import Auto, VariableElimination
+from pyro_hoim.models import parametrization
+from pyro_hoim.partition import AnnealedImportance, Auto, VariableElimination
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import assert_close, exact_statistics, exact_table
+from pyro_hoim.testing import (
+    assert_close,
+    assert_exact_law,
+    count_states,
+    exact_statistics,
+    exact_table,
+    required_draws,
+)
 
 
 @dataclass(frozen=True)
@@ -385,3 +394,167 @@ def test_exact_backends_never_look_at_the_stack(monkeypatch):
         DiaconisYlvisaker.uniform(CYCLE, 5.0, partition=partition).log_prob(draw_theta(CYCLE).float())
     with pytest.raises(AssertionError, match="looked"):
         laws(Noisy())[0].log_prob(torch.zeros(4))
+
+
+# The annealed backend itself
+
+FEW = AnnealedImportance(num_chains=256, num_temperatures=50)
+
+
+def test_automatic_choice_is_exact_where_it_can_be():
+    fallback = Auto(annealed=FEW)
+    law, exact = laws(fallback)
+    assert law.sample_is_exact
+    assert law.sample_burn_in == 0
+    assert law.log_partition.kind == "exact"
+    assert law.log_partition.value == exact.log_partition.value
+    assert torch.equal(law.mode, exact.mode)
+    assert torch.isfinite(KERNELS["NUTS"](fallback)).all()
+    large = HierarchicalLogLinear(PAIRS, 0.05 * draw_theta(PAIRS), partition=fallback)
+    assert not large.sample_is_exact
+    assert large.sample_burn_in == FEW.burn_in
+    assert large.log_partition.kind == "biased"
+    with pytest.raises(ValueError, match="without a seed"):
+        run_chain(NUTS(potential_fn=partial(large_potential, fallback)), initial={"theta": draw_theta(PAIRS)})
+
+
+def large_potential(partition, values):
+    return -HierarchicalLogLinear(PAIRS, values["theta"], partition=partition).log_prob(torch.zeros(60))
+
+
+def test_laws_beyond_exact_reach():
+    pyro.set_rng_seed(0)
+    theta = (0.05 * draw_theta(PAIRS, 2)).requires_grad_()
+    law = HierarchicalLogLinear(PAIRS, theta, partition=FEW)
+    rows = law.sample((3,))
+    assert rows.shape == (3, 2, 60)
+    value = law.log_prob(rows)
+    result = law.expand((3, 2)).log_partition
+    assert_close(value + law.energy(rows), -result.value, absolute=1e-9)
+    assert result.std_error.shape == result.ess.shape == result.is_reliable.shape == (3, 2)
+    assert bool(result.is_reliable.all())
+    (gradient,) = torch.autograd.grad(value.sum(), theta)
+    assert gradient.shape == theta.shape
+    assert torch.isfinite(gradient).all()
+    with torch.no_grad():
+        both = HierarchicalLogLinear(PAIRS, theta.detach(), partition=FEW).expand((4, 2)).log_partition
+    assert both.sandwich is not None
+    assert both.sandwich.gap.shape == (4, 2)
+    for name in ("mode", "probs"):
+        with pytest.raises(IntractableError):
+            getattr(law, name)
+    with pytest.raises(IntractableError, match="summing out"):
+        law.marginal(["x0"])
+    weights = law.condition({f"x{i}": 0 for i in range(55)})
+    assert_close(weights.probs.sum((-1, -2, -3, -4, -5)), torch.ones(2), absolute=1e-9)
+
+
+def test_seeded_gradients_are_statistics_less_the_estimated_eta():
+    backend = replace(FEW, seed=4)
+    theta = draw_theta(CYCLE).requires_grad_()
+    law = HierarchicalLogLinear(CYCLE, theta, partition=backend)
+    state = torch.tensor([1, 2, 0, 1])
+    (gradient,) = torch.autograd.grad(law.log_prob(state), theta)
+    statistics = statistics_of(state.unsqueeze(0), CYCLE)
+    with torch.no_grad():
+        expected = parametrization(CYCLE).free_statistics(statistics - law.eta)
+    assert_close(gradient, expected, absolute=1e-12)
+    spread = 6 * (0.25 / 256) ** 0.5  # six standard deviations of a frequency of 256 chains
+    assert_close(law.eta, HierarchicalLogLinear(CYCLE, theta).eta, absolute=spread)
+
+
+def test_estimates_of_entropy_and_divergence_are_near():
+    pyro.set_rng_seed(3)
+    backend = AnnealedImportance(num_chains=4096, num_temperatures=50, reverse=False)
+    law, exact = laws(backend)
+    other = HierarchicalLogLinear(CYCLE, draw_theta(CYCLE, seed=3), partition=backend)
+    plain = HierarchicalLogLinear(CYCLE, other.theta)
+    # 0.1: six standard errors of sums of up to 30 frequencies of 4,096 chains times tables of order one
+    assert_close(law.entropy(), exact.entropy(), absolute=0.1)
+    assert_close(kl_divergence(law, other), kl_divergence(exact, plain), absolute=0.1)
+    assert float((kl_divergence(exact, plain) - exact.entropy()).abs()) > 0.1
+    assert float(kl_divergence(law, law).abs()) < 0.1
+
+
+def test_rows_drawn_by_gibbs_have_the_law():
+    pyro.set_rng_seed(5)
+    law, exact = laws(replace(FEW, burn_in=20))
+    rows = law.sample((required_draws(24, 0.03),))
+    expected = exact_table(CYCLE, exact.energy_model.tables)
+    counts = count_states(rows.numpy(), CYCLE.domain.cardinalities)
+    counts = counts.reshape(expected.shape)
+    assert_exact_law(counts, np.exp(expected))
+    wrong = HierarchicalLogLinear(CYCLE, 0.95 * law.theta)
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, wrong.probs.numpy())
+
+
+# Learning with it
+
+WHEEL = InteractionHypergraph(
+    Domain.from_cardinalities([2] * 20),
+    [
+        *((f"x{i}", f"x{(i + 1) % 20}") for i in range(20)),
+        *((f"x{i}", f"x{(i + 5) % 20}") for i in range(0, 20, 2)),
+        ("x0", "x1", "x5"),
+        ("x10", "x11", "x15"),
+    ],
+    closure=True,
+)
+
+
+@pytest.mark.parametrize("guide", [AutoDelta, AutoNormal])
+def test_variational_inference_recovers_a_known_model(guide):
+    """Twenty variables; the data are the exact expected counts of 10,000 rows, so that theta itself is the optimum."""
+    pyro.set_rng_seed(1)
+    pyro.clear_param_store()
+    rows, steps = 10_000, 200
+    truth = 0.5 * draw_theta(WHEEL)
+    counts = rows * HierarchicalLogLinear(WHEEL, truth).eta
+    backend = AnnealedImportance(num_chains=1024, num_temperatures=50)
+
+    def model():
+        theta = pyro.sample("theta", normal_prior(WHEEL, 10.0, dtype=torch.float64))
+        pyro.sample("counts", LogLinearStatistics(WHEEL, theta, rows, partition=backend), obs=counts)
+
+    options = {"init_scale": 0.02} if guide is AutoNormal else {}
+    fitted = guide(model, init_loc_fn=lambda site: torch.zeros_like(truth), **options)
+    svi = SVI(model, fitted, pyro.optim.ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / steps)}), Trace_ELBO())
+    for _ in range(steps):
+        svi.step()
+    found = fitted.median()["theta"].detach()
+    spread = (rows * fisher_information(WHEEL, truth, Auto()).diagonal()).rsqrt()
+    assert float(((found - truth) / spread).abs().max()) < 5  # in standard deviations of the posterior
+    assert float((truth / spread).abs().max()) > 50  # where it started
+    assert float(((found - 1.1 * truth) / spread).abs().max()) > 5
+    if guide is AutoNormal:
+        ratio = fitted.scales.theta.detach() / spread
+        assert 0.4 < float(ratio.min()) < float(ratio.max()) < 2.5
+
+
+def langevin(partition, counts, num_steps=60):
+    """Thirty-two stochastic-gradient Langevin chains in a plain loop; the noise is the same in every call."""
+    generator = torch.Generator().manual_seed(0)
+    prior, step = normal_prior(CYCLE, 0.5, dtype=torch.float64), 0.02
+    theta = torch.zeros(32, CYCLE.num_parameters, dtype=torch.float64)
+    for _ in range(num_steps):
+        theta.requires_grad_()
+        law = LogLinearStatistics(CYCLE, theta, 20, partition=partition)
+        (gradient,) = torch.autograd.grad((prior.log_prob(theta) + law.log_prob(counts)).sum(), theta)
+        noise = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+        theta = theta.detach() + step / 2 * gradient + step**0.5 * noise
+    return theta
+
+
+def test_stochastic_gradient_langevin_follows_the_exact_one():
+    """The posterior is log-concave, so chains with the same noise keep together when their gradients agree."""
+    pyro.set_rng_seed(2)
+    exact, annealed = langevin(Auto(), COUNTS), langevin(FEW, COUNTS)
+    width = exact.std(0)
+
+    def distance(chains):
+        return float(((chains - exact) / width).square().mean().sqrt())
+
+    assert distance(annealed) < 0.2
+    other = 20 * statistics_of(torch.tensor([[1, 0, 0, 0]]), CYCLE)
+    assert distance(langevin(Auto(), other)) > 0.5
