@@ -38,8 +38,8 @@ class GibbsSchedule:
         emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised
             when it is contained in one of them or contains one.
         emphasis: share of the visits that go to the emphasised blocks, in (0, 1). A sequential sweep visits every
-            emphasised block once and then as many of the others as the share asks for, taking turns over sweeps; a
-            random visit picks the emphasised class with this probability.
+            emphasised block once and then as many of the others as the share asks for, but at least one, taking turns
+            over sweeps; a random visit picks the emphasised class with this probability.
 
     Raises:
         InputError: an unknown kind of blocks or scan, an emphasis outside (0, 1), or an empty block.
