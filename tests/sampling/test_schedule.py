@@ -1,0 +1,208 @@
+"""Schedules of Gibbs samplers: blocks, orders, frequencies, and refusal of what makes no sense."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_exact_law
+
+GRAPH = InteractionHypergraph(
+    Domain.from_cardinalities({"age": 2, "sex": 2, "town": 1, "job": 3, "smoke": 2, "lone": 2}),
+    [("age", "sex", "job"), ("job", "smoke"), ("town",)],
+    closure=True,
+)
+
+
+def _names(blocks: tuple[tuple[int, ...], ...]) -> list[tuple[str, ...]]:
+    return [tuple(GRAPH.domain.names[i] for i in block) for block in blocks]
+
+
+# Blocks
+
+
+def test_sites_are_all_free_variables_in_schema_order() -> None:
+    assert _names(GibbsSchedule().resolve(GRAPH)) == [("age",), ("sex",), ("job",), ("smoke",), ("lone",)]
+    assert _names(GibbsSchedule().resolve(GRAPH, ["sex", "lone"])) == [("age",), ("job",), ("smoke",)]
+
+
+def test_colour_classes_follow_each_other_and_share_no_interaction() -> None:
+    blocks = GibbsSchedule("colours").resolve(GRAPH)
+    assert sorted(_names(blocks)) == sorted(_names(GibbsSchedule().resolve(GRAPH)))
+    order = [name for (name,) in _names(blocks)]
+    groups = [[n for n in group if n in order] for group in GRAPH.colouring()]
+    assert order == [n for group in groups for n in group]
+    for group in groups:
+        assert all(b not in GRAPH.neighbours(a) for a, b in itertools.combinations(group, 2))
+
+
+def test_interactions_are_the_maximal_ones_and_single_variables() -> None:
+    blocks = _names(GibbsSchedule("interactions").resolve(GRAPH))
+    assert set(blocks) == {("age", "sex", "job"), ("job", "smoke"), ("lone",)}
+    clamped = _names(GibbsSchedule("interactions").resolve(GRAPH, ["job"]))
+    assert set(clamped) == {("age", "sex"), ("smoke",), ("lone",)}
+
+
+def test_user_blocks_are_sorted_without_repetition_or_clamped_members() -> None:
+    schedule = GibbsSchedule([["smoke", "age"], ("age", "smoke"), ("sex", "town"), ("job",), ("lone", "job")])
+    assert _names(schedule.resolve(GRAPH)) == [("age", "smoke"), ("sex",), ("job",), ("job", "lone")]
+    assert _names(schedule.resolve(GRAPH, ["age", "job"])) == [("smoke",), ("sex",), ("lone",)]
+    assert GibbsSchedule([["age"]]).resolve(GRAPH, ["sex", "job", "smoke", "lone"]) == ((0,),)
+
+
+def test_everything_clamped_leaves_no_block_and_an_empty_order() -> None:
+    for scan in ("sequential", "random"):
+        schedule = GibbsSchedule("interactions", scan)
+        blocks = schedule.resolve(GRAPH, GRAPH.domain.names)
+        assert blocks == ()
+        assert schedule.order(GRAPH, blocks, 0, 3, 0).shape == (1, 0)
+
+
+# Orders
+
+
+def test_sequential_order_is_one_row_for_all_sweeps() -> None:
+    schedule = GibbsSchedule("sites")
+    blocks = schedule.resolve(GRAPH)
+    for first, num in ((0, 1), (7, 100)):
+        order = schedule.order(GRAPH, blocks, first, num, seed=3)
+        assert order.dtype == np.int32
+        assert order.tolist() == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("schedule", [GibbsSchedule("sites", "random"), GibbsSchedule(emphasised=[("job", "smoke")])])
+def test_orders_depend_on_sweep_and_seed_only(schedule: GibbsSchedule) -> None:
+    blocks = schedule.resolve(GRAPH)
+    whole = schedule.order(GRAPH, blocks, 0, 40, 9)
+    parts = [schedule.order(GRAPH, blocks, first, 10, 9) for first in range(0, 40, 10)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    assert whole.dtype == np.int32
+    assert (whole >= 0).all()
+    assert (whole < len(blocks)).all()
+    assert schedule.order(GRAPH, blocks, 5, 0, 9).shape[0] == 0
+    if schedule.scan == "random":
+        assert (whole != schedule.order(GRAPH, blocks, 0, 40, 10)).any()
+
+
+def test_random_scan_visits_are_independent_and_uniform() -> None:
+    """Frequencies of pairs: within a sweep, in the next sweep at every offset of 4 and 8 visits."""
+    domain = Domain.from_cardinalities([2] * 20)
+    graph = InteractionHypergraph.from_order(domain, 1)
+    schedule = GibbsSchedule("sites", "random")
+    blocks = schedule.resolve(graph)
+    order = schedule.order(graph, blocks, 0, 6000, 1)
+    assert order.shape == (6000, 20)
+    assert_exact_law(np.bincount(order.reshape(-1), minlength=20), np.full(20, 1 / 20))
+    coarse = order % 4
+    neighbours = np.bincount((4 * coarse[:, ::2] + coarse[:, 1::2]).reshape(-1), minlength=16)
+    assert_exact_law(neighbours, np.full(16, 1 / 16), what="consecutive visits")
+    for offset in (0, 4, 8):
+        first, second = coarse[0::2, offset:], coarse[1::2, : 20 - offset]
+        pairs = np.bincount((4 * first + second).reshape(-1), minlength=16)
+        assert_exact_law(pairs, np.full(16, 1 / 16), what=f"visits of two sweeps, {offset} apart")
+    repeated = np.concatenate([coarse[:1], coarse[:-1]])
+    with pytest.raises(AssertionError):  # control: a scan that repeats the one before
+        assert_exact_law(np.bincount((4 * repeated[1:] + coarse[:-1]).reshape(-1), minlength=16), np.full(16, 1 / 16))
+
+
+@pytest.mark.parametrize("emphasis", [0.2, 0.5, 0.8])
+def test_random_emphasis_is_the_share_of_visits(emphasis: float) -> None:
+    schedule = GibbsSchedule("sites", "random", emphasised=[("job", "smoke")], emphasis=emphasis)
+    blocks = schedule.resolve(GRAPH)
+    order = schedule.order(GRAPH, blocks, 0, 4000, 2)
+    law = np.array([(1 - emphasis) / 3] * 2 + [emphasis / 2] * 2 + [(1 - emphasis) / 3])
+    counts = np.bincount(order.reshape(-1), minlength=5)
+    assert_exact_law(counts, law)
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, np.full(5, 0.2))
+
+
+@pytest.mark.parametrize("emphasis", [0.25, 0.4, 0.5, 0.75, 0.9])
+def test_sequential_emphasis_visits_all_new_blocks_and_the_others_in_turns(emphasis: float) -> None:
+    """The share is met within the rounding of one visit of a sweep, of which one at least goes to the others."""
+    schedule = GibbsSchedule("sites", emphasised=[("job", "smoke")], emphasis=emphasis)
+    blocks = schedule.resolve(GRAPH)
+    order = schedule.order(GRAPH, blocks, 0, 30, 0)
+    for row in order:
+        assert {2, 3} <= set(row.tolist())
+    counts = np.bincount(order.reshape(-1), minlength=5)
+    assert counts[2] == counts[3]
+    assert np.ptp(counts[[0, 1, 4]]) <= 1
+    assert counts[[0, 1, 4]].min() > 0
+    share = counts[[2, 3]].sum() / counts.sum()
+    assert abs(share - min(emphasis, 2 / 3)) <= 0.5 / order.shape[1]
+
+
+def test_emphasis_of_blocks_that_contain_an_interaction() -> None:
+    schedule = GibbsSchedule("interactions", emphasised=[("age", "sex")], emphasis=0.5)
+    blocks = schedule.resolve(GRAPH)
+    new = _names(blocks).index(("age", "sex", "job"))
+    counts = np.bincount(schedule.order(GRAPH, blocks, 0, 10, 0).reshape(-1), minlength=3)
+    assert counts[new] == 10
+    assert counts.sum() == 20
+
+
+@pytest.mark.parametrize("scan", ["sequential", "random"])
+def test_emphasis_of_all_or_no_block_is_none(scan: Any) -> None:
+    everything = GibbsSchedule(scan=scan, emphasised=[GRAPH.domain.names])
+    plain = GibbsSchedule(scan=scan)
+    blocks = plain.resolve(GRAPH)
+    np.testing.assert_array_equal(
+        everything.order(GRAPH, blocks, 3, 5, 1), plain.order(GRAPH, blocks, 3, 5, 1), strict=True
+    )
+    none = GibbsSchedule([("age", "job"), ("sex", "smoke"), ("lone",)], scan, emphasised=[("age", "sex")])
+    assert set(none.order(GRAPH, none.resolve(GRAPH), 0, 50, 1).reshape(-1).tolist()) == {0, 1, 2}
+
+
+# Refusal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"blocks": "edges"}, InputError, "blocks: expected 'sites', 'colours', 'interactions'.*received 'edges'"),
+        ({"blocks": ["age"]}, InputTypeError, "blocks: expected blocks that are sequences of names, received 'age'"),
+        ({"blocks": 3}, InputTypeError, "blocks: expected a sequence of blocks of names, received 3"),
+        ({"blocks": [()]}, InputError, "blocks: expected blocks with at least one name"),
+        ({"scan": "zigzag"}, InputError, "scan: expected 'sequential' or 'random', received 'zigzag'"),
+        ({"emphasis": 0.0}, InputError, "emphasis: expected a share between 0 and 1, received 0.0"),
+        ({"emphasis": 1.0}, InputError, "emphasis: expected a share between 0 and 1, received 1.0"),
+        ({"emphasis": float("nan")}, InputError, "emphasis: expected a share between 0 and 1, received nan"),
+        ({"emphasised": "ab"}, InputTypeError, "emphasised: expected a sequence of blocks"),
+        ({"emphasised": [()]}, InputError, "emphasised: expected blocks with at least one name"),
+    ],
+)
+def test_bad_schedules_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        GibbsSchedule(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "clamped", "error", "message"),
+    [
+        (GibbsSchedule([("age", "smokes")]), (), UnknownNameError, "blocks: unknown variable 'smokes'.*'smoke'"),
+        (GibbsSchedule(emphasised=[("jobs",)]), (), UnknownNameError, "emphasised: unknown variable 'jobs'.*'job'"),
+        (GibbsSchedule(), ("agee",), UnknownNameError, "clamped: unknown variable 'agee'.*'age'"),
+        (GibbsSchedule([("age", "age")]), (), InputError, "names must be unique, but 'age' is repeated"),
+        (GibbsSchedule([("age",)]), ("sex",), InputError, "'job', 'smoke', 'lone' is in none; add or clamp"),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(
+    schedule: GibbsSchedule, clamped: tuple[str, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        schedule.resolve(GRAPH, clamped)
+
+
+def test_too_large_blocks_are_refused_with_numbers() -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([17, 16, 16]), [])
+    with pytest.raises(IntractableError, match="4352 joint states, more than the limit of 4096"):
+        GibbsSchedule([("x0", "x1", "x2")]).resolve(graph)
+    assert GibbsSchedule([("x1", "x2"), ("x0", "x1")]).resolve(graph) == ((1, 2), (0, 1))
