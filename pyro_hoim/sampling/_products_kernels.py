@@ -22,6 +22,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from ._vectors import (
+    LANES,
     as_bits,
     as_floats,
     bit_count,
@@ -32,15 +33,16 @@ from ._vectors import (
     less,
     load,
     peek,
+    poke,
     select_negative,
     sign_bits,
     store,
     widen,
 )
-from .lanes import LANES
 
 __all__ = ["move", "weighted_sums"]
 
+_INLINE = {"forceinline": True, "nogil": True, "error_model": "numpy"}
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
@@ -75,7 +77,7 @@ def _exp(z):
     raise NotImplementedError
 
 
-@overload(_exp, inline="always")
+@overload(_exp, jit_options=_INLINE)
 def _exp_overload(z):
     if z.dtype == types.float32:
 
@@ -127,7 +129,7 @@ def _uniform(like, rng, base, width):
     raise NotImplementedError
 
 
-@overload(_uniform, inline="always")
+@overload(_uniform, jit_options=_INLINE)
 def _uniform_overload(like, rng, base, width):
     if like.dtype == types.float32:
 
@@ -255,26 +257,44 @@ def _energies(x, width, products, row, out):
 
 
 @njit(nogil=True, error_model="numpy")
-def _count(x, width, used, masks, cell_first, cell_member, out):
-    """Add to out[k] the sum over the first ``used`` lanes of the product of spins k of a tile."""
+def _count(x, width, used, masks, cells, tile, out):
+    """Add to row ``tile`` of out the sums over the first ``used`` lanes of all products of spins of a tile.
+
+    The signs of a variable are the bits of one number, so that a product over all lanes is an exclusive or.
+    """
+    first, member, orders = cells
     valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
     for v in range(masks.shape[0]):
         mask = np.uint64(0)
         for start in range(0, width, LANES):
             mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
-        masks[v] = mask & valid
-    for k in range(out.shape[0]):
-        begin = peek(cell_first, k)
-        odd = peek(masks, peek(cell_member, begin))
-        for m in range(begin + 1, peek(cell_first, k + 1)):
-            odd ^= peek(masks, peek(cell_member, m))
-        out[k] += used - 2 * bit_count(odd)
+        poke(masks, v, mask & valid)
+    base = tile * out.shape[1]
+    m = 0
+    for k in range(orders[0]):
+        odd = peek(masks, peek(member, m))
+        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        m += 1
+    for k in range(orders[0], orders[1]):
+        odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1))
+        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        m += 2
+    for k in range(orders[1], orders[2]):
+        odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)) ^ peek(masks, peek(member, m + 2))
+        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        m += 3
+    for k in range(orders[2], out.shape[1]):
+        odd = np.uint64(0)
+        for i in range(peek(first, k), peek(first, k + 1)):
+            odd ^= peek(masks, peek(member, i))
+        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def weighted_sums(first, step, x, lane_weights, cell_first, cell_member, out):
+def weighted_sums(first, step, x, lane_weights, cells, out):
     """Put into out[tile, k] the sum over lanes of weight times the product of spins k of a tile."""
     num_tiles, _, width = x.shape
+    cell_first, cell_member, _ = cells
     product = np.empty(width, np.float64)
     for tile in range(first, num_tiles, step):
         xt = x[tile]
@@ -335,7 +355,7 @@ def move(
         thin: record after every so many sweeps; 0 for never.
         is_annealing: whether log weights grow by the change of beta before every step but the first.
         is_tracking: whether energies follow from differences during sweeps (blocks of single sites only).
-        cells: products to count, as arrays.
+        cells: products to count, ordered by size, and how many have at most one, two and three spins.
         model_energy: out, (tiles, width).
         reference_energy: out, (tiles, width).
         log_weights: added to, (tiles, width); needed when annealing.
@@ -348,7 +368,6 @@ def move(
     field_first, member_first, member = structure[0], structure[1], structure[2]
     reference = weights[4]
     num_fields = reference.shape[1]
-    cell_first, cell_member = cells
     visits = order.shape[1]
     largest = 1
     for block in range(member_first.shape[0] - 1):
@@ -414,7 +433,7 @@ def move(
                     _energies(xt, width, products, row, exact)
                 if is_record:
                     if counts.shape[0] > 0:
-                        _count(xt, width, used, masks, cell_first, cell_member, counts[tile])
+                        _count(xt, width, used, masks, cells, tile, counts)
                     if energies.shape[0] > 0:
                         for b in range(width):
                             energies[record, tile, b] = -exact[0, b]

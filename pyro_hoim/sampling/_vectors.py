@@ -19,9 +19,8 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, overload, register_model
 
-from .lanes import LANES
-
 __all__ = [
+    "LANES",
     "as_bits",
     "as_floats",
     "bit_count",
@@ -32,11 +31,15 @@ __all__ = [
     "less",
     "load",
     "peek",
+    "poke",
     "select_negative",
     "sign_bits",
     "store",
     "widen",
 ]
+
+LANES = 32
+"""Lanes of a vector: several registers, so that weights are loaded once for many lanes and latencies overlap."""
 
 
 class VectorType(types.Type):
@@ -84,6 +87,17 @@ def peek(typingctx, array, index):
         return builder.load(_address(context, builder, sig.args[0], *args))
 
     return array.dtype(array, types.intp), codegen
+
+
+@intrinsic
+def poke(typingctx, array, index, value):
+    """Write an element of a contiguous array at a flat index, without a check for negative indices."""
+
+    def codegen(context, builder, sig, args):
+        builder.store(args[2], _address(context, builder, sig.args[0], *args[:2]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), codegen
 
 
 @intrinsic
