@@ -191,15 +191,16 @@ class GibbsChains:
         return codes.long().clone()
 
     def _reference_draws(self) -> torch.Tensor:
-        """States from the reference law, (*batch, chains, d)."""
-        generator = np.random.Generator(np.random.Philox(key=self._seed ^ 0x5EED))
+        """States from the reference law, (*batch, chains, d); those of a chain depend on (seed, group, chain) alone."""
+        streams = (np.random.Philox(key=self._seed ^ 0x5EED, counter=g << 128) for g in range(self._groups))
+        uniforms = np.stack([np.random.Generator(s).random((self._num_chains, len(self.domain))) for s in streams])
         reference = self._reference.cpu().numpy()
         codes = np.empty((self._groups, self._num_chains, len(self.domain)), dtype=np.int64)
         start = 0
         for i, levels in enumerate(self.domain.cardinalities):
             weights = reference[:, start : start + levels]
             total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)
-            uniform = generator.random((self._groups, self._num_chains, 1)) * total[:, None, -1:]
+            uniform = uniforms[..., i : i + 1] * total[:, None, -1:]
             codes[..., i] = np.minimum((total[:, None] <= uniform).sum(-1), levels - 1)
             start += levels
         return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
@@ -299,10 +300,16 @@ class GibbsChains:
         Both elements must have the same tables; they stand for temperatures.
 
         Raises:
-            InputError: a batch of another dimension, or elements with different tables.
+            InputError: a batch of another dimension, elements outside it or with different tables, or a mask of
+                another shape or type.
         """
         if len(self._batch) != 1:
             raise InputError(f"exchange: expected a batch of one dimension, received shape {tuple(self._batch)}")
+        for argument, i in (("first", first), ("second", second)):
+            if not _is_whole(i) or not 0 <= i < self._groups:
+                raise InputError(f"{argument}: expected a whole number from 0 to {self._groups - 1}, received {i!r}")
+        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != (self._num_chains,):
+            raise InputError(f"mask: expected booleans of shape ({self._num_chains},), received {_received(mask)}")
         same = torch.equal(self._tables[first], self._tables[second])
         if not same or (len(self._reference) > 1 and not torch.equal(self._reference[first], self._reference[second])):
             raise InputError(
