@@ -18,6 +18,7 @@ import safetensors
 import safetensors.torch
 import torch
 
+from .. import __version__
 from ..errors import InputError, InputTypeError
 
 __all__ = ["DeferredInterrupt", "RunFile"]
@@ -73,7 +74,7 @@ class RunFile:
         Raises:
             InputError: the file is damaged, of another program or newer, or of a run with other settings.
         """
-        self._settings = json.loads(json.dumps(dict(settings)))
+        self._settings = json.loads(json.dumps({**settings, "library version": __version__}))
         if not self.path.exists():
             return None
         try:

@@ -307,7 +307,7 @@ PROGRAM = """
     sys.path.insert(0, {folder!r})
     from test_run import SETTINGS, small_model
     from pyro_hoim.sampling import sample_chains
-    sample_chains(small_model(), 50, 30_000, checkpoint={path!r}, checkpoint_every=0.01, **SETTINGS)
+    sample_chains(small_model(), 50, 20_000, checkpoint={path!r}, checkpoint_every=0.01, **SETTINGS)
 """
 
 
@@ -330,8 +330,8 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
     os.kill(process.pid, how)
     process.communicate(timeout=60)
     assert process.returncode == -how
-    short = sample_chains(small_model(), 50, 30_000, checkpoint=path, resume=True, **SETTINGS)
-    whole = sample_chains(small_model(), 50, 30_000, **SETTINGS)
+    short = sample_chains(small_model(), 50, 20_000, checkpoint=path, resume=True, **SETTINGS)
+    whole = sample_chains(small_model(), 50, 20_000, **SETTINGS)
     assert_equal_runs(whole, short)
 
 

@@ -1,0 +1,94 @@
+"""Peak memory of a long run that keeps statistics only: 100,000 chains of 23 variables for 1,000 sweeps.
+
+The model has the cardinalities of the mushroom data, 40 random pairs and 20 random triples with full tables. The peak
+is that of the whole process, the interpreter and all imports included; the second figure is what importing the library
+and its sampler takes. Prints one JSON object.
+
+    python tests/benchmarks/bench_memory.py [--chains 100000] [--sweeps 1000] [--threads 2] [--engine auto]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import sys
+import time
+from importlib.metadata import version
+
+import numpy as np
+import torch
+
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.sampling import sample_chains
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
+LIMIT_MB = 500
+
+
+def peak_mb() -> float:
+    """Largest resident set of this process so far, in units of 10^6 bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def subsets(rng, size, number):
+    found = set()
+    while len(found) < number:
+        found.add(tuple(sorted(int(i) for i in rng.choice(len(MUSHROOM), size, replace=False))))
+    return sorted(found)
+
+
+def mushroom_model() -> LogLinearEnergy:
+    """Single variables, 40 pairs and 20 triples; tables normal with standard deviation 0.3."""
+    rng = np.random.default_rng(2)
+    scopes = [(i,) for i in range(len(MUSHROOM))] + subsets(rng, 2, 40) + subsets(rng, 3, 20)
+    domain = Domain.from_cardinalities({f"v{i}": n for i, n in enumerate(MUSHROOM)})
+    hypergraph = InteractionHypergraph(domain, [tuple(f"v{i}" for i in s) for s in scopes], hierarchical=False)
+    return LogLinearEnergy(hypergraph, torch.from_numpy(rng.normal(0, 0.3, hypergraph.num_terms)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chains", type=int, default=100_000)
+    parser.add_argument("--sweeps", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--engine", default="auto")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    model = mushroom_model()
+    # The compiler (or the loader of its cache) belongs to the imports.
+    sample_chains(model, 16, 2, engine=options.engine)
+    imports = peak_mb()
+    start = time.perf_counter()
+    run = sample_chains(model, options.chains, options.sweeps, engine=options.engine)
+    seconds = time.perf_counter() - start
+    peak = peak_mb()
+    updates = options.chains * options.sweeps * sum(n > 1 for n in MUSHROOM)
+    figures = {
+        "chains": options.chains,
+        "sweeps": options.sweeps,
+        "variables": len(MUSHROOM),
+        "terms": model.hypergraph.num_terms,
+        "engine": type(run.chains._engine).__name__,
+        "threads": options.threads,
+        "seconds": round(seconds, 2),
+        "million_updates_per_second": round(updates / seconds / 1e6, 1),
+        "peak_mb": round(peak, 1),
+        "imports_mb": round(imports, 1),
+        "run_mb": round(peak - imports, 1),
+        "limit_mb": LIMIT_MB,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numba": version("numba"),
+        "platform": platform.platform(),
+    }
+    print(json.dumps(figures))
+    return 0 if peak < LIMIT_MB else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Checkpoints: whole or absent, never another run's, one clear error for each fault; Ctrl-C is held back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.sampling import GibbsSchedule, sample_chains
+from pyro_hoim.sampling.checkpoint import DeferredInterrupt, RunFile
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+TENSORS = {
+    "a": torch.arange(6).reshape(2, 3),
+    "b": torch.tensor([0.5, float("nan")], dtype=torch.float64),
+    "none": torch.zeros(0, 4),
+    "one": torch.tensor(7, dtype=torch.uint8),
+}
+SETTINGS = {"kind": "chains", "thin": 2, "record": ("energy",), "model digest": "aa"}
+
+
+def written(path: Path) -> Path:
+    file = RunFile(path)
+    assert file.start(SETTINGS) is None
+    file.write(TENSORS)
+    return path
+
+
+def model(value: float = 0.3) -> LogLinearEnergy:
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
+    return LogLinearEnergy(hypergraph, torch.full((hypergraph.num_terms,), value))
+
+
+# Files
+
+
+def test_tensors_come_back_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = written(tmp_path / "run")
+    found = RunFile(path, resume=True).start(SETTINGS)
+    assert found is not None and found.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape
+        assert torch.equal(found[name].nan_to_num(), tensor.nan_to_num())
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_file_that_is_not_there_starts_a_run(tmp_path: Path) -> None:
+    assert RunFile(tmp_path / "run", resume=True).start(SETTINGS) is None
+
+
+def test_a_fault_while_writing_keeps_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "run")
+    before = path.read_bytes()
+    file = RunFile(path, resume=True)
+    file.start(SETTINGS)
+
+    def broken(tensors: Any, name: str, metadata: Any) -> None:
+        Path(name).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", broken)
+        with pytest.raises(InputError, match=r"run cannot be written .*No space left"):
+            file.write({"a": torch.zeros(2)})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    (tmp_path / ".run.part").write_bytes(b"left by a process that was killed")
+    file.write({"a": torch.ones(2)})
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_large_files_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RunFile(tmp_path / "run", seconds=1e-6)
+    file.start(SETTINGS)
+    time.sleep(1e-3)
+    assert file.is_due
+    original = safetensors.torch.save_file
+
+    def slow(*args: Any, **options: Any) -> None:
+        time.sleep(0.2)
+        original(*args, **options)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", slow)
+    file.write(TENSORS)
+    assert not file.is_due
+    assert 1.9 < file._due - time.monotonic() < 60
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_truncated_file_is_named(keep: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "run")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"run cannot be read, it is damaged .*; delete it to start again"):
+        RunFile(path, resume=True).start(SETTINGS)
+
+
+def test_one_wrong_bit_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path / "run")
+    data = bytearray(path.read_bytes())
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    for position in (start, len(data) - 1):
+        wrong = bytearray(data)
+        wrong[position] ^= 4
+        path.write_bytes(wrong)
+        with pytest.raises(InputError, match="the checksum differs"):
+            RunFile(path, resume=True).start(SETTINGS)
+    path.write_bytes(data)  # control
+    assert RunFile(path, resume=True).start(SETTINGS) is not None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (None, "is a safetensors file, but not the checkpoint of a run"),
+        ({"pyro-hoim": "{}"}, "is a safetensors file, but not the checkpoint of a run"),
+        ({"pyro-hoim-run": "[1]"}, "is a safetensors file, but not the checkpoint of a run"),
+        ({"pyro-hoim-run": "{"}, "its header is not readable"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "has format version 2, expected 1"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 1})}, "the checksum differs"),
+    ],
+)
+def test_files_of_other_programs_and_releases_are_refused(metadata: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    safetensors.torch.save_file(TENSORS, str(path), metadata=metadata)
+    with pytest.raises(InputError, match=message):
+        RunFile(path, resume=True).start(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"thin": 1}, "a run with thin=2, not 1; repeat that run's arguments"),
+        ({"record": ("energy", "codes")}, "a run with record="),
+        ({"model digest": "bb"}, "a run with another model; repeat"),
+        ({"new": 5}, "a run with new=None, not 5"),
+    ],
+)
+def test_other_settings_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "run")
+    with pytest.raises(InputError, match=message):
+        RunFile(path, resume=True).start({**SETTINGS, **change})
+
+
+def test_bad_places_are_refused(tmp_path: Path) -> None:
+    written(tmp_path / "run")
+    with pytest.raises(InputError, match="exists; pass resume=True to continue that run, or choose another name"):
+        RunFile(tmp_path / "run")
+    with pytest.raises(InputError, match="is a folder"):
+        RunFile(tmp_path, resume=True)
+    with pytest.raises(InputError, match="does not exist; create it first"):
+        RunFile(tmp_path / "none" / "run")
+    with pytest.raises(InputTypeError, match="expected the name of a file"):
+        RunFile(3)  # type: ignore[arg-type]
+    for seconds in (0, -1, float("inf"), float("nan"), "1", True):
+        with pytest.raises(InputError, match="checkpoint_every: expected a positive number"):
+            RunFile(tmp_path / "other", seconds=seconds)  # type: ignore[arg-type]
+
+
+# Runs
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": model(0.4)}, "another model, schedule, engine, seed or number of chains"),
+        ({"num_chains": 4}, "another model, schedule, engine, seed or number of chains"),
+        ({"seed": 1}, "another model, schedule, engine, seed or number of chains"),
+        ({"schedule": GibbsSchedule("interactions")}, "another model, schedule, engine, seed or number of chains"),
+        ({"engine": "torch"}, "another model, schedule, engine, seed or number of chains"),
+        ({"init": torch.zeros(2, dtype=torch.long)}, "another initial state or clamped value"),
+        ({"num_sweeps": 60}, "num_sweeps=40, not 60"),
+        ({"burn_in": 1}, "burn_in=0, not 1"),
+        ({"thin": 2}, "thin=1, not 2"),
+        ({"record": "energy"}, r"record=\['statistics'\], not \['energy'\]"),
+        ({"beta": 0.5}, "beta=1.0, not 0.5"),
+        ({"burn_in": 0, "precision": torch.float64}, "precision='torch.float32', not 'torch.float64'"),
+    ],
+)
+def test_checkpoint_of_another_run_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": model(), "num_chains": 3, "num_sweeps": 40, "checkpoint": tmp_path / "run"}
+    sample_chains(**options)
+    before = (tmp_path / "run").read_bytes()
+    with pytest.raises(InputError, match=message):
+        sample_chains(**{**options, **change, "resume": True})
+    assert (tmp_path / "run").read_bytes() == before
+
+
+def test_other_clamped_values_are_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"num_chains": 3, "num_sweeps": 40, "checkpoint": tmp_path / "run"}
+    sample_chains(model(), clamped={"b": 2}, **options)
+    with pytest.raises(InputError, match="clamped value"):
+        sample_chains(model(), clamped={"b": 1}, resume=True, **options)
+
+
+# Interruption
+
+
+def test_interrupt_is_held_back_and_then_delivered() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    steps: list[str] = []
+
+    def work() -> None:
+        with DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            steps.append("still running")
+            assert interrupt.is_pending
+            interrupt.deliver()
+            steps.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["still running"] and signal.getsignal(signal.SIGINT) is before
+
+
+def test_interrupt_in_the_last_step_is_not_lost() -> None:
+    with pytest.raises(KeyboardInterrupt), DeferredInterrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_second_interrupt_acts_at_once() -> None:
+    steps: list[int] = []
+
+    def work() -> None:
+        with DeferredInterrupt():
+            for k in range(3):
+                os.kill(os.getpid(), signal.SIGINT)
+                steps.append(k)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == [0]
+
+
+def test_handlers_of_others_are_called_and_put_back() -> None:
+    called: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, frame: called.append(number))
+    try:
+        with DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert called == []
+            interrupt.deliver()
+            assert called == [signal.SIGINT] and not interrupt.is_pending
+        assert signal.getsignal(signal.SIGINT) is not interrupt._note
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def test_runs_in_other_threads_leave_handlers_alone() -> None:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(sample_chains(model(), 3, 20)))
+    thread.start()
+    thread.join(60)
+    assert len(results) == 1
