@@ -508,7 +508,7 @@ def test_variational_inference_recovers_a_known_model(guide):
     """Twenty variables; the data are the exact expected counts of 10,000 rows, so that theta itself is the optimum."""
     pyro.set_rng_seed(1)
     pyro.clear_param_store()
-    rows, steps = 10_000, 200
+    rows, steps = 10_000, 150
     truth = 0.5 * draw_theta(WHEEL)
     counts = rows * HierarchicalLogLinear(WHEEL, truth).eta
     backend = AnnealedImportance(num_chains=1024, num_temperatures=50)
@@ -526,7 +526,7 @@ def test_variational_inference_recovers_a_known_model(guide):
     spread = (rows * fisher_information(WHEEL, truth, Auto()).diagonal()).rsqrt()
     assert float(((found - truth) / spread).abs().max()) < 5  # in standard deviations of the posterior
     assert float((truth / spread).abs().max()) > 50  # where it started
-    assert float(((found - 1.1 * truth) / spread).abs().max()) > 5
+    assert float(((found - 1.2 * truth) / spread).abs().max()) > 5
     if guide is AutoNormal:
         ratio = fitted.scales.theta.detach() / spread
         assert 0.4 < float(ratio.min()) < float(ratio.max()) < 2.5
@@ -555,6 +555,6 @@ def test_stochastic_gradient_langevin_follows_the_exact_one():
     def distance(chains):
         return float(((chains - exact) / width).square().mean().sqrt())
 
-    assert distance(annealed) < 0.2
+    assert distance(annealed) < 0.1
     other = 20 * statistics_of(torch.tensor([[1, 0, 0, 0]]), CYCLE)
     assert distance(langevin(Auto(), other)) > 0.5
