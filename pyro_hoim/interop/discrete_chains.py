@@ -16,7 +16,7 @@ import torch
 
 from ..errors import InputError, InputTypeError, check_names
 from ..structure.hypergraph import InteractionHypergraph
-from .backend import BackendName, choose_backend, get_group
+from .backend import BackendName, choose_backend
 from .coordinates import interaction_name
 from .samples import to_array
 
@@ -275,6 +275,7 @@ def _statistics(
     if isinstance(names, str):
         raise InputTypeError(f"levels: expected a sequence of names or 'all', received {names!r}")
     check_names(names, hypergraph.domain.names, "levels")
+    names = [name for name in names if (name,) not in chosen_edges]  # those are cells already
     groups: dict[Kind, tuple[list[str], Array]] = {}
     energy_of = getattr(model, "energy", None)
     if energies is None and callable(energy_of):
@@ -369,6 +370,6 @@ def _arviz_figures(values: Array, backend: BackendName | None) -> dict[str, Arra
         warnings.simplefilter("ignore")
         for name, (function, method) in calls.items():
             found = getattr(engine.stats, function)(data, method=method)
-            group = get_group(found, "posterior") if type(found).__name__ == "DataTree" else found
+            group = getattr(found, "children", {}).get("posterior", found)
             result[name] = np.asarray(group["value"].values, dtype=np.float64)
     return result
