@@ -361,15 +361,19 @@ def _arviz_figures(values: Array, backend: BackendName | None) -> dict[str, Arra
     """ArviZ's figures of moving statistics (chains, draws, n), each (n,)."""
     engine = choose_backend(backend)
     data = engine.from_dict({"posterior": {"value": values}}, {}, {"value": ["statistic"]})
-    calls = {"mcse_mean": ("mcse", "mean"), "ess_bulk": ("ess", "bulk"), "ess_tail": ("ess", "tail")}
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
+        "mcse_mean": ("mcse", {"method": "mean"}),
+        "ess_bulk": ("ess", {"method": "bulk"}),
+        "ess_tail": ("ess", {"method": "tail", "prob": (0.05, 0.95)}),  # the generations have other defaults
+    }
     if len(values) > 1:
-        calls["r_hat"] = ("rhat", "rank")
+        calls["r_hat"] = ("rhat", {"method": "rank"})
     result: dict[str, Array] = {}
     # An indicator that is rare in half a chain has constant halves, about which ArviZ divides by zero and is right.
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, (function, method) in calls.items():
-            found = getattr(engine.stats, function)(data, method=method)
+        for name, (function, options) in calls.items():
+            found = getattr(engine.stats, function)(data, **options)
             group = getattr(found, "children", {}).get("posterior", found)
             result[name] = np.asarray(group["value"].values, dtype=np.float64)
     return result
