@@ -1,0 +1,270 @@
+"""The conformance suite of engines on every engine, and broken engines that it must refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError
+from pyro_hoim.sampling.products_engine import ProductsEngine
+from pyro_hoim.sampling.tables_engine import TablesEngine
+from pyro_hoim.sampling.torch_engine import TorchEngine
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine, standard_hypergraphs
+
+CASES = [
+    pytest.param(ProductsEngine, binary_hypergraphs(), id="products"),
+    pytest.param(TablesEngine, standard_hypergraphs(), id="tables"),
+    pytest.param(TorchEngine, standard_hypergraphs(), id="torch"),
+]
+FEW = ("one state", "not hierarchical")
+
+
+@pytest.mark.parametrize(("engine", "graphs"), CASES)
+def test_engine_obeys_the_contract(engine: Any, graphs: dict[str, InteractionHypergraph]) -> None:
+    check_engine(engine, hypergraphs=graphs, separate_streams=engine is not TorchEngine)
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(0.0, torch.float32), (30.0, torch.float32), (1.0, torch.float64)])
+@pytest.mark.parametrize(("engine", "graphs"), CASES)
+def test_engine_in_other_scales_and_precision(
+    engine: Any, graphs: dict[str, InteractionHypergraph], scale: float, dtype: torch.dtype
+) -> None:
+    few = {name: graphs[name] for name in FEW}
+    check_engine(engine, hypergraphs=few, scale=scale, dtype=dtype, separate_streams=engine is not TorchEngine)
+
+
+def test_tables_engine_has_many_levels() -> None:
+    """Codes of 257 levels need more than a byte; the law of so many states is tested on chains."""
+    domain = Domain.from_cardinalities({"a": 257, "b": 2})
+    graph = {"wide": InteractionHypergraph(domain, [("a", "b")], closure=True)}
+    skip = ("check_sweep_law", "check_exact_start", "check_independence", "check_annealing")
+    check_engine(TablesEngine, hypergraphs=graph, skip=skip)
+    check_engine(TorchEngine, hypergraphs=graph, separate_streams=False, skip=skip)
+
+
+# Engines with one fault each
+
+
+class _Identity(TorchEngine):
+    """Never moves."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        pass
+
+
+class _Together(TorchEngine):
+    """Draws all blocks of a sweep from the old state, neighbours too."""
+
+    def _batched(self, row: Any) -> list[tuple[int, ...]]:
+        return [tuple(dict.fromkeys(row.tolist()))] if len(row) else []
+
+
+class _BetaOff(TorchEngine):
+    """Runs at 0.95 times the inverse temperature."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        super()._draw(batch, 0.95 * beta)
+
+
+class _NoReference(TorchEngine):
+    """Forgets the reference law below beta 1."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        kept, self._reference = self._reference, 0 * self._reference
+        super()._draw(batch, beta)
+        self._reference = kept
+
+
+class _OneGroup(TorchEngine):
+    """Gives every group the conditionals of the first."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        kept, self._tables = self._tables, self._tables[:1].expand_as(self._tables).contiguous()
+        super()._draw(batch, beta)
+        self._tables = kept
+
+
+class _Dropped(TorchEngine):
+    """Its conditionals lack the last interaction."""
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        super().set_weights(tables, reference)
+        self._tables[:, list(self._hypergraph.term_slices.values())[-1]] = 0
+
+
+class _Stale(TorchEngine):
+    """Keeps the energies of the old weights."""
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        kept = getattr(self, "_energy", None)
+        super().set_weights(tables, reference)
+        if kept is not None:
+            self._energy = kept
+
+
+class _Drift(TorchEngine):
+    """Energies are updated by differences of single precision and never recomputed."""
+
+    def sweep(self, *args: Any, **kwargs: Any) -> Any:
+        self._refresh, kept = (lambda: None), self._refresh
+        record = super().sweep(*args, **kwargs)
+        self._refresh = kept
+        return record
+
+
+class _Shared(TorchEngine):
+    """All groups use the same random numbers."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        super()._draw(batch, beta)
+        self._states[1:] = self._states[:1]  # with equal weights and states, what shared numbers come to
+
+
+class _Twins(TorchEngine):
+    """Chain c + 16 repeats chain c."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        super()._draw(batch, beta)
+        n = self._states.shape[1] // 32 * 32
+        folded = self._states[:, :n].unflatten(1, (-1, 2, 16))
+        folded[:, :, 1] = folded[:, :, 0]
+
+
+class _Repeats(TorchEngine):
+    """Every call starts from the same random numbers."""
+
+    def _sweep(self, row: Any, beta: torch.Tensor) -> None:
+        self._generator.manual_seed(0)
+        super()._sweep(row, beta)
+
+
+class _OneRow(TorchEngine):
+    """Visits the first row of the order in every sweep."""
+
+    def sweep(self, order: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().sweep(order[:1], *args, **kwargs)
+
+    def anneal(self, order: Any, *args: Any) -> torch.Tensor:
+        return super().anneal(order[:1], *args)
+
+
+class _LateWeight(TorchEngine):
+    """Adds to the annealed weight after the sweep instead of before."""
+
+    def anneal(self, order: Any, betas: Any, sweeps_per_step: int) -> torch.Tensor:
+        weights, row = torch.zeros_like(self._energy), 0
+        for k in range(1, len(betas)):
+            level = torch.full((self._shape[0], 1, 1, 1), float(betas[k]), dtype=self._dtype)
+            for _ in range(sweeps_per_step):
+                self._sweep(order[row % len(order)], level)
+                row += 1
+            weights += (betas[k] - betas[k - 1]) * (self._reference_energy - self._energy)
+        self._refresh()
+        return weights
+
+
+class _Counts(TorchEngine):
+    """Counts the chains of the first group only."""
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        total = super().statistics(weights)
+        return total[:1].expand_as(total).clone()
+
+
+class _Thin(TorchEngine):
+    """Records before the sweep."""
+
+    def sweep(self, order: Any, num_sweeps: int, beta: Any, *, codes: bool = False, **kwargs: Any) -> Any:
+        before = self.get_codes().to(self.code_dtype)
+        record = super().sweep(order, num_sweeps, beta, codes=codes, **kwargs)
+        if record.codes is not None and len(record.codes):
+            record.codes[-1] = before
+        return record
+
+
+class _Forgets(TorchEngine):
+    """Does not restore its random numbers."""
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state({**state, "generator": self._generator.get_state()})
+
+
+class _Gather(TorchEngine):
+    """Resamples the states and forgets their energies."""
+
+    def gather(self, index: torch.Tensor) -> None:
+        self._codes = self._states.gather(1, index[..., None].expand(self._states.shape))
+
+
+class _Global(TorchEngine):
+    """Draws from the global generator."""
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        self._generator.manual_seed(int(torch.randint(2**31, ())))
+        super()._draw(batch, beta)
+
+
+FAULTS: dict[type[TorchEngine], tuple[str, ...]] = {
+    _Identity: ("check_sweep_law", "check_annealing"),
+    _Together: ("check_sweep_law", "check_exact_start", "check_annealing"),
+    _BetaOff: ("check_sweep_law", "check_exact_start"),
+    _NoReference: ("check_sweep_law", "check_exact_start"),
+    _OneGroup: ("check_sweep_law", "check_exact_start"),
+    _Dropped: ("check_sweep_law", "check_exact_start"),
+    _Stale: ("check_energies",),
+    _Drift: ("check_energies", "check_records"),
+    _Shared: ("check_independence",),
+    _Twins: ("check_independence",),
+    _Repeats: ("check_independence",),
+    _OneRow: ("check_sweep_law", "check_annealing"),
+    _LateWeight: ("check_annealing",),
+    _Counts: ("check_statistics", "check_records"),
+    _Thin: ("check_records",),
+    _Forgets: ("check_determinism",),
+    _Gather: ("check_energies",),
+    _Global: ("check_determinism", "check_global_random_state"),
+}
+
+
+@pytest.mark.parametrize("engine", FAULTS, ids=lambda engine: engine.__name__)
+def test_broken_engine_is_refused(engine: type[TorchEngine]) -> None:
+    tv = 0.02 if engine is _BetaOff else 0.1
+    case = EngineCase(engine, standard_hypergraphs()["cycle"], 1.0, tv=tv, separate_streams=False)
+    for check in ENGINE_CHECKS:
+        if check.__name__ in FAULTS[engine]:
+            with pytest.raises(AssertionError):
+                check(case)
+
+
+def test_streams_of_the_torch_engine_depend_on_the_number_of_chains() -> None:
+    case = EngineCase(TorchEngine, standard_hypergraphs()["cycle"])
+    streams = next(check for check in ENGINE_CHECKS if check.__name__ == "check_streams")
+    with pytest.raises(AssertionError, match="equal bits"):
+        streams(case)
+
+
+def test_every_check_has_a_broken_engine() -> None:
+    covered = {name for names in FAULTS.values() for name in names} | {"check_streams"}
+    assert covered == {check.__name__ for check in ENGINE_CHECKS}
+
+
+def test_suite_lists_failures_and_refuses_unknown_names() -> None:
+    graphs = {"cycle": standard_hypergraphs()["cycle"]}
+    with pytest.raises(AssertionError, match=r"1 structures failed(.|\n)*cycle, scale 1(.|\n)*check_records"):
+        check_engine(_Thin, hypergraphs=graphs, separate_streams=False)
+    with pytest.raises(InputError, match="unknown check 'check_everything'"):
+        check_engine(TorchEngine, hypergraphs=graphs, skip=["check_everything"])
+
+
+def test_case_gives_the_same_tables_for_more_groups() -> None:
+    case: Any = EngineCase(TorchEngine, standard_hypergraphs()["tree"])
+    np.testing.assert_array_equal(case.tables(3)[:2], case.tables(2))
+    np.testing.assert_array_equal(case.reference(3)[:2], case.reference(2))
+    factory: Callable[..., Any] = case.factory
+    assert factory is TorchEngine
