@@ -21,6 +21,7 @@ from ._approximate import check_estimate, exact_backend
 from ._law import Law
 
 __all__ = [
+    "beside_their_origin",
     "check_cells",
     "check_expandable",
     "extended_expectations",
@@ -53,6 +54,12 @@ def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int,
     """Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not)."""
     lead = len(wanted) - len(present)
     return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
+
+
+def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Tensor:
+    """Move the ``width`` dimensions of copies, from ``first`` on, each before the batch dimension it expands."""
+    axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
+    return drawn.permute(axes)
 
 
 def list_states(domain: Domain, device: torch.device) -> torch.Tensor:

@@ -18,6 +18,7 @@ from ..structure import InteractionHypergraph
 from ._approximate import acting_backend, exact_backend, expand_result
 from ._law import Law
 from ._tables import (
+    beside_their_origin,
     check_cells,
     check_expandable,
     extended_expectations,
@@ -60,11 +61,12 @@ class HierarchicalLogLinear(TorchDistribution):
     ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
     ==============================================  ===============================================================
 
-    One law makes one estimate of log Z and keeps it, so that all its log-probabilities share one error, which
-    :attr:`log_partition` tells; a law made anew, as in every run of a Pyro program, makes a new one. HMC, NUTS and
-    random-walk kernels need one function of theta and would go wrong silently, so inside them a ``log_prob`` with fresh
-    randomness raises :class:`InputError`; give the backend a ``seed`` to accept one estimate per theta with its bias,
-    or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
+    One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so that all its
+    log-probabilities share one error, which :attr:`log_partition` tells; a law made anew, as in every run of a Pyro
+    program, makes a new one. HMC, NUTS and random-walk kernels need one function of theta and would go wrong silently,
+    so inside them a ``log_prob`` with fresh randomness raises :class:`~pyro_hoim.errors.InputError`; give the backend a
+    ``seed`` to accept one estimate per theta with its bias, or use SVI or stochastic-gradient Langevin dynamics, for
+    which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
@@ -447,11 +449,9 @@ class HierarchicalLogLinear(TorchDistribution):
             return torch.zeros(self.shape(sample_shape), dtype=torch.long, device=self._law.theta.device)
         with torch.no_grad():
             drawn = self.partition.sample(self._law.model, torch.Size((*sample_shape, *lead, *inner)))
-        if not any(n != 1 for n in inner):
-            return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
-        first, width = len(sample_shape) + len(lead), len(inner)
-        axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
-        return drawn.permute(axes).reshape(sample_shape + self.batch_shape + self.event_shape)
+        if any(n != 1 for n in inner):
+            drawn = beside_their_origin(drawn, len(sample_shape) + len(lead), len(inner))
+        return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def _require_finite(self) -> None:
         if not self._law.is_finite:
