@@ -24,7 +24,6 @@ from ._tables_vectors import (
     count_at_most,
     exp,
     fma,
-    gather,
     load,
     load_codes,
     maximum,
@@ -39,6 +38,7 @@ __all__ = ["add_statistics", "run"]
 
 MANY_STATES = 512
 FEW_LANES = 16
+EDGES = 8
 
 
 def _fill(r0, r1, r2, r3, u):
@@ -203,18 +203,34 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
 
 
 @njit(nogil=True, error_model="numpy")
-def _look(x, edges, cells, index, total, counts, num_counted):
-    """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``."""
+def _look(x, edges, cells, index, total, partial, counts, num_counted):
+    """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``.
+
+    Some edges are taken together: counting goes from edge to edge, since adding twice in a row to one cell would wait.
+    """
     first, member, variables, strides = edges
     width = x.shape[1]
     for lane in range(0, width, LANES):
         store(total, lane, splat(0.0))
-    for e in range(first.shape[0]):
-        _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
+    for begin in range(0, first.shape[0], EDGES):
+        num = min(EDGES, first.shape[0] - begin)
+        for f in range(num):
+            e = begin + f
+            _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
         for lane in range(0, width, LANES):
-            store(total, lane, add(load(total, lane), gather(cells, load(index, lane))))
-        for b in range(num_counted):
-            counts[index[b]] += 1
+            add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
+            store(total, lane, add(load(total, lane), load(partial, lane)))
+        if num_counted == 0:
+            continue
+        for f in range(0, num - 1, 2):
+            low, high = index[f * width : (f + 1) * width], index[(f + 1) * width : (f + 2) * width]
+            for b in range(num_counted):
+                counts[low[b]] += np.int32(1)
+                counts[high[b]] += np.int32(1)
+        if num % 2:
+            low = index[(num - 1) * width : num * width]
+            for b in range(num_counted):
+                counts[low[b]] += np.int32(1)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -276,11 +292,11 @@ def run(
     per_group = tiles.shape[0] // num_groups
     room = max(min(sizes[0], MANY_STATES) * width, sizes[0] * FEW_LANES)
     rows = np.empty(room, dtype=weights.dtype)
-    index = np.empty(max(sizes[1], 1) * width, dtype=np.uint32)
+    index = np.empty(max(sizes[1], EDGES) * width, dtype=np.uint32)
     uniform, tops = np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype)
     scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
-    sums = np.empty(width, dtype=np.float64)
+    sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
     others = np.empty(width, dtype=np.float64)
     for tile in range(work[0], work[1], work[2]):
         group = tile // per_group
@@ -296,8 +312,8 @@ def run(
         for step in range(betas.shape[0] + 1):
             is_last = step == betas.shape[0]
             if is_last or growth.shape[0] > 0:
-                _look(x, edges, cells, index, sums, counts[0], zero)
-                _look(x, edges, base, index, others, counts[0], zero)
+                _look(x, edges, cells, index, sums, partial, counts[0], zero)
+                _look(x, edges, base, index, others, partial, counts[0], zero)
             if is_last:
                 for b in range(num_kept):
                     energy[group, chain + b] = -sums[b]
@@ -320,7 +336,16 @@ def run(
                 if thin == 0 or done % thin != 0:
                     continue
                 if parts[0] or parts[1]:
-                    _look(x, edges, cells, index, sums, counts[group % counts.shape[0]], num_kept if parts[0] else 0)
+                    _look(
+                        x,
+                        edges,
+                        cells,
+                        index,
+                        sums,
+                        partial,
+                        counts[group % counts.shape[0]],
+                        num_kept if parts[0] else 0,
+                    )
                 if parts[1]:
                     for b in range(num_kept):
                         energies[record, group, chain + b] = -sums[b]

@@ -112,7 +112,7 @@ class TablesEngine:
         thin: int = 0,
         parts: tuple[bool, bool, bool] = (False, False, False),
         log_weights: NDArray[np.float64] | None = None,
-        counts: NDArray[np.int64] | None = None,
+        counts: NDArray[Any] | None = None,
         energies: NDArray[np.float64] | None = None,
         codes: NDArray[Any] | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class TablesEngine:
         from ._tables_kernels import run
 
         structure = self._structure
-        counts = np.zeros((1, 1, 0), dtype=np.int64) if counts is None else counts
+        counts = np.zeros((1, 1, 0), dtype=np.int32) if counts is None else counts
         arguments = (
             structure.sites,
             structure.joint,
@@ -187,7 +187,8 @@ class TablesEngine:
         num_records = num_sweeps // thin if thin else 0
         workers = torch.get_num_threads()
         copies = 1 if num_groups >= 4 * workers else workers
-        kept_counts = np.zeros((copies if counts else 1, num_groups, self._structure.num_cells), dtype=np.int64)
+        whole = np.int32 if num_records * num_chains < 2**31 else np.int64
+        kept_counts = np.zeros((copies if counts else 1, num_groups, self._structure.num_cells), dtype=whole)
         kept_energies = np.zeros((num_records if energies else 0, num_groups, num_chains))
         kept_codes = np.zeros((num_records if codes else 0, num_groups, num_chains, self._size), dtype=self._code)
         self._run(
@@ -202,7 +203,7 @@ class TablesEngine:
         )
         return Record(
             num_records,
-            self._terms(kept_counts.sum(0).astype(np.float64)) if counts else None,
+            self._terms(kept_counts.sum(0, dtype=np.float64)) if counts else None,
             torch.from_numpy(kept_energies) if energies else None,
             torch.from_numpy(kept_codes) if codes else None,
         )
