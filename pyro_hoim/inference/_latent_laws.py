@@ -128,12 +128,17 @@ def _latent_site(trace: Any) -> str:
 
 
 def _observed_terms(trace: Any) -> dict[str, torch.Tensor]:
-    """Log-probabilities of the observed sites."""
-    return {
-        name: node["fn"].log_prob(node["value"])
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and node["is_observed"] and not node["infer"].get("_deterministic")
-    }
+    """What every observed site contributes: its log-probability, or the parts of it where that may need a log Z."""
+    terms: dict[str, torch.Tensor] = {}
+    for name, node in trace.nodes.items():
+        if node["type"] != "sample" or not node["is_observed"] or node["infer"].get("_deterministic"):
+            continue
+        law = law_of(node["fn"])
+        if law is None:
+            terms[name] = node["fn"].log_prob(node["value"])
+        else:
+            terms[name] = torch.cat([law.theta.flatten(), node["value"].flatten().to(law.theta)])
+    return terms
 
 
 def _same(first: torch.Tensor, second: torch.Tensor) -> bool:

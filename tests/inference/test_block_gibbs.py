@@ -22,6 +22,7 @@ from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import BlockGibbs as _BlockGibbs, RecordingNUTS
 from pyro_hoim.interop import choose_backend, get_group, to_arviz
+from pyro_hoim.partition import AnnealedImportance
 from pyro_hoim.sampling import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -252,6 +253,12 @@ def test_a_law_with_gradients_and_a_law_out_of_reach():
 
     assert run(BlockGibbs(model), 5).get_samples()["x"].shape == (5, 60)
 
+    def observed_law():
+        pyro.sample("x", HierarchicalLogLinear(wide, theta.detach(), partition=AnnealedImportance()))
+        pyro.sample("z", HierarchicalLogLinear(wide, theta.detach()), obs=torch.zeros(60))
+
+    assert run(BlockGibbs(observed_law), 5).get_samples()["x"].shape == (5, 60)
+
 
 # Programs
 
@@ -292,6 +299,8 @@ DEPENDENT = {
     "mean": lambda x: pyro.sample("y", dist.Normal(1.0 * x[..., 1], 1.0), obs=torch.tensor(0.0)),
     "xor": lambda x: pyro.sample("y", dist.Normal(1.0 * xor(x), 1.0), obs=torch.tensor(0.0)),
     "rare": lambda x: pyro.sample("y", dist.Normal(rare(x), 1.0), obs=torch.tensor(0.0)),
+    "law": lambda x: pyro.sample("y", HierarchicalLogLinear(HYPERGRAPH, law_of()[0].theta * x[0]), obs=torch.zeros(3)),
+    "law value": lambda x: pyro.sample("y", law_of()[0], obs=x),
     "value": lambda x: pyro.sample("y", dist.Normal(0.0, 1.0), obs=1.0 * x[..., 0]),
     "factor": lambda x: pyro.factor("y", -1.0 * x[..., 0]),
     "branch": lambda x: pyro.sample("y", dist.Normal(float(int(x[..., 1])), 1.0), obs=torch.tensor(0.0)),
