@@ -19,7 +19,7 @@ from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.partition import AnnealedImportance, Auto
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import assert_exact_law, exact_table
+from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 
 CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
 
@@ -186,7 +186,7 @@ def test_enough_given_columns_make_the_draws_exact_again(capsys: pytest.CaptureF
 
 
 def test_gibbs_rows_have_the_conditional_law(capsys: pytest.CaptureFixture[str]) -> None:
-    number = 60_000  # 36 cells: total variation 0.03 is seen with power 0.999
+    number = required_draws(36, 0.03)
     options = ["sample", "small.safetensors", "-n", str(number), "--given", "x2=1", "--given", "x5=0"]
     call([*options, "--method", "gibbs", "--burn-in", "20", "--out", "rows.csv"], capsys)
     frame = pd.read_csv("rows.csv")
