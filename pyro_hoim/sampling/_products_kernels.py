@@ -16,6 +16,7 @@ Products with one, two and more spins outside the block are lists of their own. 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -28,12 +29,15 @@ from ._vectors import (
     bit_count,
     broadcast,
     convert,
+    first_half,
     fused,
     larger,
     less,
     load,
+    load_as,
     peek,
     poke,
+    second_half,
     select_negative,
     sign_bits,
     store,
@@ -42,7 +46,7 @@ from ._vectors import (
 
 __all__ = ["move", "weighted_sums"]
 
-_INLINE = {"forceinline": True, "nogil": True, "error_model": "numpy"}
+_INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
@@ -55,12 +59,12 @@ _REFRESH = 128
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
-def _draw(rng, base, width):
+def _draw(like, rng, base, width):
     """One step of xoshiro128+ in every lane; rng is [word, lane] from ``base`` on."""
-    s0 = load(rng, base)
-    s1 = load(rng, base + width)
-    s2 = load(rng, base + 2 * width)
-    s3 = load(rng, base + 3 * width)
+    s0 = load_as(like, rng, base)
+    s1 = load_as(like, rng, base + width)
+    s2 = load_as(like, rng, base + 2 * width)
+    s3 = load_as(like, rng, base + 3 * width)
     result = s0 + s3
     t = s1 << broadcast(s1, 9)
     s2 = s2 ^ s0
@@ -85,8 +89,7 @@ def _exp_overload(z):
             z = larger(z, broadcast(z, -87.0))
             t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**23))
             n = t - broadcast(z, 1.5 * 2**23)
-            r = fused(n, broadcast(z, -_LN2_HIGH), z)
-            r = fused(n, broadcast(z, -_LN2_LOW), r)
+            r = fused(n, broadcast(z, -_LN2), z)  # 2e-9 off per unit of n
             p = fused(broadcast(z, 0.0013836824830193023), r, broadcast(z, 0.008374832307597703))
             p = fused(p, r, broadcast(z, 0.041668226821133726))
             p = fused(p, r, broadcast(z, 0.16666419974210028))
@@ -134,15 +137,15 @@ def _uniform_overload(like, rng, base, width):
     if like.dtype == types.float32:
 
         def single(like, rng, base, width):
-            bits = _draw(rng, base, width)
+            bits = _draw(like, rng, base, width)
             bits = (bits >> broadcast(bits, 1)) | broadcast(bits, 1)
             return convert(bits), broadcast(like, 2.0**-31)
 
         return single
 
     def double(like, rng, base, width):
-        high = widen(_draw(rng, base, width))
-        low = widen(_draw(rng, base, width))
+        high = widen(_draw(like, rng, base, width))
+        low = widen(_draw(like, rng, base, width))
         bits = (high << broadcast(high, 20)) | (low >> broadcast(low, 12)) | broadcast(high, 1023 << 52)
         return as_floats(bits) - broadcast(like, 1.0 - 2.0**-53), broadcast(like, 1.0)
 
@@ -378,8 +381,7 @@ def move(
     for b in range(width):
         change[b] = 0
     masks = np.empty(size, np.uint64)
-    scale = np.empty(3, x.dtype)
-    rho = 1.0 if is_annealing else 0.0
+    scale = np.empty(2, x.dtype)
     for tile in range(first, num_tiles, step):
         group = tile // tiles_per_group
         row = group if reference.shape[0] > 1 else 0
@@ -396,9 +398,9 @@ def move(
                     continue
                 growth = beta - betas[beta_row, k - 1]
                 for b in range(width):
-                    log_weights[tile, b] += growth * (exact[0, b] - rho * exact[1, b])
-            scale[0], scale[1], scale[2] = 2.0 * beta, 2.0 * (1.0 - beta), rho
-            two_beta, two_gamma, minus_rho = scale[0], scale[1], -scale[2]
+                    log_weights[tile, b] += growth * (exact[0, b] - exact[1, b])
+            scale[0], scale[1] = 2.0 * beta, 2.0 * (1.0 - beta)
+            two_beta, two_gamma = scale[0], scale[1]
             for _ in range(sweeps_per_step):
                 base = (sweep % order.shape[0]) * visits
                 for visit in range(visits):
@@ -412,12 +414,19 @@ def move(
                     for start in range(0, width, LANES):
                         field = _field(xt, start, f, structure, weights, row)
                         odds = fused(field, broadcast(field, two_beta), broadcast(field, two_gamma * by_reference))
-                        spin = _spin(odds, rt, start, width)
+                        # in halves, which need no more registers than there are
+                        middle = start + LANES // 2
+                        low = _spin(first_half(odds), rt, start, width)
+                        high = _spin(second_half(odds), rt, middle, width)
                         if is_tracking:
-                            gain = field + broadcast(field, minus_rho * by_reference)
-                            flip = spin - load(xt, place + start)
-                            store(change, start, fused(flip, gain, load(change, start)))
-                        store(xt, place + start, spin)
+                            if is_annealing:
+                                field = field - broadcast(field, by_reference)
+                            flip = low - load_as(low, xt, place + start)
+                            store(change, start, fused(flip, first_half(field), load_as(low, change, start)))
+                            flip = high - load_as(high, xt, place + middle)
+                            store(change, middle, fused(flip, second_half(field), load_as(high, change, middle)))
+                        store(xt, place + start, low)
+                        store(xt, place + middle, high)
                 sweep += 1
                 is_record = thin > 0 and sweep % thin == 0
                 if is_tracking:

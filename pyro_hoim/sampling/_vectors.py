@@ -26,12 +26,15 @@ __all__ = [
     "bit_count",
     "broadcast",
     "convert",
+    "first_half",
     "fused",
     "larger",
     "less",
     "load",
+    "load_as",
     "peek",
     "poke",
+    "second_half",
     "select_negative",
     "sign_bits",
     "store",
@@ -43,17 +46,17 @@ LANES = 32
 
 
 class VectorType(types.Type):
-    """A vector of :data:`LANES` numbers of one dtype."""
+    """A vector of numbers of one dtype, :data:`LANES` of them or half as many."""
 
-    def __init__(self, dtype: types.Type) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"Vector{LANES}({dtype})")
+    def __init__(self, dtype: types.Type, lanes: int = LANES) -> None:
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Lanes({dtype}, {lanes})")
 
 
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, dmm, fe_type) -> None:
-        super().__init__(dmm, fe_type, ir.VectorType(dmm.lookup(fe_type.dtype).get_value_type(), LANES))
+        super().__init__(dmm, fe_type, ir.VectorType(dmm.lookup(fe_type.dtype).get_value_type(), fe_type.lanes))
 
 
 def _integer(dtype):
@@ -68,7 +71,7 @@ def _float(dtype):
 
 def _splat(builder, scalar, vector):
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None))
 
 
 # Memory
@@ -114,6 +117,40 @@ def load(typingctx, array, index):
 
 
 @intrinsic
+def load_as(typingctx, like, array, index):
+    """As :func:`load`, with as many lanes as the vector ``like``."""
+    result = VectorType(array.dtype, like.lanes)
+
+    def codegen(context, builder, sig, args):
+        vector = context.get_value_type(result)
+        address = builder.bitcast(_address(context, builder, sig.args[1], *args[1:]), vector.as_pointer())
+        return builder.load(address, align=result.dtype.bitwidth // 8)
+
+    return result(like, array, types.intp), codegen
+
+
+def _half(name, first):
+    """One half of the lanes of a vector."""
+
+    def typed(typingctx, value):
+        result = VectorType(value.dtype, value.lanes // 2)
+
+        def codegen(context, builder, sig, args):
+            chosen = [ir.Constant(ir.IntType(32), first * result.lanes + k) for k in range(result.lanes)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), result.lanes), chosen)
+            return builder.shuffle_vector(args[0], args[0], mask)
+
+        return result(value), codegen
+
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+first_half = _half("first_half", 0)
+second_half = _half("second_half", 1)
+
+
+@intrinsic
 def store(typingctx, array, index, value):
     """Write a vector from a flat index of a contiguous array on."""
 
@@ -132,7 +169,7 @@ def store(typingctx, array, index, value):
 @intrinsic
 def broadcast(typingctx, like, value):
     """The vector whose lanes are all ``value``, of the dtype of ``like`` (an array or a vector)."""
-    result = VectorType(like.dtype)
+    result = VectorType(like.dtype, like.lanes if isinstance(like, VectorType) else LANES)
 
     def codegen(context, builder, sig, args):
         scalar = context.cast(builder, args[1], sig.args[1], result.dtype)
@@ -147,7 +184,7 @@ def fused(typingctx, a, b, c):
 
     def codegen(context, builder, sig, args):
         vector = args[0].type
-        name = f"llvm.fma.v{LANES}f{sig.return_type.dtype.bitwidth}"
+        name = f"llvm.fma.v{vector.count}f{sig.return_type.dtype.bitwidth}"
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
         return builder.call(function, args)
 
@@ -167,7 +204,7 @@ def larger(typingctx, a, b):
 @intrinsic
 def less(typingctx, a, b):
     """An integer with all bits set where a < b, else zero."""
-    result = VectorType(_integer(a.dtype))
+    result = VectorType(_integer(a.dtype), a.lanes)
 
     def codegen(context, builder, sig, args):
         return builder.sext(builder.fcmp_ordered("<", *args), context.get_value_type(result))
@@ -189,7 +226,7 @@ def _cast(name, dtype_of, method):
     """A conversion of vectors through one LLVM instruction."""
 
     def typed(typingctx, value):
-        result = VectorType(dtype_of(value.dtype))
+        result = VectorType(dtype_of(value.dtype), value.lanes)
 
         def codegen(context, builder, sig, args):
             return getattr(builder, method)(args[0], context.get_value_type(result))
@@ -258,9 +295,9 @@ def sign_bits(typingctx, value):
     """The sign bits of the lanes as one uint64, the first lane lowest."""
 
     def codegen(context, builder, sig, args):
-        bits = builder.bitcast(args[0], ir.VectorType(ir.IntType(value.dtype.bitwidth), LANES))
+        bits = builder.bitcast(args[0], ir.VectorType(ir.IntType(value.dtype.bitwidth), value.lanes))
         negative = builder.icmp_signed("<", bits, ir.Constant(bits.type, None))
-        return builder.zext(builder.bitcast(negative, ir.IntType(LANES)), ir.IntType(64))
+        return builder.zext(builder.bitcast(negative, ir.IntType(value.lanes)), ir.IntType(64))
 
     return types.uint64(value), codegen
 
