@@ -224,16 +224,17 @@ def _sample_stats(diagnostics: Sequence[Mapping[str, Any]], num_draws: int) -> S
     if all("divergences" in chain for chain in diagnostics):
         diverging = torch.zeros(len(diagnostics), num_draws, dtype=torch.bool)
         for i, chain in enumerate(diagnostics):
-            where = torch.as_tensor(chain["divergences"], dtype=torch.long)
-            diverging[i, where[(where >= 0) & (where < num_draws)]] = True
+            if len(chain["divergences"]):
+                where = torch.as_tensor(chain["divergences"], dtype=torch.long)
+                diverging[i, where[(where >= 0) & (where < num_draws)]] = True
         result["diverging"] = diverging
     records = [chain.get("sample_stats") for chain in diagnostics]
     found = [record for record in records if isinstance(record, Mapping)]
     if len(found) == len(diagnostics):
         for name in found[0]:
-            rows = [torch.as_tensor(record.get(name, ()), dtype=torch.float64) for record in found]
-            if all(row.shape == (num_draws,) for row in rows):
-                result[name] = torch.stack(rows)
+            rows = [record.get(name, ()) for record in found]
+            if all(len(row) == num_draws for row in rows):
+                result[name] = torch.from_numpy(np.array(rows, dtype=np.float64))
     return result
 
 
