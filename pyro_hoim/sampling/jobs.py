@@ -30,7 +30,8 @@ __all__ = [
 
 RecordPart = Literal["statistics", "energy", "codes"]
 
-_LOOKUPS_PER_CALL = 2**27
+_LOOKUPS_PER_CALL = 2**30
+_LEAST_CHAINS = 32
 _LOOKUPS_PER_CALL_TORCH = 2**24
 _LOOKUPS_PER_STEP_TORCH = 2**14
 
@@ -151,7 +152,7 @@ def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 
 
 def sweeps_per_call(chains: GibbsChains) -> int:
-    """Sweeps between two looks at the clock: about a tenth of a second, from the size of the problem alone."""
+    """Sweeps between two looks at the clock: a few tenths of a second, from the size of the problem alone."""
     cards = chains.domain.cardinalities
     meeting = [set[int]() for _ in cards]
     for number, edge in enumerate(chains.hypergraph.edge_indices):
@@ -161,9 +162,11 @@ def sweeps_per_call(chains: GibbsChains) -> int:
     for block in chains._blocks:
         num_edges = len(set[int]().union(*(meeting[i] for i in block)))
         lookups += math.prod(cards[i] for i in block) * (1 + num_edges)
-    lookups *= chains.batch_shape.numel() * chains.num_chains
-    limit = _LOOKUPS_PER_CALL
+    groups = chains.batch_shape.numel()
     if type(chains._engine).__name__ == "TorchEngine":
-        lookups += _LOOKUPS_PER_STEP_TORCH * len(chains._blocks)
+        lookups = lookups * groups * chains.num_chains + _LOOKUPS_PER_STEP_TORCH * len(chains._blocks)
         limit = _LOOKUPS_PER_CALL_TORCH
+    else:
+        lookups *= groups * max(chains.num_chains, _LEAST_CHAINS)  # the fewer, the emptier the vectors
+        limit = _LOOKUPS_PER_CALL
     return max(1, min(2**20, limit // max(1, lookups)))

@@ -18,7 +18,8 @@ __all__ = ["Recorder", "Summary"]
 
 _MAX_BATCHES = 64
 _MAX_BLOCKS = 16
-_MAX_WATCHED = 4096
+_WATCHED = (512, 2**16)
+_WATCHED_IN_SHORT_RUNS = (2048, 2**18)
 _MAX_BLOCK_CELLS = 2**24
 _MAX_ROW_CELLS = 2**20
 _ALARM = 1e-6
@@ -83,10 +84,12 @@ class Recorder:
         self.num_done = 0
         blocks = min(_MAX_BLOCKS, num_chains, _MAX_BLOCK_CELLS // max(1, groups * hypergraph.num_terms))
         self._blocks = blocks if blocks >= 2 else 0
-        watched = min(num_chains, _MAX_WATCHED, max(blocks, _MAX_ROW_CELLS // max(1, len(hypergraph.edge_indices))))
-        self._watched = watched // blocks * blocks if self._blocks else 0
         root = math.isqrt(num_records)
         self.is_short = num_records <= _MAX_BATCHES and self._blocks >= min(root, _MAX_BLOCKS)
+        # Between long batches few chains will do: whether all of them are stuck shows in any of them.
+        chains, cells = _WATCHED_IN_SHORT_RUNS if self.is_short else _WATCHED
+        watched = min(num_chains, chains, max(blocks, cells // max(1, len(hypergraph.edge_indices))))
+        self._watched = watched // blocks * blocks if self._blocks else 0
         count = num_records if self.is_short else min(_MAX_BATCHES, root)
         self._ends = [(k + 1) * num_records // count for k in range(count)]
         self._sums: dict[str, torch.Tensor] = {}
@@ -106,6 +109,11 @@ class Recorder:
             wide = max(hypergraph.domain.cardinalities, default=1) > 256
             dtype = torch.int32 if wide else torch.uint8
             self._traces["codes"] = _reserve((num_records, *self._codes_shape), dtype)
+
+    @property
+    def bytes_per_record(self) -> int:
+        """What a record adds to the traces."""
+        return sum(values.nbytes for values in self._traces.values()) // self._num_records
 
     @property
     def num_to_look(self) -> int:

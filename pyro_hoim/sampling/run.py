@@ -27,6 +27,8 @@ from .schedule import GibbsSchedule
 
 __all__ = ["ChainRun", "sample_chains"]
 
+_TRACE_PER_CALL = 2**24
+
 
 @dataclass(frozen=True, eq=False)
 class ChainRun:
@@ -87,6 +89,8 @@ class _Sampling:
         self._kept = {"counts": "statistics" in parts, "energies": "energy" in parts, "codes": "codes" in parts}
         self._tempered = tempered_burn_in
         self._unit = sweeps_per_call(chains)
+        if recorder.bytes_per_record:
+            self._unit = min(self._unit, max(1, _TRACE_PER_CALL // recorder.bytes_per_record) * self.thin)
 
     def advance(self) -> int:
         if self.done < self.burn_in:
