@@ -20,7 +20,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -237,34 +237,59 @@ def _exp_lanes(z, out):
 
 # Threads
 
-_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
+_Answers = SimpleQueue["BaseException | None"]
+_Task = tuple[Callable[[int, int], object], int, int, _Answers]
 
 
-def _pool() -> ThreadPoolExecutor:
-    """The pool of this process; a forked child must not use the threads of its parent."""
-    process = os.getpid()
-    found = _pools.get(process)
-    if found is None:
-        with _lock:
-            found = _pools.setdefault(process, ThreadPoolExecutor(256, thread_name_prefix="pyro-hoim-lanes"))
-    return found
+class _Workers:
+    """Threads that wait for tasks; as many as the widest call so far needed."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def grow(self, count: int) -> None:
+        """Have at least ``count`` threads."""
+        with self.lock:
+            while self.count < count:
+                threading.Thread(target=self._serve, name="pyro-hoim-lanes", daemon=True).start()
+                self.count += 1
+
+    def _serve(self) -> None:
+        while True:
+            function, first, step, answers = self.tasks.get()
+            error = None
+            try:
+                function(first, step)
+            except BaseException as e:  # noqa: BLE001 (raised again by the caller)
+                error = e
+            answers.put(error)
+            del function, error, answers
+
+
+_workers: dict[int, _Workers] = {}
 
 
 def run_threads(function: Callable[[int, int], object], num_items: int, num_threads: int | None = None) -> None:
     """Call ``function(first, step)`` on every worker; worker w is to handle items w, w + step, and so on.
 
-    The caller is worker 0, so one worker needs no pool. The first error of a worker is raised after all have ended.
+    The caller is worker 0, so one worker needs no other thread. Threads stay for later calls; a forked process, which
+    has none of its parent's, starts its own. The first error of a worker is raised after all have ended.
     """
     workers = max(1, min(torch.get_num_threads() if num_threads is None else num_threads, num_items))
     if workers == 1:
         function(0, 1)
         return
-    pool = _pool()
-    others = [pool.submit(function, w, workers) for w in range(1, workers)]
+    pool = _workers.setdefault(os.getpid(), _Workers())
+    if pool.count < workers - 1:
+        pool.grow(workers - 1)
+    answers: _Answers = SimpleQueue()
+    for w in range(1, workers):
+        pool.tasks.put((function, w, workers, answers))
     try:
         function(0, workers)
     finally:
-        errors = [e for e in [f.exception() for f in others] if e is not None]
+        errors = [e for e in (answers.get() for _ in range(1, workers)) if e is not None]
     if errors:
         raise errors[0]
