@@ -81,9 +81,29 @@ def _log_weights(weights, index, first, step, num, states, rows, span):
     for lane in range(0, span, LANES):
         for k in range(0, states, 8):
             if states - k > 4:
-                add_rows8(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
+                add_rows8(
+                    weights,
+                    k,
+                    index,
+                    first + lane,
+                    step,
+                    num,
+                    rows,
+                    k * span + lane,
+                    span,
+                )
             else:
-                add_rows4(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
+                add_rows4(
+                    weights,
+                    k,
+                    index,
+                    first + lane,
+                    step,
+                    num,
+                    rows,
+                    k * span + lane,
+                    span,
+                )
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -130,7 +150,11 @@ def _draw_binary(x, target, weights, num, difference, beta, scratch):
     else:
         for lane in range(0, width, LANES):
             add_rows1(weights, 0, index, lane, width, num, rows, lane, 0)
-    minus, added, ones = splat(-beta[0]), splat((beta[0] - one) * difference), splat(one)
+    minus, added, ones = (
+        splat(-beta[0]),
+        splat((beta[0] - one) * difference),
+        splat(one),
+    )
     for lane in range(0, width, LANES):
         odds, u = exp(fma(minus, load(rows, lane), added)), load(uniform, lane)
         store(x, target + lane, count_at_most(splat(np.uint32(0)), fma(u, odds, u), ones))
@@ -177,7 +201,16 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
     scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
     begin = factor[part_of[visit]]
     for e in range(begin, factor[part_of[visit + 1]]):
-        _place(x, first[e], member[e], member[e + 1], outer, strides, index, (e - begin) * width)
+        _place(
+            x,
+            first[e],
+            member[e],
+            member[e + 1],
+            outer,
+            strides,
+            index,
+            (e - begin) * width,
+        )
     span = _span(width, states)
     for lane in range(0, width, span):
         for s in range(states):
@@ -188,16 +221,26 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
             for place in range(s * span, (s + 1) * span, LANES):
                 store(sums, place, splat(added))
         for part in range(part_of[visit], part_of[visit + 1]):
-            row, num = (factor[part] - begin) * width + lane, factor[part + 1] - factor[part]
+            row, num = (
+                (factor[part] - begin) * width + lane,
+                factor[part + 1] - factor[part],
+            )
             _log_weights(weights, index, row, width, num, part_states[part], rows, span)
             for s in range(states):
                 source = maps[part_map[part] + s] * span
                 for b in range(0, span, LANES):
                     place = s * span + b
-                    store(sums, place, fma(scale, load(rows, source + b), load(sums, place)))
+                    store(
+                        sums,
+                        place,
+                        fma(scale, load(rows, source + b), load(sums, place)),
+                    )
         _choose(sums, states, uniform, chosen, tops, lane, span)
     for j in range(block[visit], block[visit + 1]):
-        codes, first_level = x[members[j]], level_start[visit] + (j - block[visit]) * states
+        codes, first_level = (
+            x[members[j]],
+            level_start[visit] + (j - block[visit]) * states,
+        )
         for b in range(width):
             codes[b] = levels[first_level + chosen[b]]
 
@@ -216,14 +259,26 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
         num = min(EDGES, first.shape[0] - begin)
         for f in range(num):
             e = begin + f
-            _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
+            _place(
+                x,
+                first[e],
+                member[e],
+                member[e + 1],
+                variables,
+                strides,
+                index,
+                f * width,
+            )
         for lane in range(0, width, LANES):
             add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
             store(total, lane, add(load(total, lane), load(partial, lane)))
         if num_counted == 0:
             continue
         for f in range(0, num - 1, 2):
-            low, high = index[f * width : (f + 1) * width], index[(f + 1) * width : (f + 2) * width]
+            low, high = (
+                index[f * width : (f + 1) * width],
+                index[(f + 1) * width : (f + 2) * width],
+            )
             for b in range(num_counted):
                 counts[low[b]] += np.int32(1)
                 counts[high[b]] += np.int32(1)
@@ -248,6 +303,7 @@ def run(
     start,
     model_cells,
     reference_cells,
+    gap_cells,
     order,
     betas,
     growth,
@@ -273,7 +329,8 @@ def run(
         weights: copies of the tables (groups or 1, entries) in the precision of the conditionals.
         reference: log weights (groups or 1, entries), likewise; ``start`` is the first of every variable.
         start: see reference.
-        model_cells, reference_cells: folded tables (groups or 1, cells), float64.
+        model_cells, reference_cells: folded tables (groups or 1, cells), float64; no cells for a reference of zeros.
+        gap_cells: their differences, for log weights; no cells without them.
         order: visits (rows, visits).
         betas: (steps, groups), in the precision of the conditionals.
         growth: change of beta before every step (steps,), for log weights; empty without them.
@@ -284,20 +341,21 @@ def run(
         counts: (groups, cells), added to.
         energies: (records, groups, chains).
         codes: (records, groups, chains, d).
-        energy, reference_energy: (groups, chains), written in the end.
+        energy, reference_energy: (groups, chains), written in the end where there are cells.
     """
     num_groups, num_chains = shape
-    zero = np.int64(0)  # a bare 0 would be a type of its own and compile everything twice
     width = tiles.shape[2]
     per_group = tiles.shape[0] // num_groups
     room = max(min(sizes[0], MANY_STATES) * width, sizes[0] * FEW_LANES)
     rows = np.empty(room, dtype=weights.dtype)
     index = np.empty(max(sizes[1], EDGES) * width, dtype=np.uint32)
-    uniform, tops = np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype)
+    uniform, tops = (
+        np.empty(width, dtype=weights.dtype),
+        np.empty(width, dtype=weights.dtype),
+    )
     scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
-    others = np.empty(width, dtype=np.float64)
     for tile in range(work[0], work[1], work[2]):
         group = tile // per_group
         chain = (tile % per_group) * width
@@ -307,21 +365,30 @@ def run(
         own_reference = reference[group % reference.shape[0]]
         cells = model_cells[group % model_cells.shape[0]]
         base = reference_cells[group % reference_cells.shape[0]]
-        r0, r1, r2, r3 = random[0, tile], random[1, tile], random[2, tile], random[3, tile]
+        gap = gap_cells[group % gap_cells.shape[0]]
+        r0, r1, r2, r3 = (
+            random[0, tile],
+            random[1, tile],
+            random[2, tile],
+            random[3, tile],
+        )
         done, record = 0, 0
         for step in range(betas.shape[0] + 1):
             is_last = step == betas.shape[0]
-            if is_last or growth.shape[0] > 0:
-                _look(x, edges, cells, index, sums, partial, counts[0], zero)
-                _look(x, edges, base, index, others, partial, counts[0], zero)
+            num_looks = min(base.shape[0], 1) + 1 if is_last else min(growth.shape[0], 1)
+            for look in range(num_looks):
+                looked = (base if look else cells) if is_last else gap
+                # a bare 0 would be a type of its own and compile everything twice
+                _look(x, edges, looked, index, sums, partial, counts[0], np.int64(0))
+                for b in range(num_kept):
+                    if not is_last:
+                        log_weights[group, chain + b] += growth[step] * sums[b]
+                    elif look:
+                        reference_energy[group, chain + b] = -sums[b]
+                    else:
+                        energy[group, chain + b] = -sums[b]
             if is_last:
-                for b in range(num_kept):
-                    energy[group, chain + b] = -sums[b]
-                    reference_energy[group, chain + b] = -others[b]
                 break
-            if growth.shape[0] > 0:
-                for b in range(num_kept):
-                    log_weights[group, chain + b] += growth[step] * (sums[b] - others[b])
             beta = betas[step, group : group + 1]
             for _ in range(num_sweeps):
                 row = order[done % order.shape[0]]
@@ -331,7 +398,18 @@ def run(
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
                         _draw_site(x, visit, sites, own, own_reference, start, beta, scratch)
                     elif joint is not None:
-                        _draw_block(x, visit, sites, joint, own, own_reference, start, beta, scratch, block_rows)
+                        _draw_block(
+                            x,
+                            visit,
+                            sites,
+                            joint,
+                            own,
+                            own_reference,
+                            start,
+                            beta,
+                            scratch,
+                            block_rows,
+                        )
                 done += 1
                 if thin == 0 or done % thin != 0:
                     continue
@@ -367,6 +445,15 @@ def add_statistics(tiles, num_chains, begin, end, edges, shares, total):
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
         for e in range(first.shape[0]):
-            _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
+            _place(
+                x,
+                first[e],
+                member[e],
+                member[e + 1],
+                variables,
+                strides,
+                index,
+                np.int64(0),
+            )
             for b in range(num_kept):
                 total[index[b]] += shares[chain + b]
