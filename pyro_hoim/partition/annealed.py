@@ -40,7 +40,8 @@ class AnnealedImportance:
     chains. The weighted chains give eta, so that log Z is differentiable, once; ``expectations``, ``marginal`` and
     ``log_marginal`` come from the same kind of run (self-normalised, bias of order 1 / M) and carry no gradient.
 
-    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights. It is infinite, and
+    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights, and is at least the
+    distance to the estimate that combines forward and reverse run, where there is one. It is infinite, and
     ``is_reliable`` False with a note and a :class:`~pyro_hoim.errors.ConvergenceWarning`, where the weights do not
     support any: few effective weights, a heavy tail, or a reverse run that disagrees. A law with modes that neither
     run has seen cannot be recognised from inside; only a reverse run from perfect samples sees all of them.
@@ -209,7 +210,7 @@ class AnnealedImportance:
             index = index * levels + codes[..., i]
         table = run.log_weights.new_zeros(*index.shape[:-1], math.prod(shape))
         table.scatter_add_(-1, index, torch.softmax(run.log_weights, -1))
-        probs = table.to(model.tables.dtype).reshape(*index.shape[:-1], *shape)
+        probs = table.to(model.tables.dtype).reshape((*index.shape[:-1], *shape))
         return constant(model.tables, probs) if model.tables.requires_grad else probs
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

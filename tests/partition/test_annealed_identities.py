@@ -1,0 +1,216 @@
+"""Weights of annealed runs against exact transitions of the same schedule: means, variances and reversal."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import AnnealedImportance, _annealed_runs as annealed_runs
+from pyro_hoim.partition._annealed_estimates import acceptance_ratio, log_mean
+from pyro_hoim.partition._annealing import island_means, resampled
+from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes, exact_table, random_tables
+
+CARDS = [2, 3, 2, 2]
+GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities(CARDS), 3)
+CODES = enumerate_codes(CARDS)
+BETAS = np.array([0.0, 0.15, 0.45, 0.7, 1.0])
+SITES = ((0,), (1,), (2,), (3,))
+PAIRS = ((0, 1), (1, 2), (3,))
+Z_LIMIT = -stats.norm.ppf(FALSE_ALARM_RATE / 2)
+
+
+def model(seed=0, scale=1.0):
+    tables = random_tables(GRAPH, np.random.default_rng(seed), scale=scale, balanced=False)
+    return LogLinearEnergy(GRAPH, torch.tensor(tables))
+
+
+def log_laws(tables, reference):
+    """Log q (states,) and log q0 (states,) of a reference with log weights by variable."""
+    starts = np.cumsum([0, *CARDS])[:-1]
+    return (
+        exact_table(GRAPH, tables, normalised=False).reshape(-1),
+        sum(reference[start + CODES[:, i]] for i, start in enumerate(starts)),
+    )
+
+
+def move(log_f, block):
+    """Transition matrix that draws the block from its conditional law given the rest."""
+    others = [i for i in range(len(CARDS)) if i not in block]
+    is_same = (CODES[:, None, others] == CODES[None, :, others]).all(-1)
+    weights = np.where(is_same, np.exp(log_f - log_f.max())[None], 0.0)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def together(log_f):
+    """The control: all variables drawn at once from their single-site conditionals."""
+    result = np.ones((len(CODES), len(CODES)))
+    for i in range(len(CARDS)):
+        single = move(log_f, (i,))
+        for level in range(CARDS[i]):
+            column = single[:, CODES[:, i] == level].sum(1)
+            result[:, CODES[:, i] == level] *= column[:, None]
+    return result
+
+
+def sweep(log_f, blocks):
+    """Transition matrix of visits to the blocks in order."""
+    result = np.eye(len(CODES))
+    for block in blocks:
+        result = result @ move(log_f, block)
+    return result
+
+
+def moment(laws, start, betas, blocks, power=1, kernel=sweep):
+    """E[w ** power] of a run from the law ``start`` through ``betas``, by pushing the weighted law through."""
+    log_q, log_q0 = laws
+    mass = start.copy()
+    for before, after in itertools.pairwise(betas):
+        mass = mass * np.exp(power * (after - before) * (log_q - log_q0))
+        log_f = after * log_q + (1 - after) * log_q0
+        mass = mass @ (kernel(log_f, blocks) if kernel is sweep else kernel(log_f))
+    return mass.sum()
+
+
+def setting(seed=0):
+    found = model(seed)
+    reference = np.random.default_rng(seed + 1).normal(size=sum(CARDS))
+    laws = log_laws(found.tables, reference)
+    normal = [np.exp(v - v.max()).sum() * np.exp(v.max()) for v in laws]
+    starts = [np.exp(v) / n for v, n in zip(laws, normal, strict=True)]
+    return found, reference, laws, np.log(normal[0] / normal[1]), starts
+
+
+@pytest.mark.parametrize("blocks", [SITES, PAIRS])
+def test_mean_weight_is_the_ratio_of_constants(blocks):
+    _, _, laws, log_ratio, (target, start) = setting()
+    assert_close(np.log(moment(laws, start, BETAS, blocks)), log_ratio, relative=1e-10)
+    backwards = moment(laws, target, BETAS[::-1], blocks[::-1])
+    assert_close(-np.log(backwards), log_ratio, relative=1e-10)
+
+
+def test_controls_break_the_identity():
+    _, _, laws, log_ratio, (target, start) = setting()
+    assert abs(np.log(moment(laws, start, BETAS, SITES, kernel=together)) - log_ratio) > 1e-3
+    wrong = np.log(moment(laws, start, np.array([0.05, *BETAS[1:]]), SITES))  # starts at another temperature
+    assert abs(wrong - log_ratio) > 1e-3
+    hotter = (0.95 * laws[0] + 0.05 * laws[1], laws[1])  # moves at a beta off by 5 %, weights as before
+    mass = start.copy()
+    for before, after in itertools.pairwise(BETAS):
+        mass = mass * np.exp((after - before) * (laws[0] - laws[1]))
+        mass = mass @ sweep(after * hotter[0] + (1 - after) * hotter[1], SITES)
+    assert abs(np.log(mass.sum()) - log_ratio) > 1e-4
+    assert abs(np.log(moment(laws, target, BETAS, SITES)) - log_ratio) > 1e-3
+
+
+def runs_of(blocks, num_chains, seed):
+    """Forward and reverse log weights of the library on the setting."""
+    found, reference, *_ = setting()
+    schedule = GibbsSchedule([[GRAPH.domain.names[i] for i in block] for block in blocks])
+    options = AnnealedImportance(
+        num_chains=num_chains, temperatures=BETAS, reference=torch.tensor(reference), schedule=schedule, seed=seed
+    )
+    run = annealed_runs.forward(options, found)
+    return run.log_weights.numpy(), annealed_runs.reverse(options, run).log_weights.numpy()
+
+
+@pytest.mark.parametrize("blocks", [SITES, PAIRS])
+def test_library_weights_have_the_exact_moments(blocks):
+    _, _, laws, log_ratio, (target, start) = setting()
+    count = 100_000
+    forward, reverse = runs_of(blocks, count, seed=3)
+    for log_weights, law, path, order, expected in (
+        (forward, start, BETAS, blocks, log_ratio),
+        (reverse, target, BETAS[::-1], blocks[::-1], -log_ratio),
+    ):
+        scaled = np.exp(log_weights - expected)
+        moments = [moment(laws, law, path, order, power) * np.exp(-power * expected) for power in (1, 2, 3, 4)]
+        variance = moments[1] - 1
+        fourth = moments[3] - 4 * moments[2] + 6 * moments[1] - 3
+        assert abs(scaled.mean() - 1) < Z_LIMIT * np.sqrt(variance / count)
+        assert abs(scaled.var() / variance - 1) < Z_LIMIT * np.sqrt((fourth / variance**2 - 1) / count)
+        skewness = (moments[2] - 3 * moments[1] + 2) / variance**1.5 / np.sqrt(count)
+        expected_error = np.sqrt(variance / count) * (1 + 19 / 18 * max(skewness, 0))
+        assert log_mean(log_weights[None]).error[0] == pytest.approx(expected_error, rel=0.05)
+        assert abs(np.exp(log_weights - log_weights.mean()).mean() - 1) > 1e-2  # the control: another constant
+
+
+def test_error_of_many_runs_is_the_exact_one():
+    _, _, laws, log_ratio, (_, start) = setting()
+    forward, _ = runs_of(SITES, 128 * 500, seed=5)
+    runs = log_mean(forward.reshape(500, 128))
+    exact = np.sqrt((moment(laws, start, BETAS, SITES, 2) * np.exp(-2 * log_ratio) - 1) / 128)
+    assert np.median(runs.error) == pytest.approx(exact, rel=0.25)
+    errors = runs.value - log_ratio
+    spread = np.sqrt(stats.chi2.ppf([FALSE_ALARM_RATE, 1 - FALSE_ALARM_RATE], 500) / 500)
+    assert exact * spread[0] * 0.9 < np.sqrt(np.mean(errors**2)) < exact * spread[1] * 1.1
+
+
+def test_reverse_runs_are_the_reversal_of_forward_runs():
+    _, _, _, log_ratio, _ = setting()
+    count = 100_000
+    forward, reverse = runs_of(PAIRS, count, seed=7)
+    both = acceptance_ratio(forward[None], reverse[None])
+    assert abs(both.value[0] - log_ratio) < Z_LIMIT * both.error[0]
+    assert both.error[0] < log_mean(forward[None]).error[0]
+    for c in (log_ratio - 1, log_ratio + 0.5):  # Crooks' relation at other places than the ratio itself
+        # E_F[w g(w)] / E_F[w] = E_R[g(1 / w)] with g the logistic function of log w - c
+        ahead = np.exp(forward - log_ratio) / (1 + np.exp(c - forward))
+        behind = 1 / (1 + np.exp(c + reverse))
+        error = np.sqrt((ahead.var() + behind.var()) / count)
+        assert abs(ahead.mean() - behind.mean()) < Z_LIMIT * error
+        assert abs(ahead.mean() - behind.mean() * 1.1) > Z_LIMIT * error
+
+
+# Pieces
+
+
+def test_resampling_inside_islands_keeps_the_mean():
+    generator = torch.Generator().manual_seed(1)
+    log_weights = torch.randn(3, 64, dtype=torch.float64, generator=generator) * 2
+    index, after = resampled(log_weights, 4, 1.0, generator)
+    assert torch.allclose(island_means(after, 4), island_means(log_weights, 4))
+    assert torch.equal(index // 16, torch.arange(64).div(16, rounding_mode="floor").expand(3, 64))
+    share = torch.softmax(log_weights.reshape(3, 4, 16), -1).reshape(3, 64)
+    copies = torch.zeros(3, 64, dtype=torch.float64).scatter_add_(1, index, torch.ones(3, 64, dtype=torch.float64))
+    assert bool(((copies - 16 * share).abs() < 1).all())  # systematic: within one of the expected number
+    kept, same = resampled(log_weights, 4, 1e-9, generator)
+    assert torch.equal(kept, torch.arange(64).expand(3, 64))
+    assert torch.equal(same, log_weights)
+
+
+def test_resampling_has_the_expected_number_of_copies():
+    log_weights = torch.tensor([[0.0, 1.0, 2.0, -1.0]], dtype=torch.float64).expand(20_000, 4)
+    index, _ = resampled(log_weights, 1, 1.0, torch.Generator().manual_seed(2))
+    copies = torch.stack([(index == k).double().sum(-1) for k in range(4)], -1)
+    share = torch.softmax(log_weights[0], -1)
+    assert bool(((copies.mean(0) - 4 * share).abs() < Z_LIMIT * copies.std(0) / 20_000**0.5 + 1e-12).all())
+
+
+def test_log_normal_weights_are_judged():
+    rng = np.random.default_rng(4)
+    repeats = 2000
+    for variance, most_flagged in ((0.1, 0.01), (0.5, 0.05), (1.0, 0.3)):
+        found = log_mean(rng.normal(-variance / 2, np.sqrt(variance), (repeats, 512)))
+        missed = (np.abs(found.value) > 3 * found.error) & found.is_reliable
+        assert missed.sum() <= stats.binom.ppf(1 - FALSE_ALARM_RATE, repeats, 0.01)
+        assert 1 - found.is_reliable.mean() < most_flagged
+    naive = rng.normal(-5, np.sqrt(10), (repeats, 512))  # the control: without a verdict the bar fails
+    found = log_mean(naive)
+    assert ((np.abs(found.value) > 3 * found.error) & found.is_reliable).mean() < 0.01
+    assert (np.abs(found.value) > 3 * found.error).mean() > 0.05
+
+
+def test_equal_weights_leave_no_error():
+    found = log_mean(np.full((1, 32), 2.0))
+    assert found.value[0] == 2.0
+    assert found.error[0] == 0.0
+    assert found.ess[0] == 32
+    assert bool(found.is_reliable[0])

@@ -1,0 +1,167 @@
+"""The error bar of annealed log Z: how often it holds, and what is said where it cannot be given."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import AnnealedImportance, VariableElimination, _annealing
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition
+
+
+def spins(scopes, weights, size):
+    """Products of spins with weights as interaction tables."""
+    domain = Domain.from_cardinalities([2] * size)
+    graph = InteractionHypergraph(domain, [[domain.names[i] for i in s] for s in scopes], hierarchical=False)
+    tables = torch.zeros(graph.num_terms, dtype=torch.float64)
+    for scope, weight in zip(scopes, weights, strict=True):
+        signs = np.array([-1.0, 1.0])
+        table = signs
+        for _ in scope[1:]:
+            table = np.multiply.outer(table, signs)
+        where = graph.term_slices[tuple(domain.names[i] for i in scope)]
+        tables[where] = torch.tensor(weight * table.reshape(-1))
+    return graph, tables
+
+
+def subsets(rng, size, order, number):
+    found = set()
+    while len(found) < number:
+        found.add(tuple(sorted(rng.choice(size, order, replace=False).tolist())))
+    return sorted(found)
+
+
+def random_spins(size, num_pairs, num_triples, seed):
+    rng = np.random.default_rng(seed)
+    scopes = subsets(rng, size, 2, num_pairs) + subsets(rng, size, 3, num_triples)
+    return spins(scopes, rng.normal(0, 0.3, len(scopes)), size)
+
+
+def ising(size, beta):
+    index = np.arange(size * size).reshape(size, size).tolist()
+    across = [(row[j], row[j + 1]) for row in index for j in range(size - 1)]
+    down = [(index[i][j], index[i + 1][j]) for i in range(size - 1) for j in range(size)]
+    scopes = sorted(across + down)
+    return spins(scopes, [beta] * len(scopes), size * size)
+
+
+class OneSampler:
+    """Perfect samples for a batch of equal tables from one plan, which saves most of the time of many repetitions."""
+
+    def __init__(self, backend):
+        self._backend = backend
+
+    def sample(self, model, shape, generator):
+        one = LogLinearEnergy(model.hypergraph, model.tables[0])
+        return self._backend.sample(one, (*shape, len(model.tables)), generator)
+
+
+@pytest.fixture
+def repeated(monkeypatch):
+    """Results of many independent runs as one batch."""
+    original = _annealing.perfect_backend
+    monkeypatch.setattr(_annealing, "perfect_backend", lambda graph: OneSampler(original(graph)))
+
+    def run(graph, tables, repeats, **options):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogLinearEnergy(graph, tables.expand(repeats, -1).clone())
+            return AnnealedImportance(**options).log_partition(model)
+
+    return run
+
+
+def most(repeats, rate):
+    """Largest number of events of at most this rate that is no false alarm."""
+    return stats.binom.ppf(1 - FALSE_ALARM_RATE, repeats, rate)
+
+
+def assert_honest(result, exact, level=0.99):
+    """Misses that are not flagged below 1 %, each limit violated at its rate; returns errors and the verdict."""
+    errors = result.value.numpy() - exact
+    reliable = result.is_reliable.numpy()
+    assert np.array_equal(np.isfinite(result.std_error.numpy()), reliable)
+    repeats = len(errors)
+    assert (np.abs(errors) > 3 * result.std_error.numpy()).sum() <= most(repeats, 0.01)
+    assert (result.lower.numpy() > exact).sum() <= most(repeats, 1 - level)
+    assert (result.upper.numpy() < exact).sum() <= most(repeats, 1 - level)
+    return errors, reliable
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("options", [{}, {"reverse": False}, {"combine": True}])
+def test_error_bars_hold(repeated, scale, options):
+    graph, tables = random_spins(10, 15, 15, seed=5)
+    tables = tables * scale
+    result = repeated(graph, tables, 300, num_chains=128, num_temperatures=60, seed=11, **options)
+    exact = float(exact_log_partition(graph, tables))
+    errors, reliable = assert_honest(result, exact)
+    if scale <= 1:
+        assert reliable.mean() > 0.97
+        bars = result.std_error.numpy()[reliable]
+        assert np.median(bars) < 2 * np.sqrt(np.mean(errors**2))  # not by being wide
+        assert (np.abs(errors[reliable]) > 1.5 * bars).sum() > most(300, 0.01)  # the control: half the bar fails
+
+
+def test_level_of_the_limits_is_kept(repeated):
+    graph, tables = random_spins(10, 15, 15, seed=5)
+    result = repeated(graph, tables, 300, num_chains=128, num_temperatures=60, seed=12, level=0.8)
+    exact = float(exact_log_partition(graph, tables))
+    assert_honest(result, exact, level=0.8)
+    assert (result.lower.numpy() > exact).sum() + (result.upper.numpy() < exact).sum() > most(300, 0.01)
+
+
+@pytest.mark.parametrize("beta", [0.4407, 0.6, 1.0])
+def test_ising_at_and_below_the_critical_temperature(repeated, beta):
+    graph, tables = ising(16, beta)
+    exact = float(VariableElimination().log_partition(LogLinearEnergy(graph, tables)).value)
+    result = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1)
+    assert_honest(result, exact)
+    blind = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1, reverse=False)
+    assert_honest(blind, exact)
+    if beta == 1.0:  # domain walls freeze in: the weights are useless and the result has to say so
+        assert not bool(result.is_reliable.any())
+        assert not bool(blind.is_reliable.any())
+        assert bool((result.upper - result.lower > 5).all())
+        assert np.abs(result.value.numpy() - exact).max() > 0.3
+    both = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1, combine=True)
+    assert_honest(both, exact)
+
+
+def test_two_modes_of_different_depth(repeated):
+    """A ferromagnet in a field along the path favours one mode early, the model the other: forward runs miss it."""
+    size = 12
+    scopes = [(i,) for i in range(size)] + [(i, j) for i in range(size) for j in range(i)]
+    scopes = [tuple(sorted(s)) for s in scopes] + [tuple(range(size))]
+    graph, tables = spins(scopes, [0.05] * size + [0.4] * (len(scopes) - size - 1) + [0.0], size)
+    tables = tables.clone()
+    tables[graph.term_slices[tuple(graph.domain.names)].start] = 12.0  # the state with all spins down
+    exact = float(exact_log_partition(graph, tables))
+    forward = repeated(graph, tables, 20, num_chains=64, num_temperatures=30, seed=2, reverse=False)
+    result = repeated(graph, tables, 20, num_chains=64, num_temperatures=30, seed=2)
+    assert_honest(result, exact)
+    assert_honest(repeated(graph, tables, 20, num_chains=64, num_temperatures=30, seed=2, combine=True), exact)
+    missed = np.abs(forward.value.numpy() - exact) > 0.1
+    assert missed.any()
+    assert not bool(result.is_reliable.numpy()[missed].any())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_error_bars_hold_on_twenty_variables(repeated, scale):
+    graph, tables = random_spins(20, 40, 40, seed=5)
+    tables = tables * scale
+    exact = float(exact_log_partition(graph, tables))
+    missed = 0
+    for block in range(20):
+        result = repeated(graph, tables, 50, seed=1000 + block)
+        missed += int((np.abs(result.value.numpy() - exact) > 3 * result.std_error.numpy()).sum())
+    assert missed <= 10
