@@ -12,7 +12,7 @@ import torch
 from pyro.infer.mcmc.hmc import HMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
-from ..errors import InputError, InputTypeError
+from ..errors import HoimError, InputError, InputTypeError
 from ._discrete_sites import DiscreteSite, Schedules, check_initial, find_sites, sample_nodes, start
 from ._full_conditional import DiscreteMoves, Mode, Program
 from ._given_discrete import GivenDiscrete, constant_laws
@@ -253,6 +253,8 @@ class MixedGibbs(MCMCKernel):
                 self._inner.setup(self._warmup_steps, *args, **kwargs)
                 break
             except ValueError as error:
+                if isinstance(error.__cause__, HoimError):  # Pyro wraps every ValueError of a log-probability
+                    raise error.__cause__ from None
                 if "valid initial params" not in str(error) or len(fixed) == len(self._sites) or attempt == _TRIES:
                     raise
             again = sample_nodes(start(self.model, args, kwargs))

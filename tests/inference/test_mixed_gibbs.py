@@ -1,0 +1,636 @@
+"""The mixed kernel against enumeration and quadrature, how it evaluates programs, and its contract with Pyro."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import HMC, MCMC, NUTS
+from scipy import stats
+
+from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
+from pyro_hoim.inference._discrete_sites import find_sites, start
+from pyro_hoim.inference._full_conditional import DiscreteMoves, Program
+from pyro_hoim.interop import to_arviz
+from pyro_hoim.partition import Auto, VariableElimination
+from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes
+
+PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
+WEIGHTS = torch.tensor([0.5, -0.4, 0.3, 0.9, -0.8, 0.7], dtype=torch.float64)
+DATA = torch.tensor([-0.3, 1.4, 0.6], dtype=torch.float64)
+LEVELS = torch.tensor([-0.5, 1.0], dtype=torch.float64)
+POINTS = torch.tensor([-2.0, -1.2, 0.3, 1.1, 2.4], dtype=torch.float64)
+
+fixed_hmc = partial(HMC, step_size=0.3, num_steps=4, adapt_step_size=False, adapt_mass_matrix=False)
+
+
+def field_program(copies: int = 1, data: torch.Tensor = DATA) -> None:
+    """Independent copies of: strength s, field x with theta = s w, and a normal observation per variable."""
+    with pyro.plate("copies", copies):
+        strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+        x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength.unsqueeze(-1) * WEIGHTS))
+        pyro.sample("y", dist.Normal(LEVELS[x], 0.9).to_event(1), obs=data)
+
+
+def single_field(data: torch.Tensor = DATA) -> None:
+    strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+    x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS))
+    with pyro.plate("variables", 3):
+        pyro.sample("y", dist.Normal(LEVELS[x], 0.9), obs=data)
+
+
+def mixture(copies: int = 1, data: torch.Tensor = POINTS) -> None:
+    with pyro.plate("copies", copies, dim=-2):
+        centre = pyro.sample("centre", dist.Normal(torch.tensor([-1.0, 1.0], dtype=torch.float64), 1.0).to_event(1))
+        with pyro.plate("rows", len(data), dim=-1):
+            group = pyro.sample("group", dist.Categorical(torch.tensor([0.4, 0.6], dtype=torch.float64)))
+            loc = torch.where(group == 1, centre[..., 1], centre[..., 0])
+            pyro.sample("y", dist.Normal(loc, 0.8), obs=data)
+
+
+def prior_only(copies: int = 1) -> None:
+    with pyro.plate("copies", copies):
+        strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+        pyro.sample("x", HierarchicalLogLinear(PAIRS, strength.unsqueeze(-1) * WEIGHTS))
+
+
+def assert_means(draws: torch.Tensor, expected: np.ndarray, what: str) -> None:
+    """Means of copies (draws, copies, quantities), which are independent, against exact ones."""
+    by_copy = draws.double().mean(0).numpy()
+    error = by_copy.std(0, ddof=1) / np.sqrt(len(by_copy))
+    scores = np.abs(by_copy.mean(0) - expected) / error
+    limit = stats.t.isf(FALSE_ALARM_RATE / 2 / scores.size, len(by_copy) - 1)
+    assert scores.max() < limit, f"{what}: z scores {scores}"
+
+
+def exact_field_posterior() -> tuple[np.ndarray, np.ndarray]:
+    """E[s], E[s^2] and Pr(x_v = 1) given DATA, by quadrature and enumeration."""
+    points, weights = np.polynomial.hermite_e.hermegauss(80)
+    codes = enumerate_codes([2, 2, 2])
+    law = HierarchicalLogLinear(PAIRS, torch.as_tensor(points)[:, None] * WEIGHTS)
+    energies = -law.energy_model.energy(torch.as_tensor(codes)[:, None]).numpy().T
+    log_field = energies - np.logaddexp.reduce(energies, axis=1, keepdims=True)
+    likelihood = stats.norm.logpdf(DATA.numpy(), LEVELS.numpy()[codes], 0.9).sum(-1)
+    joint = weights[:, None] * np.exp(log_field + likelihood)
+    joint /= joint.sum()
+    return np.array([joint.sum(1) @ points, joint.sum(1) @ points**2]), joint.sum(0) @ codes
+
+
+def test_posterior_of_a_field_and_its_strength_equals_quadrature() -> None:
+    run = run_mcmc(MixedGibbs(field_program, fixed_hmc), 100, num_warmup=20, num_chains=1, seed=1, model_args=(200,),
+                   progress=False)  # fmt: skip
+    strength, x = run.samples["strength"][0], run.samples["x"][0]
+    assert x.dtype == torch.long and x.shape == (100, 200, 3)
+    moments, marginals = exact_field_posterior()
+    assert_means(torch.stack([strength, strength**2], -1), moments, "strength")
+    assert_means(x, marginals, "field")
+    with pytest.raises(AssertionError):
+        assert_means(x, marginals + 0.03, "control")
+
+
+def test_mixture_equals_enumeration() -> None:
+    run = run_mcmc(MixedGibbs(mixture, fixed_hmc), 80, num_warmup=20, num_chains=1, seed=2, model_args=(150,),
+                   progress=False)  # fmt: skip
+    grid = np.linspace(-5, 5, 201)
+    first, second = np.meshgrid(grid, grid, indexing="ij")
+    prior = stats.norm.pdf(first, -1) * stats.norm.pdf(second, 1)
+    parts = np.stack([
+        [0.4 * stats.norm.pdf(y, first, 0.8), 0.6 * stats.norm.pdf(y, second, 0.8)] for y in POINTS.numpy()
+    ])  # (rows, groups, grid, grid): TraceEnum's sum, term by term  # fmt: skip
+    weight = prior * parts.sum(1).prod(0)
+    weight /= weight.sum()
+    shares = (weight * parts[:, 1] / parts.sum(1)).sum((1, 2))
+    assert_means(run.samples["group"][0], shares, "group")
+    means = np.array([(weight * first).sum(), (weight * second).sum()])
+    assert_means(run.samples["centre"][0].squeeze(-2), means, "centre")
+
+
+def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains() -> None:
+    kernel = MixedGibbs(prior_only, fixed_hmc)
+    run = run_mcmc(kernel, 60, num_warmup=15, num_chains=1, seed=3, model_args=(200,), progress=False)
+    assert kernel.evaluation == {"x": "law alone"}
+    x, strength = run.samples["x"][0], run.samples["strength"][0]
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+    pair = HierarchicalLogLinear(PAIRS, torch.as_tensor(points)[:, None] * WEIGHTS).marginal(["a", "b"]).probs
+    same = (pair[:, 0, 0] + pair[:, 1, 1]).numpy() @ weights / weights.sum()
+    # Agreement of a and b, and its product with the strength: a stale theta would lose the second.
+    agree = (x[..., 0] == x[..., 1]).double()
+    product = ((pair[:, 0, 0] + pair[:, 1, 1]).numpy() * points) @ weights / weights.sum()
+    found = torch.stack([strength, agree, strength * agree], -1)
+    assert_means(found, np.array([0.0, same, product]), "prior")
+
+
+# Full conditionals against the log-joint of every state
+
+
+def hidden_sum() -> None:
+    """Rows are declared independent and are not."""
+    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        z = pyro.sample("z", dist.Categorical(torch.tensor([0.2, 0.3, 0.5])))
+        pyro.sample("y", dist.Normal(z.float().sum(-1, keepdim=True) + shift, 1.0), obs=torch.zeros(3))
+
+
+def outside_sum() -> None:
+    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        z = pyro.sample("z", dist.Bernoulli(0.3))
+    pyro.sample("y", dist.Normal(z.sum(-1) + shift, 1.0), obs=torch.tensor(1.5))
+
+
+def first_index() -> None:
+    """Indexing from the left is not vectorised: a candidate dimension would be taken for the event."""
+    strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
+    x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
+    pyro.sample("y", dist.Normal(LEVELS.float()[x[0]] * x[2], 0.5), obs=torch.tensor(0.4))
+
+
+def branching() -> None:
+    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+    gate = pyro.sample("gate", dist.Bernoulli(0.5))
+    z = pyro.sample("z", dist.Categorical(torch.ones(3)))
+    loc = z.float() if gate.item() else torch.zeros(())
+    pyro.sample("y", dist.Normal(loc + shift, 1.0), obs=torch.tensor(1.5))
+
+
+def law_picked_by_a_site() -> None:
+    """Theta depends on a discrete site, whose moves need log Z."""
+    strength = pyro.sample("strength", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("rows", 3):
+        z = pyro.sample("z", dist.Categorical(torch.ones(2)))
+        x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength[..., z].unsqueeze(-1) * WEIGHTS.float()))
+        pyro.sample("y", dist.Normal(LEVELS.float()[x], 0.9).to_event(1), obs=DATA.float())
+
+
+def vectors() -> None:
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.3))
+    bits = pyro.sample("bits", dist.Bernoulli(torch.tensor([0.2, 0.7])).to_event(1))
+    hot = pyro.sample("hot", dist.OneHotCategorical(torch.tensor([0.2, 0.3, 0.5])))
+    count = pyro.sample("count", dist.Binomial(3, 0.4))
+    loc = (bits * torch.tensor([1.0, -2.0])).sum(-1) + (hot * torch.arange(3.0)).sum(-1) + count
+    pyro.sample("y", dist.Normal(loc, scale), obs=torch.tensor(1.0))
+
+
+def masked_and_scaled() -> None:
+    strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3), poutine.mask(mask=torch.tensor([True, False, True])), poutine.scale(scale=0.5):
+        x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
+        pyro.sample("y", dist.Normal(LEVELS.float()[x], 0.9).to_event(1), obs=DATA.float())
+
+
+def all_values(support: Any, size: int) -> list[tuple[float, ...]]:
+    return list(itertools.product(support, repeat=size))
+
+
+CASES: dict[str, tuple[Any, dict[str, str]]] = {
+    "single_field": (single_field, {"x": "rows together"}),
+    "field_program": (partial(field_program, 2), {"x": "rows together"}),
+    "mixture": (partial(mixture, 2), {"group": "rows together"}),
+    "hidden_sum": (hidden_sum, {"z": "row by row"}),
+    "outside_sum": (outside_sum, {"z": "one by one"}),
+    "first_index": (first_index, {"x": "one by one"}),
+    "branching": (branching, {"gate": "one by one", "z": "one by one"}),
+    "law_picked_by_a_site": (law_picked_by_a_site, {"z": "rows together", "x": "rows together"}),
+    "vectors": (vectors, dict.fromkeys(("bits", "hot", "count"), "rows together")),
+    "masked_and_scaled": (masked_and_scaled, {"x": "rows together"}),
+    "prior_only": (prior_only, {"x": "law alone"}),
+}
+
+
+def prepared(model: Any, schedule: Any = None, **options: Any) -> tuple[DiscreteMoves, Any, dict[str, torch.Tensor]]:
+    trace = start(model, (), {})
+    sites = find_sites(trace, None, schedule)
+    values = {n: m["value"] for n, m in trace.nodes.items() if m["type"] == "sample" and not m["is_observed"]}
+    values = {n: v for n, v in values.items() if not n.endswith(("copies", "rows", "variables"))}
+    options = {"is_parallel": True, "seed": 0, **options}
+    return DiscreteMoves(Program(model, (), {}), sites, values, **options), sites, values
+
+
+def log_joint(model: Any, values: dict[str, torch.Tensor]) -> float:
+    return float(poutine.trace(poutine.condition(model, values)).get_trace().log_prob_sum())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
+    """Also says how each program is evaluated; log Z is in the oracle and not in what is compared with it."""
+    model, modes = CASES[name]
+    pyro.set_rng_seed(5)
+    moves, sites, values = prepared(model, GibbsSchedule([("a", "b"), ("b", "c")]))
+    with torch.no_grad():
+        values = moves.sweep(values)
+        assert moves.modes == modes
+        for site in sites:
+            for visit in site.visits if modes[site.name] != "law alone" else ():
+                for row in range(site.num_rows):
+                    together = modes[site.name] == "rows together"
+                    if modes[site.name] == "one by one":
+                        logits = moves._one_by_one(site, visit, values, row)[0]
+                    else:
+                        logits = moves._together(site, visit, values, None if together else row)
+                        logits = logits[row : row + 1] if together else logits
+                    exact = []
+                    for candidate in visit.candidates:
+                        rows = site.rows(values[site.name]).clone()
+                        rows[row, list(visit.columns)] = candidate
+                        exact.append(log_joint(model, {**values, site.name: rows.reshape(site.shape)}))
+                    expected = torch.tensor([exact], dtype=torch.float64)
+                    assert_close(logits.softmax(-1), expected.softmax(-1), relative=2e-6, what=f"{site.name} {row}")
+
+
+def test_control_rows_drawn_together_although_they_depend() -> None:
+    pyro.set_rng_seed(5)
+    moves, (site,), values = prepared(hidden_sum)
+    values = moves.sweep(values)
+    wrong = moves._together(site, site.visits[0], values, None)[0].softmax(-1)
+    right = moves._one_by_one(site, site.visits[0], values, 0)[0][0].softmax(-1)
+    assert float((wrong - right).abs().max()) > 0.05
+
+
+def test_switching_parallel_evaluation_off_gives_the_same_draws() -> None:
+    draws = []
+    for is_parallel in (True, False):
+        pyro.set_rng_seed(6)
+        moves, _, values = prepared(single_field, is_parallel=is_parallel)
+        values = {**values, "x": torch.tensor([0, 1, 0]), "strength": torch.tensor(0.7, dtype=torch.float64)}
+        pyro.set_rng_seed(7)
+        states = []
+        for _ in range(20):
+            values = moves.sweep(values)
+            states.append(values["x"])
+        draws.append(torch.stack(states))
+    assert moves.modes == {"x": "one by one"}
+    assert torch.equal(*draws)
+
+
+class Refusing(VariableElimination):
+    """A backend whose log Z must not be asked for."""
+
+    def log_partition(self, model: Any) -> Any:
+        raise AssertionError("log Z was computed")
+
+
+def intractable(size: int = 40) -> None:
+    """A dense field whose log Z is out of reach and constant, picked up by observations."""
+    hypergraph = _dense(size)
+    theta = 0.1 * torch.linspace(-1, 1, hypergraph.num_parameters)
+    noise = pyro.sample("noise", dist.LogNormal(0.0, 0.2))
+    x = pyro.sample("x", HierarchicalLogLinear(hypergraph, theta, partition=Refusing()))
+    with pyro.plate("variables", size):
+        pyro.sample("y", dist.Normal(x.float(), noise), obs=torch.linspace(-1, 2, size))
+
+
+def _dense(size: int) -> InteractionHypergraph:
+    return InteractionHypergraph.from_order(Domain.from_cardinalities([2] * size), 2)
+
+
+def test_a_law_of_any_size_works_where_its_theta_is_fixed() -> None:
+    pyro.set_rng_seed(8)
+    kernel = MixedGibbs(intractable, partial(fixed_hmc, step_size=0.02))
+    kernel.setup(0)
+    params = kernel.initial_params
+    for _ in range(3):
+        params = kernel.sample(params)
+    assert kernel.evaluation == {"x": "rows together"}
+    assert kernel.diagnostics()["moved"]["x"] > 0
+
+
+def dependent_on_statistics(data: torch.Tensor) -> None:
+    """The observed counts have a log Z of their own, which does not change with the discrete site."""
+    theta = pyro.sample("theta", dist.Normal(torch.zeros(6), 1.0).to_event(1))
+    pyro.sample("counts", LogLinearStatistics(PAIRS, theta, 10), obs=data)
+    z = pyro.sample("z", dist.Bernoulli(0.4))
+    pyro.sample("y", dist.Normal(z + theta[..., 0], 1.0), obs=torch.tensor(0.3))
+
+
+def test_the_discrete_move_leaves_out_what_does_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyro.set_rng_seed(9)
+    counts = LogLinearStatistics(PAIRS, torch.zeros(6), 10).sample()
+    kernel = MixedGibbs(dependent_on_statistics, fixed_hmc)
+    kernel.setup(0, counts)
+    values = {"theta": torch.zeros(6), "z": torch.tensor(1.0)}
+    monkeypatch.setattr(LogLinearStatistics, "log_prob", lambda *_: pytest.fail("log Z was computed"))
+    kernel._move_discrete(values)
+    assert kernel.evaluation == {"z": "rows together"}
+
+
+# Caches
+
+
+class NotRefreshed(MixedGibbs):
+    """Control: the inner kernel is not told that its potential belongs to other discrete values."""
+
+    def _refresh_inner(self, discrete: dict[str, torch.Tensor]) -> None:
+        self._conditioned.values = discrete
+
+
+@pytest.mark.parametrize(("kernel_class", "is_fresh"), [(MixedGibbs, True), (NotRefreshed, False)])
+def test_the_inner_kernel_starts_from_the_potential_of_the_new_discrete_values(
+    kernel_class: Any, is_fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyro.set_rng_seed(10)
+    kernel = kernel_class(single_field, fixed_hmc)
+    kernel.setup(0)
+    params, gaps = kernel.initial_params, []
+    original = kernel.inner.sample
+
+    def checked(position: dict[str, torch.Tensor]) -> Any:
+        z, potential, _ = kernel.inner._fetch_from_cache()
+        if z is not None:
+            gaps.append(float((kernel.inner.potential_fn(z) - potential).abs()))
+        return original(position)
+
+    monkeypatch.setattr(kernel.inner, "sample", checked)
+    for _ in range(10):
+        params = kernel.sample(params)
+        z, _, _ = kernel.inner._fetch_from_cache()
+        assert torch.equal(z["strength"], params["strength"])
+    assert (max(gaps, default=0.0) < 1e-9) == is_fresh
+
+
+def test_values_given_to_sample_count_and_not_those_of_the_last_transition() -> None:
+    pyro.set_rng_seed(11)
+    kernel = MixedGibbs(single_field, partial(HMC, step_size=1e-12, num_steps=1, adapt_step_size=False))
+    kernel.setup(0)
+    kernel.sample(kernel.initial_params)
+    moved = kernel.sample({"strength": torch.tensor(3.0, dtype=torch.float64), "x": torch.zeros(3)})
+    assert abs(float(moved["strength"]) - 3.0) < 1e-6
+
+
+# Pyro's MCMC
+
+
+def test_mcmc_of_pyro_with_chains_in_turn() -> None:
+    pyro.set_rng_seed(12)
+    kernel = MixedGibbs(single_field, {"max_tree_depth": 3})
+    assert isinstance(kernel.inner, type(None))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="num_chains=9 is more than")
+        mcmc = MCMC(kernel, num_samples=12, warmup_steps=4, num_chains=9, disable_progbar=True)
+    mcmc.run()
+    draws = mcmc.get_samples(group_by_chain=True)
+    assert draws["x"].shape == (9, 12, 3) and draws["x"].is_floating_point()
+    decoded = kernel.decode(draws)
+    assert decoded["x"].dtype == torch.long and decoded["strength"] is draws["strength"]
+    assert dict(kernel.discrete_sites) == {"x": torch.long}
+    diagnostics = mcmc.diagnostics()
+    assert {"divergences", "acceptance rate", "sample_stats", "moved"} <= set(diagnostics)
+    assert isinstance(kernel.inner, RecordingNUTS)
+    assert json.loads(json.dumps(kernel.logging()))["moved"]
+    assert "x" in to_arviz(mcmc).posterior
+
+
+def test_constrained_sites_come_back_constrained_and_adaptation_ran() -> None:
+    pyro.set_rng_seed(13)
+    kernel = MixedGibbs(vectors)
+    mcmc = MCMC(kernel, num_samples=10, warmup_steps=30, disable_progbar=True)
+    mcmc.run()
+    assert bool((mcmc.get_samples()["scale"] > 0).all())
+    assert kernel.inner is not None and kernel.inner.step_size != 1
+    assert set(kernel.transforms) == {"scale"}
+    first = kernel.inner
+    kernel.setup(5)
+    assert kernel.inner is not first and kernel.inner._t == 0
+
+
+def test_unsorted_save_params_keep_their_values() -> None:
+    pyro.set_rng_seed(14)
+    kernel = MixedGibbs(single_field, fixed_hmc)
+    mcmc = MCMC(kernel, num_samples=5, warmup_steps=0, disable_progbar=True, save_params=["x", "strength"])
+    mcmc.run()
+    assert set(kernel.decode(mcmc.get_samples())["x"].unique().tolist()) <= {0, 1}
+    with pytest.raises(InputError, match="unknown site 'xx'"):
+        MCMC(MixedGibbs(single_field), 5, 0, disable_progbar=True, save_params=["xx"]).run()
+
+
+def test_initial_params_of_both_kinds() -> None:
+    start_at = {"strength": torch.tensor(0.25, dtype=torch.float64), "x": torch.tensor([1.0, 0.0, 1.0])}
+    for names in (("strength", "x"), ("strength",), ("x",)):
+        kernel = MixedGibbs(single_field, fixed_hmc)
+        kernel.initial_params = {name: start_at[name] for name in names}
+        kernel.setup(0)
+        for name in names:
+            assert torch.equal(kernel.initial_params[name], start_at[name])
+    mcmc = MCMC(kernel, 2, 0, initial_params=start_at, disable_progbar=True)
+    mcmc.run()
+
+
+def test_large_integers_stay_exact() -> None:
+    def model() -> None:
+        noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
+        z = pyro.sample("z", dist.Categorical(torch.ones(3)))
+        pyro.sample("y", dist.Normal(z.float(), noise), obs=torch.tensor(2.0))
+
+    from pyro_hoim.inference.mixed_gibbs import _to_float
+
+    assert _to_float(torch.tensor([2**30 + 1])).dtype == torch.float64
+    assert _to_float(torch.tensor([7])).dtype == torch.float32
+    run = run_mcmc(MixedGibbs(model, fixed_hmc), 5, num_warmup=0, num_chains=2, seed=1, progress=False)
+    assert run.samples["z"].dtype == torch.long
+
+
+def test_a_program_without_continuous_sites() -> None:
+    def model() -> None:
+        with pyro.plate("rows", 400):
+            z = pyro.sample("z", dist.Bernoulli(0.3))
+            pyro.sample("y", dist.Normal(z, 1.0), obs=torch.full((400,), 1.0))
+
+    run = run_mcmc(MixedGibbs(model), 30, num_warmup=0, num_chains=1, seed=1, progress=False)
+    expected = 0.3 * stats.norm.pdf(0) / (0.3 * stats.norm.pdf(0) + 0.7 * stats.norm.pdf(1))
+    total = float(run.samples["z"].sum())  # rows and transitions are independent here
+    assert stats.binomtest(int(total), 12_000, expected).pvalue > FALSE_ALARM_RATE
+    assert run.num_divergences == 0
+
+
+def test_pickles_and_runs_again_with_the_same_draws() -> None:
+    kernel = MixedGibbs(single_field, fixed_hmc)
+    options: dict[str, Any] = {"num_warmup": 2, "num_chains": 2, "seed": 3, "progress": False}
+    first = run_mcmc(kernel, 5, **options)
+    copy = pickle.loads(pickle.dumps(kernel))
+    assert copy.discrete_sites == {} and copy.transforms is None
+    second = run_mcmc(copy, 5, **options)
+    assert all(torch.equal(first.samples[name], second.samples[name]) for name in first.samples)
+    assert not torch.equal(first.samples["x"][0], first.samples["x"][1])
+
+
+SPAWNED = """
+import torch.multiprocessing as mp
+mp.cpu_count = lambda: 3
+import sys, torch, pyro
+sys.path.insert(0, {folder!r})
+from spawned_program import program
+from pyro.infer import MCMC
+from pyro_hoim.inference import MixedGibbs
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    pyro.set_rng_seed(1)
+    kernel = MixedGibbs(program, {{"max_tree_depth": 3}})
+    mcmc = MCMC(kernel, num_samples=8, warmup_steps=8, num_chains=2, mp_context="spawn", disable_progbar=True)
+    assert type(mcmc.sampler).__name__ == "_MultiSampler"
+    mcmc.run()
+    draws = kernel.decode(mcmc.get_samples(group_by_chain=True))
+    assert draws["x"].shape == (2, 8, 3) and draws["x"].dtype == torch.long
+    assert (draws["scale"] > 0).all() and not torch.equal(draws["scale"][0], draws["scale"][1])
+    assert set(mcmc.diagnostics()["divergences"]) == {{"chain 0", "chain 1"}}
+    print("done")
+"""
+PROGRAM = """
+import pyro, pyro.distributions as dist, torch
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
+
+def program():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
+    x = pyro.sample("x", HierarchicalLogLinear(hypergraph, scale * torch.ones(6)))
+    pyro.sample("y", dist.Normal(x.float(), scale).to_event(1), obs=torch.ones(3))
+"""
+
+
+def test_chains_in_spawned_processes(tmp_path: Path) -> None:
+    (tmp_path / "spawned_program.py").write_text(PROGRAM, encoding="utf-8")
+    script = tmp_path / "main.py"
+    script.write_text(SPAWNED.format(folder=str(tmp_path)), encoding="utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment,
+                          timeout=300)  # fmt: skip
+    assert done.returncode == 0 and "done" in done.stdout, done.stderr
+
+
+# Bad input
+
+
+def poisson() -> None:
+    rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
+    k = pyro.sample("k", dist.Poisson(rate))
+    pyro.sample("y", dist.Normal(k, 1.0), obs=torch.tensor(2.0))
+
+
+def subsampled() -> None:
+    rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("rows", 10, subsample_size=5):
+        z = pyro.sample("z", dist.Bernoulli(0.5))
+        pyro.sample("y", dist.Normal(z, rate), obs=torch.zeros(5))
+
+
+def only_continuous() -> None:
+    pyro.sample("z", dist.Normal(0.0, 1.0))
+
+
+def changing() -> None:
+    z = pyro.sample("z", dist.Bernoulli(0.5))
+    if z.item() > 0:
+        pyro.sample("extra", dist.Normal(0.0, 1.0), obs=torch.tensor(0.0))
+
+
+def impossible() -> None:
+    loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+    z = pyro.sample("z", dist.Bernoulli(0.5))
+    pyro.factor("never", -torch.inf * torch.ones(()) + 0 * (z + loc))
+
+
+def uneven() -> None:
+    with pyro.plate("rows", 2):
+        pyro.sample("k", dist.Binomial(torch.tensor([2.0, 3.0]), 0.5))
+
+
+def transition(make: Any) -> None:
+    kernel = make()
+    kernel.setup(0)
+    kernel.sample(kernel.initial_params)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: MixedGibbs(3), InputTypeError, "model: expected a Pyro program, received int"),
+        (lambda: MixedGibbs(poisson), InputError, "site 'k': expected a law with finite support, received Poisson"),
+        (lambda: MixedGibbs(uneven), InputError, "site 'k': expected elements with one common support"),
+        (lambda: MixedGibbs(subsampled), InputError, "plate 'rows' takes 5 of 10 elements"),
+        (lambda: MixedGibbs(only_continuous), InputError, "found none; use NUTS or HMC alone"),
+        (lambda: MixedGibbs(changing), InputError, "whether 'extra' is there depends on the values"),
+        (lambda: MixedGibbs(impossible, fixed_hmc), ValueError, "valid initial params"),
+        (lambda: MixedGibbs(single_field, 3), InputTypeError, "continuous: expected a kernel class"),
+        (lambda: MixedGibbs(single_field, {"jit_compile": True}), InputError, "jit_compile=False"),
+        (lambda: MixedGibbs(single_field, lambda _: object()), InputTypeError, "HMC or NUTS kernel, received object"),
+        (lambda: MixedGibbs(single_field, lambda _: NUTS(poisson)), InputError, "received another's"),
+        (lambda: MixedGibbs(single_field, discrete_sites="x"), InputTypeError, "received the string 'x'"),
+        (lambda: MixedGibbs(single_field, discrete_sites=["xx"]), UnknownNameError, "did you mean 'x'|known: 'x'"),
+        (lambda: MixedGibbs(single_field, discrete_sites=["strength"]), InputError, "'strength' is continuous"),
+        (lambda: MixedGibbs(vectors, discrete_sites=["hot", "bits"]), InputError, "'count' is left out"),
+        (lambda: MixedGibbs(single_field, num_discrete_sweeps=0), InputError, "num_discrete_sweeps"),
+        (lambda: MixedGibbs(mixture, schedule={"group": GibbsSchedule()}), InputError, "'group' is not a log-linear"),
+        (lambda: MixedGibbs(single_field, schedule={"z": GibbsSchedule()}), UnknownNameError, "schedule"),
+        (lambda: MixedGibbs(single_field, schedule=[("a",)]), InputTypeError, "expected a GibbsSchedule"),
+        (lambda: MixedGibbs(single_field, schedule=GibbsSchedule([("a",)])), InputError, "is in none"),
+    ],
+)
+def test_bad_input(make: Any, error: type[Exception], message: str) -> None:
+    pyro.set_rng_seed(0)
+    with pytest.raises(error, match=message):
+        transition(make)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"x": torch.tensor([0.0, 1.0])}, r"expected shape \(3,\), received \(2,\)"),
+        ({"x": torch.tensor([0.0, 1.0, 2.0])}, "inside the support"),
+        ({"x": torch.tensor([0.0, 0.5, 1.0])}, "inside the support"),
+        ({"xx": torch.zeros(3)}, "unknown site 'xx'"),
+    ],
+)
+def test_bad_initial_params(params: dict[str, torch.Tensor], message: str) -> None:
+    kernel = MixedGibbs(single_field)
+    kernel.initial_params = params
+    with pytest.raises(InputError, match=message):
+        kernel.setup(0)
+
+
+def test_bad_use() -> None:
+    kernel = MixedGibbs(single_field)
+    with pytest.raises(InputError, match="call setup"):
+        kernel.sample({"x": torch.zeros(3)})
+    with pytest.raises(InputError, match="before a run"):
+        kernel.decode({})
+    with pytest.raises(InputTypeError, match="dict of tensors"):
+        kernel.initial_params = {"x": 3}
+    kernel.setup(0)
+    with pytest.raises(InputError, match="whole numbers"):
+        kernel.decode({"x": torch.tensor([0.5])})
+    kernel = MixedGibbs(vectors)
+    kernel.initial_params = {"bits": torch.tensor([0.0, 3.0])}
+    with pytest.raises(InputError, match=r"initial_params\['bits'\]"):
+        kernel.setup(0)
+
+
+def test_an_intractable_law_whose_theta_moves_is_refused_by_nuts() -> None:
+    hypergraph = _dense(60)
+
+    def model() -> None:
+        scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
+        x = pyro.sample("x", HierarchicalLogLinear(hypergraph, scale * torch.ones(hypergraph.num_parameters),
+                                                   partition=VariableElimination()))  # fmt: skip
+        pyro.sample("y", dist.Normal(x[..., 0].float(), scale), obs=torch.tensor(1.0))
+
+    with pytest.raises(IntractableError):
+        MixedGibbs(model, fixed_hmc).setup(0)
+    assert Auto().plan(PAIRS).feasible
