@@ -36,9 +36,14 @@ from .lanes import fill_uniform, fill_uniform64
 
 __all__ = ["add_statistics", "run"]
 
-MANY_STATES = 512
+ROOM = 2**14
+"""Entries of the scratch that a processor keeps close by: states times lanes that are drawn together."""
+
 FEW_LANES = 16
+"""Lanes that are drawn together when all lanes of a tile would need more room."""
+
 EDGES = 8
+"""Edges whose cells are looked up together."""
 
 
 def _fill(r0, r1, r2, r3, u):
@@ -136,7 +141,7 @@ def _choose(rows, states, uniform, chosen, tops, begin, span):
 @njit(nogil=True, error_model="numpy")
 def _span(width, states):
     """Lanes that are drawn together, so that their rows stay in the cache."""
-    return width if states <= MANY_STATES else FEW_LANES
+    return width if states * width <= ROOM else FEW_LANES
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -346,7 +351,7 @@ def run(
     num_groups, num_chains = shape
     width = tiles.shape[2]
     per_group = tiles.shape[0] // num_groups
-    room = max(min(sizes[0], MANY_STATES) * width, sizes[0] * FEW_LANES)
+    room = max(ROOM, sizes[0] * FEW_LANES)
     rows = np.empty(room, dtype=weights.dtype)
     index = np.empty(max(sizes[1], EDGES) * width, dtype=np.uint32)
     uniform, tops = (

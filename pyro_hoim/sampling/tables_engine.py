@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ class TablesEngine:
 
     A visit costs one read of a table row per maximal interaction that meets the block. Tables of smaller interactions
     are added into those of larger ones when the weights are set. Recorded energies are sums of float64 tables, not
-    differences, so that nothing drifts. Chains lie in tiles of :func:`~.lanes.tile_width` lanes.
+    differences, so that nothing drifts. Chains lie in tiles whose width changes no result.
 
     Args:
         hypergraph: the interactions.
@@ -51,7 +52,7 @@ class TablesEngine:
         self._size = len(hypergraph.domain)
         self._real = np.float32 if dtype == torch.float32 else np.float64
         self._code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
-        self._width = lanes.tile_width(num_chains)
+        self._width = _tile_width(num_groups, num_chains, torch.get_num_threads())
         self._per_group = -(-num_chains // self._width)
         self._random = lanes.lane_seeds(seed, num_groups, num_chains, self._width)
         self._tiles: NDArray[Any] | None = None
@@ -315,6 +316,25 @@ class TablesEngine:
         self._reference_energy = state["reference_energy"].cpu().numpy().copy()
         random = self._random.reshape(4, num_groups, -1)
         random[:, :, :num_chains] = state["random"].cpu().numpy().astype(np.uint32)
+
+
+def _tile_width(num_groups: int, num_chains: int, num_threads: int) -> int:
+    """Lanes per tile, a multiple of 16 up to 256 with which all threads are done soonest.
+
+    A tile takes about as long as its lanes and 32 more.
+
+    Example:
+        >>> [_tile_width(1, n, 2) for n in (1, 40, 512, 600)], _tile_width(100, 600, 2)
+        ([16, 32, 256, 160], 208)
+    """
+    fewest = -(-num_chains // 256)
+    best, width = math.inf, 16
+    for tiles in range(fewest, fewest + num_threads):
+        lanes = -(-num_chains // tiles // 16) * 16
+        rounds = -(-num_groups * tiles // num_threads)
+        if rounds * (lanes + 32) < best:
+            best, width = rounds * (lanes + 32), lanes
+    return width
 
 
 def _padded(values: torch.Tensor) -> NDArray[np.float64]:
