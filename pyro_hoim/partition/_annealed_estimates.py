@@ -23,6 +23,7 @@ MIN_CHAINS = 16
 _SKEWNESS = 0.3  # of the mean, above which an error bar is not trusted at all
 _TAIL_SKEWNESS = 0.2  # the same for weights whose fitted tail has no variance
 _TAIL_INDEX = 0.5
+_HEAVY_SIDE = 1.25
 _MIN_ESS = 10.0
 _MIN_OVERLAP = 20.0
 _TINY = 1e-200  # its power 1.5 does not underflow
@@ -150,8 +151,9 @@ def limits(estimate: Estimate, level: float, trusted: Flags) -> tuple[Floats, Fl
     """Lower and upper one-sided limits of the log of the expected weight, each at ``level``.
 
     Markov's inequality alone gives the lower one where the error is not to be trusted; there the upper is infinite.
+    The upper one lies on the side where means of skewed weights fall short, and is a quarter wider for it.
     """
     markov = estimate.value + math.log1p(-level)
     normal = float(special.ndtri(level)) * estimate.error
     lower = np.where(trusted, np.maximum(markov, estimate.value - normal), markov)
-    return lower, np.where(trusted, estimate.value + normal, np.inf)
+    return lower, np.where(trusted, estimate.value + _HEAVY_SIDE * normal, np.inf)

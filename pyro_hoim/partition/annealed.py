@@ -104,7 +104,7 @@ class AnnealedImportance:
     num_chains: int = 512
     num_temperatures: int = 1000
     temperatures: Sequence[float] | Literal["adaptive"] | None = None
-    conditional_ess: float = 0.99
+    conditional_ess: float = 0.999
     sweeps_per_step: int = 1
     schedule: GibbsSchedule = field(default_factory=GibbsSchedule)
     reference: Sequence[float] | torch.Tensor | Literal["singles", "uniform"] = "singles"
