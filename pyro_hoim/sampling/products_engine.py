@@ -40,6 +40,9 @@ class ProductsEngine:
     that holds the variable, one random number and one exponential, on many chains at once. Energies of single-site runs
     follow by differences within a call and are computed anew, in float64, at its end.
 
+    In single precision log odds are off by about 1e-7 times the sum of the absolute weights that enter them, so
+    tables with entries of hundreds of nats (states that are all but impossible) want float64.
+
     Args:
         hypergraph: the structure; every variable has one or two levels.
         blocks: schema positions of the variables of every block.
