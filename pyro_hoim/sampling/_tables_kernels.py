@@ -86,29 +86,9 @@ def _log_weights(weights, index, first, step, num, states, rows, span):
     for lane in range(0, span, LANES):
         for k in range(0, states, 8):
             if states - k > 4:
-                add_rows8(
-                    weights,
-                    k,
-                    index,
-                    first + lane,
-                    step,
-                    num,
-                    rows,
-                    k * span + lane,
-                    span,
-                )
+                add_rows8(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
             else:
-                add_rows4(
-                    weights,
-                    k,
-                    index,
-                    first + lane,
-                    step,
-                    num,
-                    rows,
-                    k * span + lane,
-                    span,
-                )
+                add_rows4(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -155,11 +135,7 @@ def _draw_binary(x, target, weights, num, difference, beta, scratch):
     else:
         for lane in range(0, width, LANES):
             add_rows1(weights, 0, index, lane, width, num, rows, lane, 0)
-    minus, added, ones = (
-        splat(-beta[0]),
-        splat((beta[0] - one) * difference),
-        splat(one),
-    )
+    minus, added, ones = (splat(-beta[0]), splat((beta[0] - one) * difference), splat(one))
     for lane in range(0, width, LANES):
         odds, u = exp(fma(minus, load(rows, lane), added)), load(uniform, lane)
         store(x, target + lane, count_at_most(splat(np.uint32(0)), fma(u, odds, u), ones))
@@ -206,16 +182,7 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
     scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
     begin = factor[part_of[visit]]
     for e in range(begin, factor[part_of[visit + 1]]):
-        _place(
-            x,
-            first[e],
-            member[e],
-            member[e + 1],
-            outer,
-            strides,
-            index,
-            (e - begin) * width,
-        )
+        _place(x, first[e], member[e], member[e + 1], outer, strides, index, (e - begin) * width)
     span = _span(width, states)
     for lane in range(0, width, span):
         for s in range(states):
@@ -226,26 +193,16 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
             for place in range(s * span, (s + 1) * span, LANES):
                 store(sums, place, splat(added))
         for part in range(part_of[visit], part_of[visit + 1]):
-            row, num = (
-                (factor[part] - begin) * width + lane,
-                factor[part + 1] - factor[part],
-            )
+            row, num = ((factor[part] - begin) * width + lane, factor[part + 1] - factor[part])
             _log_weights(weights, index, row, width, num, part_states[part], rows, span)
             for s in range(states):
                 source = maps[part_map[part] + s] * span
                 for b in range(0, span, LANES):
                     place = s * span + b
-                    store(
-                        sums,
-                        place,
-                        fma(scale, load(rows, source + b), load(sums, place)),
-                    )
+                    store(sums, place, fma(scale, load(rows, source + b), load(sums, place)))
         _choose(sums, states, uniform, chosen, tops, lane, span)
     for j in range(block[visit], block[visit + 1]):
-        codes, first_level = (
-            x[members[j]],
-            level_start[visit] + (j - block[visit]) * states,
-        )
+        codes, first_level = (x[members[j]], level_start[visit] + (j - block[visit]) * states)
         for b in range(width):
             codes[b] = levels[first_level + chosen[b]]
 
@@ -264,26 +221,14 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
         num = min(EDGES, first.shape[0] - begin)
         for f in range(num):
             e = begin + f
-            _place(
-                x,
-                first[e],
-                member[e],
-                member[e + 1],
-                variables,
-                strides,
-                index,
-                f * width,
-            )
+            _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
         for lane in range(0, width, LANES):
             add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
             store(total, lane, add(load(total, lane), load(partial, lane)))
         if num_counted == 0:
             continue
         for f in range(0, num - 1, 2):
-            low, high = (
-                index[f * width : (f + 1) * width],
-                index[(f + 1) * width : (f + 2) * width],
-            )
+            low, high = (index[f * width : (f + 1) * width], index[(f + 1) * width : (f + 2) * width])
             for b in range(num_counted):
                 counts[low[b]] += np.int32(1)
                 counts[high[b]] += np.int32(1)
@@ -354,10 +299,7 @@ def run(
     room = max(ROOM, sizes[0] * FEW_LANES)
     rows = np.empty(room, dtype=weights.dtype)
     index = np.empty(max(sizes[1], EDGES) * width, dtype=np.uint32)
-    uniform, tops = (
-        np.empty(width, dtype=weights.dtype),
-        np.empty(width, dtype=weights.dtype),
-    )
+    uniform, tops = (np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype))
     scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
@@ -371,12 +313,7 @@ def run(
         cells = model_cells[group % model_cells.shape[0]]
         base = reference_cells[group % reference_cells.shape[0]]
         gap = gap_cells[group % gap_cells.shape[0]]
-        r0, r1, r2, r3 = (
-            random[0, tile],
-            random[1, tile],
-            random[2, tile],
-            random[3, tile],
-        )
+        r0, r1, r2, r3 = (random[0, tile], random[1, tile], random[2, tile], random[3, tile])
         done, record = 0, 0
         for step in range(betas.shape[0] + 1):
             is_last = step == betas.shape[0]
@@ -403,18 +340,7 @@ def run(
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
                         _draw_site(x, visit, sites, own, own_reference, start, beta, scratch)
                     elif joint is not None:
-                        _draw_block(
-                            x,
-                            visit,
-                            sites,
-                            joint,
-                            own,
-                            own_reference,
-                            start,
-                            beta,
-                            scratch,
-                            block_rows,
-                        )
+                        _draw_block(x, visit, sites, joint, own, own_reference, start, beta, scratch, block_rows)
                 done += 1
                 if thin == 0 or done % thin != 0:
                     continue
@@ -450,15 +376,6 @@ def add_statistics(tiles, num_chains, begin, end, edges, shares, total):
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
         for e in range(first.shape[0]):
-            _place(
-                x,
-                first[e],
-                member[e],
-                member[e + 1],
-                variables,
-                strides,
-                index,
-                np.int64(0),
-            )
+            _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
             for b in range(num_kept):
                 total[index[b]] += shares[chain + b]

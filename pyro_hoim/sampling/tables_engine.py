@@ -67,12 +67,7 @@ class TablesEngine:
         cells = np.zeros((len(given), structure.num_cells + 1))
         self._cells = np.zeros((len(given), structure.num_cells))
         if structure.num_cells:
-            np.add.reduceat(
-                given[:, structure.cell_terms],
-                structure.cell_starts,
-                axis=1,
-                out=self._cells,
-            )
+            np.add.reduceat(given[:, structure.cell_terms], structure.cell_starts, axis=1, out=self._cells)
         self._reference_cells = np.zeros((1, 0))
         if base.any():
             rows = base[:, structure.reference_terms]
@@ -156,15 +151,7 @@ class TablesEngine:
 
         def work(copy: int, begin: int, end: int, step: int) -> None:
             part = (begin, end, step)
-            run(
-                self._tiles,
-                self._random,
-                self._shape,
-                part,
-                *arguments,
-                counts[copy],
-                *records,
-            )
+            run(self._tiles, self._random, self._shape, part, *arguments, counts[copy], *records)
 
         visits = max(1, order.shape[1] * len(betas) * num_sweeps)
         self._share(work, visits, len(counts) if parts[0] else 0)
@@ -190,11 +177,7 @@ class TablesEngine:
 
             run_threads(groups, self._shape[0], workers)
         else:
-            run_threads(
-                lambda first, step: work(first if copies else 0, first, num_tiles, step),
-                num_tiles,
-                workers,
-            )
+            run_threads(lambda first, step: work(first if copies else 0, first, num_tiles, step), num_tiles, workers)
 
     def sweep(
         self,
@@ -212,15 +195,9 @@ class TablesEngine:
         workers = torch.get_num_threads()
         copies = 1 if num_groups >= 4 * workers else workers
         whole = np.int32 if num_records * num_chains < 2**31 else np.int64
-        kept_counts = np.zeros(
-            (copies if counts else 1, num_groups, self._structure.num_cells),
-            dtype=whole,
-        )
+        kept_counts = np.zeros((copies if counts else 1, num_groups, self._structure.num_cells), dtype=whole)
         kept_energies = np.zeros((num_records if energies else 0, num_groups, num_chains))
-        kept_codes = np.zeros(
-            (num_records if codes else 0, num_groups, num_chains, self._size),
-            dtype=self._code,
-        )
+        kept_codes = np.zeros((num_records if codes else 0, num_groups, num_chains, self._size), dtype=self._code)
         self._run(
             order,
             np.asarray(beta, dtype=np.float64)[None],
@@ -268,15 +245,7 @@ class TablesEngine:
         def work(first: int, step: int) -> None:
             for g in range(first, num_groups, step):
                 begin, end = g * self._per_group, (g + 1) * self._per_group
-                add_statistics(
-                    self._tiles,
-                    num_chains,
-                    begin,
-                    end,
-                    self._structure.edges,
-                    shares[g],
-                    cells[g],
-                )
+                add_statistics(self._tiles, num_chains, begin, end, self._structure.edges, shares[g], cells[g])
 
         run_threads(work, num_groups)
         return self._terms(cells)
