@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +13,12 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, InputTypeError, check_finite
 from ..structure.hypergraph import InteractionHypergraph
-from .engine import Engine, Record
+from .arguments import LogLinearModel, check_levels, checked_seed, checked_tables, count, is_whole, positive, received
+from .engine import Record, join_records
+from .engines import EngineName, make_engine
 from .schedule import GibbsSchedule
 
 __all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
-
-EngineName = Literal["auto", "products", "tables", "torch"]
-
-
-class LogLinearModel(Protocol):
-    """What is read of a model: its hypergraph and its flat interaction tables (*batch, num_terms)."""
-
-    hypergraph: InteractionHypergraph
-    tables: torch.Tensor
 
 
 class GibbsChains:
@@ -93,14 +85,15 @@ class GibbsChains:
         engine: EngineName = "auto",
         precision: torch.dtype = torch.float32,
     ) -> None:
-        self._num_chains = _positive(num_chains, "num_chains")
-        self._seed = _seed(seed)
+        self._num_chains = positive(num_chains, "num_chains")
+        self._precision = precision
+        self._seed = checked_seed(seed)
         self._schedule = GibbsSchedule() if schedule is None else schedule
         if not isinstance(self._schedule, GibbsSchedule):
             raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
         if precision not in (torch.float32, torch.float64):
             raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
-        tables = _tables(model)
+        tables = checked_tables(model)
         self._hypergraph = model.hypergraph
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
@@ -111,9 +104,10 @@ class GibbsChains:
         self._reference = self._checked_reference(reference)
         fixed = self._checked_clamps(clamped or {})
         self._clamped = tuple(self.domain.names[i] for i in fixed)
+        self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         states = None if init is None else self._checked_codes(init, "init")
-        self._engine = _make_engine(
+        self._engine = make_engine(
             engine,
             self._hypergraph,
             self._blocks,
@@ -144,7 +138,7 @@ class GibbsChains:
         if reference is None:
             return torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
         if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
-            raise InputTypeError(f"reference: expected a floating-point tensor, received {_received(reference)}")
+            raise InputTypeError(f"reference: expected a floating-point tensor, received {received(reference)}")
         if reference.dim() == 0 or reference.shape[-1] != self._size:
             raise InputError(
                 f"reference: expected shape (..., {self._size}), one entry per level of every variable, "
@@ -157,7 +151,7 @@ class GibbsChains:
 
     def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
         try:
-            return values.to(self._device).expand(*shape)
+            return values.to(self._device).expand(tuple(shape))
         except RuntimeError:
             raise InputError(
                 f"{argument}: expected a shape that broadcasts to {tuple(shape)}, received {tuple(values.shape)}"
@@ -176,18 +170,18 @@ class GibbsChains:
                 i = self.domain.index(name)
                 levels = self.domain.cardinalities[i]
                 codes = self._broadcast(value, (*self._batch, self._num_chains), f"clamped[{name!r}]")
-                _check_levels(codes, torch.tensor(levels), f"clamped[{name!r}]")
+                check_levels(codes, torch.tensor(levels), f"clamped[{name!r}]")
                 found[i] = codes.long()
         return dict(sorted(found.items()))
 
     def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
         d = len(self.domain)
         if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
-            raise InputTypeError(f"{argument}: expected a tensor of level codes, received {_received(codes)}")
+            raise InputTypeError(f"{argument}: expected a tensor of level codes, received {received(codes)}")
         if codes.dim() == 0 or codes.shape[-1] != d:
             raise InputError(f"{argument}: expected shape (..., {d}), received {tuple(codes.shape)}")
         codes = self._broadcast(codes, (*self._batch, self._num_chains, d), argument)
-        _check_levels(codes, torch.tensor(self.domain.cardinalities, device=codes.device), argument)
+        check_levels(codes, torch.tensor(self.domain.cardinalities, device=codes.device), argument)
         return codes.long().clone()
 
     def _reference_draws(self) -> torch.Tensor:
@@ -274,7 +268,7 @@ class GibbsChains:
         Raises:
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
-        tables = _tables(model)
+        tables = checked_tables(model)
         if model.hypergraph != self._hypergraph:
             raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
         if tables.shape != self._tables.shape:
@@ -290,8 +284,8 @@ class GibbsChains:
         """
         shape = (*self._batch, self._num_chains)
         if not isinstance(index, torch.Tensor) or index.shape != torch.Size(shape) or index.is_floating_point():
-            raise InputError(f"index: expected integers of shape {shape}, received {_received(index)}")
-        _check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
+            raise InputError(f"index: expected integers of shape {shape}, received {received(index)}")
+        check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
         self._engine.gather(index.long().reshape(self._groups, self._num_chains))
 
     def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
@@ -306,10 +300,10 @@ class GibbsChains:
         if len(self._batch) != 1:
             raise InputError(f"exchange: expected a batch of one dimension, received shape {tuple(self._batch)}")
         for argument, i in (("first", first), ("second", second)):
-            if not _is_whole(i) or not 0 <= i < self._groups:
+            if not is_whole(i) or not 0 <= i < self._groups:
                 raise InputError(f"{argument}: expected a whole number from 0 to {self._groups - 1}, received {i!r}")
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != (self._num_chains,):
-            raise InputError(f"mask: expected booleans of shape ({self._num_chains},), received {_received(mask)}")
+            raise InputError(f"mask: expected booleans of shape ({self._num_chains},), received {received(mask)}")
         same = torch.equal(self._tables[first], self._tables[second])
         if not same or (len(self._reference) > 1 and not torch.equal(self._reference[first], self._reference[second])):
             raise InputError(
@@ -346,7 +340,7 @@ class GibbsChains:
         Raises:
             InputError: negative numbers, beta outside [0, 1].
         """
-        num_sweeps, thin = _count(num_sweeps, "num_sweeps"), _count(thin, "thin")
+        num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
         levels = self._betas(beta)
         parts: list[Record] = []
         for first, length in self._chunks(num_sweeps, thin):
@@ -355,7 +349,7 @@ class GibbsChains:
                 self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=codes)
             )
             self._num_sweeps += length
-        return self._ungrouped(_join(parts))
+        return self._ungrouped(join_records(parts))
 
     def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
         """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
@@ -381,7 +375,7 @@ class GibbsChains:
         )
 
     def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:
-        values = torch.as_tensor(beta, dtype=torch.float64)
+        values = torch.as_tensor(beta, dtype=torch.float64).detach()
         if not bool(((values >= 0) & (values <= 1)).all()):
             raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
@@ -414,8 +408,10 @@ class GibbsChains:
         """
         path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
-            raise InputError("betas: expected a sequence of inverse temperatures within [0, 1], received another")
-        sweeps_per_step = _positive(sweeps_per_step, "sweeps_per_step")
+            raise InputError(
+                f"betas: expected a sequence of inverse temperatures within [0, 1], received {path.tolist()}"
+            )
+        sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
         total = (len(path) - 1) * sweeps_per_step
         order = self._schedule.order(self._hypergraph, self._blocks, self._num_sweeps, total, self._seed)
         if reverse_order:
@@ -431,19 +427,24 @@ class GibbsChains:
             InputError: weights that do not broadcast to (*batch, num_chains).
         """
         if weights is not None:
+            if not isinstance(weights, torch.Tensor):
+                raise InputTypeError(f"weights: expected a tensor, received {received(weights)}")
             shape = (*self._batch, self._num_chains)
-            weights = self._broadcast(weights.double(), shape, "weights").reshape(self._groups, self._num_chains)
+            weights = self._broadcast(weights.detach().double(), shape, "weights").reshape(
+                self._groups, self._num_chains
+            )
         return self._engine.statistics(weights).reshape(*self._batch, -1)
 
     # Checkpoints
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the structure, the tables, the schedule and the seed: what a checkpoint must agree with."""
+        """A digest of what a checkpoint must agree with: model, schedule, clamped values, seed, engine, precision."""
         digest = hashlib.sha256()
         parts = [self._hypergraph.to_json(), list(self._batch), self._num_chains, self._seed, repr(self._schedule)]
-        digest.update(json.dumps([*parts, self._clamped, type(self._engine).__name__]).encode())
-        for values in (self._tables, self._reference):
+        parts += [self._clamped, type(self._engine).__name__, str(self._precision)]
+        digest.update(json.dumps(parts).encode())
+        for values in (self._tables, self._reference, *self._clamped_codes):
             digest.update(values.double().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -463,105 +464,8 @@ class GibbsChains:
         found = state.get("fingerprint")
         if found is None or bytes(found.tolist()).hex() != self.fingerprint:
             raise InputError(
-                "state: the checkpoint belongs to chains of another model, schedule, seed or number of chains"
+                "state: the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine or number of chains"
             )
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
         self._num_sweeps = int(state["num_sweeps"])
-
-
-def _make_engine(
-    name: EngineName,
-    hypergraph: InteractionHypergraph,
-    blocks: tuple[tuple[int, ...], ...],
-    shape: tuple[int, int],
-    seed: int,
-    precision: torch.dtype,
-    device: torch.device,
-) -> Engine:
-    """The engine that moves the chains; compiled ones are imported when first needed."""
-    if name not in ("auto", "products", "tables", "torch"):
-        raise InputError(f"engine: expected 'auto', 'products', 'tables' or 'torch', received {name!r}")
-    if name == "torch" or (name == "auto" and device.type != "cpu"):
-        from .torch_engine import TorchEngine
-
-        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
-    if device.type != "cpu":
-        raise InputError(f"engine: {name!r} runs on the CPU, received tables on {device}; use 'torch' or 'auto'")
-    if name != "tables":
-        from .products_engine import ProductsEngine
-
-        if ProductsEngine.supports(hypergraph):
-            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
-        if name == "products":
-            raise InputError("engine: 'products' needs variables with at most two levels; use 'tables' or 'auto'")
-    from .tables_engine import TablesEngine
-
-    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))
-
-
-def _join(parts: list[Record]) -> Record:
-    """Records of consecutive sweeps as one."""
-    if len(parts) == 1:
-        return parts[0]
-    counts = [p.counts for p in parts if p.counts is not None]
-    energies = [p.energies for p in parts if p.energies is not None]
-    codes = [p.codes for p in parts if p.codes is not None]
-    return Record(
-        sum(p.num_records for p in parts),
-        torch.stack(counts).sum(0) if counts else None,
-        torch.cat(energies) if energies else None,
-        torch.cat(codes) if codes else None,
-    )
-
-
-def _tables(model: LogLinearModel) -> torch.Tensor:
-    """Checked tables of a model, without a graph."""
-    hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
-    if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
-        raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
-    if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
-        raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
-    check_finite(tables, "model: tables")
-    return tables.detach().clone()
-
-
-def _check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> None:
-    """Raise unless codes are whole numbers from 0 to below ``levels`` (broadcast)."""
-    wrong = (codes < 0) | (codes >= levels)
-    if codes.is_floating_point():
-        wrong = wrong | (codes != codes.round())
-    if bool(wrong.any()):
-        where = tuple(int(i) for i in wrong.nonzero()[0])
-        bound = int(levels.expand_as(codes)[where])
-        raise InputError(
-            f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
-        )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _positive(value: int, argument: str) -> int:
-    if not _is_whole(value) or value < 1:
-        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
-    return int(value)
-
-
-def _count(value: int, argument: str) -> int:
-    if not _is_whole(value) or value < 0:
-        raise InputError(f"{argument}: expected a whole number that is not negative, received {value!r}")
-    return int(value)
-
-
-def _seed(value: int) -> int:
-    if not _is_whole(value) or not 0 <= value < 2**63:
-        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
-    return int(value)
-
-
-def _received(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
-    return type(value).__name__

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Engine", "Record"]
+__all__ = ["Engine", "Record", "join_records"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,21 @@ class Record:
     counts: torch.Tensor | None = None
     energies: torch.Tensor | None = None
     codes: torch.Tensor | None = None
+
+
+def join_records(parts: list[Record]) -> Record:
+    """Records of consecutive sweeps as one."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = [p.counts for p in parts if p.counts is not None]
+    energies = [p.energies for p in parts if p.energies is not None]
+    codes = [p.codes for p in parts if p.codes is not None]
+    return Record(
+        sum(p.num_records for p in parts),
+        torch.stack(counts).sum(0) if counts else None,
+        torch.cat(energies) if energies else None,
+        torch.cat(codes) if codes else None,
+    )
 
 
 class Engine(Protocol):

@@ -13,7 +13,8 @@ import torch
 from tqdm import tqdm
 
 from ..errors import InputError, InputTypeError
-from .chains import GibbsChains, _count, _positive
+from .arguments import count as checked_count, positive
+from .chains import GibbsChains
 from .checkpoint import DeferredInterrupt, RunFile
 
 __all__ = [
@@ -99,7 +100,11 @@ def follow(job: Job, settings: Mapping[str, Any], file: RunFile | None, progress
 
 def checked_sizes(num_sweeps: int, burn_in: int, thin: int) -> tuple[int, int, int]:
     """Burn-in, sweeps after it and thinning."""
-    burn_in, num_sweeps, thin = _count(burn_in, "burn_in"), _positive(num_sweeps, "num_sweeps"), _positive(thin, "thin")
+    burn_in, num_sweeps, thin = (
+        checked_count(burn_in, "burn_in"),
+        positive(num_sweeps, "num_sweeps"),
+        positive(thin, "thin"),
+    )
     if num_sweeps % thin:
         raise InputError(f"num_sweeps: expected a multiple of thin={thin}, received {num_sweeps}")
     return burn_in, num_sweeps, thin
@@ -141,8 +146,8 @@ def run_settings(
         "thin": sizes[2],
         "record": list(parts),
         "precision": precision,
-        "model, schedule, engine, seed or number of chains digest": chains.fingerprint,
-        "initial state or clamped value digest": hashlib.sha256(codes.numpy().tobytes()).hexdigest(),
+        "model, schedule, clamped value, engine, seed or number of chains digest": chains.fingerprint,
+        "initial state digest": hashlib.sha256(codes.numpy().tobytes()).hexdigest(),
     }
 
 

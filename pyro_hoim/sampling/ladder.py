@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, InputTypeError
 from ..structure.hypergraph import InteractionHypergraph
-from .chains import EngineName, GibbsChains, LogLinearModel, _tables
+from .arguments import LogLinearModel, checked_tables
+from .chains import GibbsChains
 from .engine import Record
+from .engines import EngineName
 from .jobs import part_of
 from .schedule import GibbsSchedule
 
@@ -90,7 +92,7 @@ class ParallelTempering:
         precision: torch.dtype = torch.float32,
     ) -> None:
         self._betas = checked_betas(betas)
-        tables = _tables(model)
+        tables = checked_tables(model)
         if tables.dim() != 1:
             raise InputError(
                 f"model: expected one model without a batch, received tables {tuple(tables.shape)}; temper one by one"

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from ..errors import ConvergenceWarning, InputError
-from .chains import EngineName, GibbsChains, LogLinearModel
+from .arguments import LogLinearModel
+from .chains import GibbsChains
+from .engines import EngineName
 from .jobs import (
     RecordPart,
     checked_file,

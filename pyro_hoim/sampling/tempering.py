@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from ..errors import InputError
-from .chains import EngineName, LogLinearModel, _is_whole, _positive
+from .arguments import LogLinearModel, is_whole, positive
 from .engine import Record
+from .engines import EngineName
 from .jobs import RecordPart, checked_file, checked_parts, checked_sizes, follow, part_of, run_settings
 from .ladder import ParallelTempering, checked_betas
 from .recorder import Recorder
@@ -189,11 +190,11 @@ def sample_tempered(
     """
     sizes = checked_sizes(num_sweeps, burn_in, thin)
     parts = checked_parts(record)
-    swap_every = _positive(swap_every, "swap_every")
+    swap_every = positive(swap_every, "swap_every")
     for name, value in (("burn_in", burn_in), ("thin", thin)):
         if value % swap_every:
             raise InputError(f"{name}: expected a multiple of swap_every={swap_every}, received {value}")
-    is_number = _is_whole(betas)
+    is_number = is_whole(betas)
     if is_number and betas < 2:  # pyright: ignore[reportOperatorIssue]
         raise InputError(f"betas: expected at least 2 rungs, received {betas}")
     levels = checked_betas(np.linspace(0, 1, betas) if is_number else betas)  # pyright: ignore[reportArgumentType, reportCallIssue]

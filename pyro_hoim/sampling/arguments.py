@@ -1,0 +1,86 @@
+"""Checks of what users hand to samplers. Private to :mod:`pyro_hoim.sampling`."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Protocol
+
+import torch
+
+from ..errors import InputError, InputTypeError, check_finite
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = [
+    "LogLinearModel",
+    "check_levels",
+    "checked_seed",
+    "checked_tables",
+    "count",
+    "is_whole",
+    "positive",
+    "received",
+]
+
+
+class LogLinearModel(Protocol):
+    """What is read of a model: its hypergraph and its flat interaction tables (*batch, num_terms)."""
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+
+
+def checked_tables(model: LogLinearModel) -> torch.Tensor:
+    """Checked tables of a model, without a graph."""
+    hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
+    if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
+        raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
+    if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
+        raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+    check_finite(tables, "model: tables")
+    return tables.detach().clone()
+
+
+def check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> None:
+    """Raise unless codes are whole numbers from 0 to below ``levels`` (broadcast)."""
+    wrong = (codes < 0) | (codes >= levels)
+    if codes.is_floating_point():
+        wrong = wrong | (codes != codes.round())
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in wrong.nonzero()[0])
+        bound = int(levels.expand_as(codes)[where])
+        raise InputError(
+            f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
+        )
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer and no boolean."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def positive(value: int, argument: str) -> int:
+    """The value, or an error unless it is a whole number from 1."""
+    if not is_whole(value) or value < 1:
+        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
+    return int(value)
+
+
+def count(value: int, argument: str) -> int:
+    """The value, or an error unless it is a whole number from 0."""
+    if not is_whole(value) or value < 0:
+        raise InputError(f"{argument}: expected a whole number that is not negative, received {value!r}")
+    return int(value)
+
+
+def checked_seed(value: int) -> int:
+    """The value, or an error unless it is a seed."""
+    if not is_whole(value) or not 0 <= value < 2**63:
+        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+    return int(value)
+
+
+def received(value: object) -> str:
+    """A value as error messages describe it."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

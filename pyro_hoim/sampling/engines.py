@@ -1,0 +1,45 @@
+"""The choice of an engine."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import torch
+
+from ..errors import InputError
+from ..structure.hypergraph import InteractionHypergraph
+from .engine import Engine
+
+__all__ = ["EngineName", "make_engine"]
+
+EngineName = Literal["auto", "products", "tables", "torch"]
+
+
+def make_engine(
+    name: EngineName,
+    hypergraph: InteractionHypergraph,
+    blocks: tuple[tuple[int, ...], ...],
+    shape: tuple[int, int],
+    seed: int,
+    precision: torch.dtype,
+    device: torch.device,
+) -> Engine:
+    """The engine that moves the chains; compiled ones are imported when first needed."""
+    if name not in ("auto", "products", "tables", "torch"):
+        raise InputError(f"engine: expected 'auto', 'products', 'tables' or 'torch', received {name!r}")
+    if name == "torch" or (name == "auto" and device.type != "cpu"):
+        from .torch_engine import TorchEngine
+
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
+    if device.type != "cpu":
+        raise InputError(f"engine: {name!r} runs on the CPU, received tables on {device}; use 'torch' or 'auto'")
+    if name != "tables":
+        from .products_engine import ProductsEngine
+
+        if ProductsEngine.supports(hypergraph):
+            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
+        if name == "products":
+            raise InputError("engine: 'products' needs variables with at most two levels; use 'tables' or 'auto'")
+    from .tables_engine import TablesEngine
+
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))
