@@ -464,7 +464,8 @@ class GibbsChains:
         found = state.get("fingerprint")
         if found is None or bytes(found.tolist()).hex() != self.fingerprint:
             raise InputError(
-                "state: the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine or number of chains"
+                "state: the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, "
+                "precision or number of chains"
             )
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})

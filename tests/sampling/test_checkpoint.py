@@ -174,12 +174,12 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": model(0.4)}, "another model, schedule, engine, seed or number of chains"),
-        ({"num_chains": 4}, "another model, schedule, engine, seed or number of chains"),
-        ({"seed": 1}, "another model, schedule, engine, seed or number of chains"),
-        ({"schedule": GibbsSchedule("interactions")}, "another model, schedule, engine, seed or number of chains"),
-        ({"engine": "torch"}, "another model, schedule, engine, seed or number of chains"),
-        ({"init": torch.zeros(2, dtype=torch.long)}, "another initial state or clamped value"),
+        ({"model": model(0.4)}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"num_chains": 4}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"seed": 1}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"schedule": GibbsSchedule("interactions")}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"engine": "torch"}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"init": torch.zeros(2, dtype=torch.long)}, "another initial state"),
         ({"num_sweeps": 60}, "num_sweeps=40, not 60"),
         ({"burn_in": 1}, "burn_in=0, not 1"),
         ({"thin": 2}, "thin=1, not 2"),
