@@ -30,6 +30,8 @@ TENSORS = {
 }
 SETTINGS = {"kind": "chains", "thin": 2, "record": ("energy",), "model digest": "aa"}
 
+OTHER = "another model, schedule, clamped value, engine, seed or number of chains"
+
 
 def written(path: Path) -> Path:
     file = RunFile(path)
@@ -174,11 +176,11 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": model(0.4)}, "another model, schedule, clamped value, engine, seed or number of chains"),
-        ({"num_chains": 4}, "another model, schedule, clamped value, engine, seed or number of chains"),
-        ({"seed": 1}, "another model, schedule, clamped value, engine, seed or number of chains"),
-        ({"schedule": GibbsSchedule("interactions")}, "another model, schedule, clamped value, engine, seed or number of chains"),
-        ({"engine": "torch"}, "another model, schedule, clamped value, engine, seed or number of chains"),
+        ({"model": model(0.4)}, OTHER),
+        ({"num_chains": 4}, OTHER),
+        ({"seed": 1}, OTHER),
+        ({"schedule": GibbsSchedule("interactions")}, OTHER),
+        ({"engine": "torch"}, OTHER),
         ({"init": torch.zeros(2, dtype=torch.long)}, "another initial state"),
         ({"num_sweeps": 60}, "num_sweeps=40, not 60"),
         ({"burn_in": 1}, "burn_in=0, not 1"),
