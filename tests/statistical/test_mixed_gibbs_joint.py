@@ -185,4 +185,4 @@ def test_control_inner_kernel_not_refreshed_after_the_discrete_move() -> None:
 
 @pytest.mark.slow
 def test_nuts_and_one_replication_at_a_time() -> None:
-    assert_same_joint_law(*replicate(Restartable, nuts, 4, None, 1500))
+    assert_same_joint_law(*replicate(Restartable, nuts, 4, None, 800))
