@@ -35,12 +35,14 @@ from ._vectors import (
     less,
     load,
     load_as,
+    negative,
     peek,
     poke,
     second_half,
     select_negative,
     sign_bits,
     store,
+    to_double,
     widen,
 )
 
@@ -259,38 +261,94 @@ def _energies(x, width, products, row, out):
         store(out, width + start, total)
 
 
-@njit(nogil=True, error_model="numpy")
-def _count(x, width, used, masks, cells, tile, out):
-    """Add to row ``tile`` of out the sums over the first ``used`` lanes of all products of spins of a tile.
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _add_whole(sums, bits, whole, place):
+    """Add the coarse and the fine multiple at ``place`` to the lanes with the sign bit set."""
+    odd = negative(bits)
+    high = sums[0] + (odd & broadcast(bits, peek(whole, place)))
+    return high, sums[1] + (odd & broadcast(bits, peek(whole, place + 1)))
 
-    The signs of a variable are the bits of one number, so that a product over all lanes is an exclusive or.
+
+@njit(nogil=True, error_model="numpy")
+def _record_energies(x, width, lists, row, out, place):
+    """Put the energies of a tile of float32 spins into out from ``place`` on, exact to the rounding of float64.
+
+    Products are exclusive ors of sign bits and their weights are integers (see ``whole_weights``): in each lane two
+    sums run over the products that are -1, which is less work than conversions to float64.
+    """
+    chunks, member, whole, units, constant, first = lists
+    num = whole.shape[1]
+    for start in range(0, width, LANES):
+        total = broadcast(out, peek(constant, row))
+        for chunk in range(chunks.shape[0]):
+            begin, end = peek(chunks, 4 * chunk), peek(chunks, 4 * chunk + 1)
+            m, length = peek(chunks, 4 * chunk + 2), peek(chunks, 4 * chunk + 3)
+            zero = as_bits(broadcast(x, 0.0))
+            sums = (zero, zero)
+            if length == 1:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 1
+            elif length == 2:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 2
+            elif length == 3:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
+                    bits = bits ^ as_bits(load(x, start + peek(member, m + 2)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 3
+            else:
+                for k in range(begin, end):
+                    bits = zero
+                    for i in range(peek(first, k), peek(first, k + 1)):
+                        bits = bits ^ as_bits(load(x, start + peek(member, i)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+            unit = 2 * (row * chunks.shape[0] + chunk)
+            total = fused(broadcast(out, peek(units, unit)), to_double(sums[0]), total)
+            total = fused(broadcast(out, peek(units, unit + 1)), to_double(sums[1]), total)
+        store(out, place + start, total)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _count_product(out, place, used, odd):
+    """Add the sum of a product over lanes, of which ``used`` count and the bits of ``odd`` are those at -1."""
+    poke(out, place, peek(out, place) + used - 2 * bit_count(odd))
+
+
+@njit(nogil=True, error_model="numpy")
+def _count(x, start, width, used, masks, cells, tile, out):
+    """Add to row ``tile`` of out the sums of all products of spins over ``used`` lanes of a tile from ``start`` on.
+
+    The signs of a variable in up to 64 lanes are the bits of one number, so that a product is an exclusive or.
     """
     first, member, orders = cells
     valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
     for v in range(masks.shape[0]):
         mask = np.uint64(0)
-        for start in range(0, width, LANES):
-            mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
+        for lane in range(0, min(64, width - start), LANES):
+            mask |= sign_bits(load(x, v * width + start + lane)) << np.uint64(lane)
         poke(masks, v, mask & valid)
     base = tile * out.shape[1]
     m = 0
     for k in range(orders[0]):
-        odd = peek(masks, peek(member, m))
-        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        _count_product(out, base + k, used, peek(masks, peek(member, m)))
         m += 1
     for k in range(orders[0], orders[1]):
-        odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1))
-        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        _count_product(out, base + k, used, peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)))
         m += 2
     for k in range(orders[1], orders[2]):
         odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)) ^ peek(masks, peek(member, m + 2))
-        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        _count_product(out, base + k, used, odd)
         m += 3
     for k in range(orders[2], out.shape[1]):
         odd = np.uint64(0)
         for i in range(peek(first, k), peek(first, k + 1)):
             odd ^= peek(masks, peek(member, i))
-        poke(out, base + k, peek(out, base + k) + used - 2 * bit_count(odd))
+        _count_product(out, base + k, used, odd)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -326,6 +384,7 @@ def move(
     structure,
     weights,
     products,
+    whole,
     layout,
     order,
     betas,
@@ -351,6 +410,7 @@ def move(
         structure: arrays of the blocks and of the products that meet them.
         weights: their weights, rows by group (or one row for all).
         products: products of the energy, in float64.
+        whole: the same in whole numbers, for recorded energies of float32 spins.
         layout: number of tiles per group and chains per group.
         order: blocks to visit (rows, visits).
         betas: inverse temperatures (groups or 1, steps).
@@ -388,7 +448,8 @@ def move(
         beta_row = group if betas.shape[0] > 1 else 0
         used = min(width, num_chains - (tile % tiles_per_group) * width)
         xt, rt = x[tile], rng[tile]
-        _energies(xt, width, products, row, exact)
+        if is_tracking or is_annealing:
+            _energies(xt, width, products, row, exact)
         sweep = 0
         record = 0
         for k in range(betas.shape[1]):
@@ -438,14 +499,20 @@ def move(
                         for b in range(width):
                             exact[0, b] += change[b]
                             change[b] = 0
-                elif is_annealing or (is_record and energies.shape[0] > 0):
+                elif is_annealing:
                     _energies(xt, width, products, row, exact)
                 if is_record:
                     if counts.shape[0] > 0:
-                        _count(xt, width, used, masks, cells, tile, counts)
+                        for start in range(0, used, 64):
+                            _count(xt, start, width, min(64, used - start), masks, cells, tile, counts)
                     if energies.shape[0] > 0:
-                        for b in range(width):
-                            energies[record, tile, b] = -exact[0, b]
+                        if x.itemsize == 4:
+                            _record_energies(xt, width, whole, row, energies, (record * num_tiles + tile) * width)
+                        else:
+                            if not is_tracking:
+                                _energies(xt, width, products, row, exact)
+                            for b in range(width):
+                                energies[record, tile, b] = -exact[0, b]
                     if codes.shape[0] > 0:
                         for v in range(size):
                             for b in range(width):

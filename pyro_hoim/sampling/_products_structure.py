@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["BlockLists", "Products", "ragged"]
+__all__ = ["BlockLists", "KeptLists", "Products", "block_lists", "products_of", "ragged", "whole_weights"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -26,6 +27,8 @@ Ints = NDArray[np.int64]
 
 _ZERO = 1e-14
 """A product whose weight is below this share of the largest is dropped; rounding leaves such weights."""
+
+_CHUNK_BITS = 8  # products of a chunk, as a power of two
 
 
 def ragged(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -108,6 +111,12 @@ class Products:
         return result
 
 
+@lru_cache(maxsize=64)
+def products_of(hypergraph: InteractionHypergraph) -> Products:
+    """Products of a structure, made once."""
+    return Products(hypergraph)
+
+
 class BlockLists:
     """The fields of all blocks, and the products that enter each (see the compiled moves).
 
@@ -118,16 +127,15 @@ class BlockLists:
     """
 
     def __init__(self, products: Products, blocks: Sequence[tuple[int, ...]], width: int) -> None:
-        self.products = products
         field_sizes = [2 ** len(b) - 1 for b in blocks]
         self.num_fields = sum(field_sizes)
-        self.field_first = np.cumsum([0, *field_sizes])[:-1].astype(np.int64)
-        member_first, members = ragged(blocks)
-        self.member_first, self.members = member_first, members * width
+        self._field_first = np.cumsum([0, *field_sizes])[:-1].astype(np.int64)
+        self._member_first, members = ragged(blocks)
+        self._members = members * width
         self.reference_variable = np.full(self.num_fields, -1)
         self.bias = np.full(self.num_fields, -1)
         entries: tuple[list[tuple[int, int, tuple[int, ...]]], ...] = ([], [], [])
-        for first, block in zip(self.field_first.tolist(), blocks, strict=True):
+        for first, block in zip(self._field_first.tolist(), blocks, strict=True):
             place = {v: k for k, v in enumerate(block)}
             for v, k in place.items():
                 self.reference_variable[first + (1 << k) - 1] = v
@@ -145,32 +153,92 @@ class BlockLists:
         self._numbers = [np.array([e[1] for e in found], dtype=np.int64) for found in entries]
         self._others = [ragged([v * width for v in e[2]] for e in found) for found in entries]
         self._all = ragged([v * width for v in subset] for subset in products.members)
-        self._kept: Array | None = None
+        self._last: KeptLists | None = None
 
-    def structure(self, weights: Floats) -> tuple[Array, ...] | None:
-        """Lists of the products with weights other than zero, or None when they are the same as last time."""
+    def kept(self, weights: Floats) -> KeptLists:
+        """Lists of the products with weights other than zero; the same object while those are the same."""
         size = np.abs(weights[:, 1:]).max(axis=0, initial=0.0)
         keep = size > _ZERO * size.max(initial=0.0)
-        if self._kept is not None and np.array_equal(keep, self._kept):
-            return None
-        self._kept = keep
-        lists: list[Array] = [self.field_first, self.member_first, self.members]
-        self._picked: list[Ints] = []
+        last = self._last
+        if last is None or not np.array_equal(keep, last.keep):
+            self._last = last = self._pick(keep)
+        return last
+
+    def _pick(self, keep: Array) -> KeptLists:
+        lists: list[Array] = [self._field_first, self._member_first, self._members]
+        picked: list[Ints] = []
         for fields, numbers, (first, others) in zip(self._fields, self._numbers, self._others, strict=True):
             chosen = keep[numbers]
             starts = np.zeros(self.num_fields + 1, dtype=np.int64)
             np.cumsum(np.bincount(fields[chosen], minlength=self.num_fields), out=starts[1:])
             row_first, row_others = _pick(first, others, chosen)
             lists += [starts, row_others] if len(lists) < 7 else [starts, row_first, row_others]
-            self._picked.append(numbers[chosen])
-        self.energy_first, self.energy_members = _pick(*self._all, keep)
-        self._energy_numbers = np.flatnonzero(keep)
-        return tuple(lists)
+            picked.append(numbers[chosen])
+        first, members = _pick(*self._all, keep)
+        return KeptLists(
+            keep, tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members, _chunks(first)
+        )
+
+
+@dataclass(frozen=True)
+class KeptLists:
+    """Lists of the products whose weights are not zero."""
+
+    keep: Array
+    """Which products these are."""
+    structure: tuple[Array, ...]
+    """What the compiled moves read."""
+    bias: Ints
+    """Number of the product that is the bias of every field, or -1."""
+    picked: tuple[Ints, ...]
+    """Numbers of the products in the lists with one, two and more outer spins."""
+    numbers: Ints
+    """Numbers of the products of the energy."""
+    first: Ints
+    members: Ints
+    """First member of every product of the energy and the end; places of the members."""
+    chunks: Ints
+    """Rows (first product, end, first member, number of members or 4 for more than three) of the energy."""
 
     def gather(self, weights: Floats) -> tuple[list[Floats], Floats]:
         """Biases and weights of the three lists by field, and weights of the energy, rows as in ``weights``."""
         inner = weights[:, 1:]
-        bias = np.zeros((len(weights), self.num_fields))
+        bias = np.zeros((len(weights), len(self.bias)))
         known = self.bias >= 0
         bias[:, known] = inner[:, self.bias[known]]
-        return [bias, *(inner[:, p] for p in self._picked)], inner[:, self._energy_numbers]
+        return [bias, *(inner[:, p] for p in self.picked)], inner[:, self.numbers]
+
+
+def _chunks(first: Ints) -> Ints:
+    """Products of a ragged list, which is ordered by size, in chunks of one size."""
+    lengths = np.minimum(np.diff(first), 4)
+    rows: list[tuple[int, int, int, int]] = []
+    for length in range(1, 5):
+        start, end = np.searchsorted(lengths, [length, length + 1]).tolist()
+        cuts = [*range(start, end, 2**_CHUNK_BITS), end]
+        rows.extend((a, b, int(first[a]), length) for a, b in itertools.pairwise(cuts))
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def whole_weights(weights: Floats, chunks: Ints) -> tuple[NDArray[np.int32], Floats]:
+    """Weights (rows, n) as multiples, int32 (rows, n, 2), of a coarse and a fine unit of their chunk (rows, chunks, 2).
+
+    Sums of multiples within a chunk fit 32 bits, so that integers add up to what float64 would, twice as fast.
+    """
+    whole = np.zeros((*weights.shape, 2), dtype=np.int32)
+    units = np.zeros((len(weights), len(chunks), 2))
+    for k, (begin, end) in enumerate(chunks[:, :2].tolist()):
+        part = weights[:, begin:end]
+        exponent = np.maximum(np.frexp(np.abs(part).sum(axis=1))[1], -900)
+        units[:, k, 0] = np.ldexp(1.0, exponent - 30)
+        units[:, k, 1] = np.ldexp(1.0, exponent - 61 + _CHUNK_BITS)
+        coarse = np.rint(part / units[:, k, :1])
+        whole[:, begin:end, 0] = coarse
+        whole[:, begin:end, 1] = np.rint((part - coarse * units[:, k, :1]) / units[:, k, 1:])
+    return whole, units
+
+
+@lru_cache(maxsize=64)
+def block_lists(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], width: int) -> BlockLists:
+    """Lists of a structure and its blocks, made once."""
+    return BlockLists(products_of(hypergraph), blocks, width)

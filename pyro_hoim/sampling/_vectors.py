@@ -32,12 +32,14 @@ __all__ = [
     "less",
     "load",
     "load_as",
+    "negative",
     "peek",
     "poke",
     "second_half",
     "select_negative",
     "sign_bits",
     "store",
+    "to_double",
     "widen",
 ]
 
@@ -222,6 +224,16 @@ def select_negative(typingctx, sign, a, b):
     return a(sign, a, a), codegen
 
 
+@intrinsic
+def negative(typingctx, value):
+    """An integer with all bits set where the integer lane is negative, else zero."""
+
+    def codegen(context, builder, sig, args):
+        return builder.sext(builder.icmp_signed("<", args[0], ir.Constant(args[0].type, None)), args[0].type)
+
+    return value(value), codegen
+
+
 def _cast(name, dtype_of, method):
     """A conversion of vectors through one LLVM instruction."""
 
@@ -240,6 +252,7 @@ def _cast(name, dtype_of, method):
 as_bits = _cast("as_bits", _integer, "bitcast")
 as_floats = _cast("as_floats", _float, "bitcast")
 convert = _cast("convert", _float, "sitofp")
+to_double = _cast("to_double", lambda dtype: types.float64, "sitofp")
 _widen_float = _cast("_widen_float", lambda dtype: types.float64, "fpext")
 _widen_bits = _cast("_widen_bits", lambda dtype: types.int64, "zext")
 

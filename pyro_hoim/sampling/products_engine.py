@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..structure.hypergraph import InteractionHypergraph
 from ._products_kernels import move, weighted_sums
-from ._products_structure import BlockLists, Products, ragged
+from ._products_structure import block_lists, products_of, ragged, whole_weights
 from ._vectors import LANES
 from .engine import Record
 from .lanes import from_tiles, lane_seeds, run_threads, tile_width, to_tiles
@@ -21,6 +21,16 @@ __all__ = ["ProductsEngine"]
 _MAX_ORDER = 8
 
 Array = NDArray[Any]
+
+_NOTHING = (
+    np.zeros((0, 4), dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros((1, 0, 2), dtype=np.int32),
+    np.zeros((1, 0, 2)),
+    np.zeros(1),
+    np.zeros(0, dtype=np.int64),
+)
+"""Products of the energy where none is recorded; the arrays tell compiled code the types."""
 
 
 def _aligned(values: Array) -> Array:
@@ -37,8 +47,8 @@ class ProductsEngine:
 
     Tables become weights of products of spins (:math:`2^k` for an edge of k variables; those whose weights are zero,
     such as all but the largest of a balanced table, are dropped). A visit costs one fused multiplication per product
-    that holds the variable, one random number and one exponential, on many chains at once. Energies of single-site runs
-    follow by differences within a call and are computed anew, in float64, at its end.
+    that holds the variable, one random number and one exponential, on many chains at once. Energies are those of
+    float64 arithmetic; only inside annealed runs of single sites they follow by differences in between.
 
     In single precision log odds are off by about 1e-7 times the sum of the absolute weights that enter them, so
     tables with entries of hundreds of nats (states that are all but impossible) want float64.
@@ -66,8 +76,8 @@ class ProductsEngine:
         self._per_group = -(-num_chains // self._width)
         self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
         self._size = len(hypergraph.domain)
-        self._products = Products(hypergraph)
-        self._lists = BlockLists(self._products, blocks, self._width)
+        self._products = products_of(hypergraph)
+        self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
         self._only_sites = all(len(b) == 1 for b in blocks)
         orders = np.searchsorted([len(t) for t in self._products.members], [1, 2, 3], side="right")
         self._cells = (*ragged(self._products.members), orders.astype(np.int64))
@@ -95,10 +105,8 @@ class ProductsEngine:
         law = reference.detach().to(torch.float64).cpu().numpy()
         rows = max(len(weights), len(law))
         weights = np.broadcast_to(weights, (rows, weights.shape[1]))
-        lists = self._lists.structure(weights)
-        if lists is not None:
-            self._structure = lists
-        fields, energy = self._lists.gather(weights)
+        kept = self._kept = self._lists.kept(weights)
+        fields, energy = kept.gather(weights)
         low, high = self._reference_levels(law)
         half = np.broadcast_to((high - low) / 2, (rows, self._size))
         middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
@@ -109,12 +117,23 @@ class ProductsEngine:
         # copies, because compiled code counts read-only and strided arrays as other types and would be compiled anew
         self._weights = tuple(np.array(f, dtype=self._dtype, order="C") for f in fields)
         self._terms = (
-            self._lists.energy_first,
-            self._lists.energy_members,
+            kept.first,
+            kept.members,
             *(np.array(a, order="C") for a in (energy, weights[:, 0], half, middle)),
         )
+        self._whole_terms: tuple[Array, ...] | None = None
         if self._spins is not None:
             self._refresh()
+
+    def _whole(self) -> tuple[Array, ...]:
+        """Products of the energy in whole numbers, made when energies are first recorded."""
+        if self._whole_terms is None:
+            first, members, weights, constant, _, _ = self._terms
+            kept = self._kept
+            whole, units = whole_weights(weights, kept.chunks)
+            # products start from +1: what is added are the weights of those at -1, twice
+            self._whole_terms = (kept.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
+        return self._whole_terms
 
     def _reference_levels(self, law: Array) -> tuple[Array, Array]:
         """Log weights of the first and the last level of every variable, (rows, d) each."""
@@ -170,6 +189,7 @@ class ProductsEngine:
     ) -> None:
         spins = self._states
         empty = np.zeros((0, 0))
+        whole = _NOTHING if energies is None else self._whole()
 
         def work(first: int, step: int) -> None:
             move(
@@ -177,9 +197,10 @@ class ProductsEngine:
                 step,
                 spins,
                 self._rng,
-                self._structure,
+                self._kept.structure,
                 self._weights,
                 self._terms,
+                whole,
                 self._layout,
                 order,
                 betas,
@@ -219,7 +240,7 @@ class ProductsEngine:
             np.array(beta, dtype=np.float64)[:, None],
             num_sweeps,
             thin=thin,
-            is_tracking=heights is not None and self._only_sites and thin < 4,
+            is_tracking=heights is not None and self._only_sites and thin < 4 and self._dtype == np.float64,
             counts=sums,
             energies=heights,
             codes=states,
