@@ -55,7 +55,7 @@ class Law:
         if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
             received = theta.dtype if isinstance(theta, torch.Tensor) else type(theta).__name__
             raise InputTypeError(f"theta: expected a tensor of floating-point numbers, received {received}")
-        if partition is not None and not hasattr(partition, "log_partition"):
+        if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
             raise InputTypeError(
                 "partition: expected a backend such as Auto(), VariableElimination() or AnnealedImportance(), "
                 f"received {partition!r}"

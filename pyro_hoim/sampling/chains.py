@@ -353,15 +353,19 @@ class GibbsChains:
 
     def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
         """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
-        limit = num_sweeps
-        if self._schedule.scan == "random" or self._schedule.emphasised:
-            limit = max(1, 4096 // max(1, thin)) * max(1, thin)
+        limit = self._sweeps_per_call(num_sweeps, thin)
         first, chunks = self._num_sweeps, list[tuple[int, int]]()
         while num_sweeps or not chunks:
             length = min(limit, num_sweeps)
             chunks.append((first, length))
             first, num_sweeps = first + length, num_sweeps - length
         return chunks
+
+    def _sweeps_per_call(self, num_sweeps: int, thin: int = 1) -> int:
+        """All of them where every sweep visits the blocks alike; else so many that the orders take little memory."""
+        if self._schedule.scan == "sequential" and not self._schedule.emphasised:
+            return num_sweeps
+        return max(1, 4096 // max(1, thin)) * max(1, thin)
 
     def _ungrouped(self, record: Record) -> Record:
         """Groups back to the batch."""
@@ -412,12 +416,20 @@ class GibbsChains:
                 f"betas: expected a sequence of inverse temperatures within [0, 1], received {path.tolist()}"
             )
         sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
-        total = (len(path) - 1) * sweeps_per_step
-        order = self._schedule.order(self._hypergraph, self._blocks, self._num_sweeps, total, self._seed)
-        if reverse_order:
-            order = np.ascontiguousarray(order[::-1, ::-1] if len(order) > 1 else order[:, ::-1])
-        weights = self._engine.anneal(order, path.numpy(), sweeps_per_step)
-        self._num_sweeps += total
+        steps = len(path) - 1
+        weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
+        first, limit = self._num_sweeps, self._sweeps_per_call(steps * sweeps_per_step)
+        for start in range(0, steps, max(1, limit // sweeps_per_step)):
+            stop = min(steps, start + max(1, limit // sweeps_per_step))
+            rows = (steps - stop, steps - start) if reverse_order else (start, stop)
+            length = (stop - start) * sweeps_per_step
+            order = self._schedule.order(
+                self._hypergraph, self._blocks, first + rows[0] * sweeps_per_step, length, self._seed
+            )
+            if reverse_order:
+                order = np.ascontiguousarray(order[::-1, ::-1])
+            weights += self._engine.anneal(order, path[start : stop + 1].numpy(), sweeps_per_step)
+            self._num_sweeps += length
         return weights.reshape(*self._batch, self._num_chains)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:

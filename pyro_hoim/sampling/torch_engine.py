@@ -224,7 +224,9 @@ class TorchEngine:
         reference = self._reference[:, update.reference].sum(-1)[:, None]  # (groups, 1, n, K)
         log_weights = (beta * model + (1 - beta) * reference).masked_fill(~update.is_state, -math.inf)
         total = torch.softmax(log_weights, -1).cumsum(-1)
-        uniform = torch.rand(total.shape[:-1], generator=self._generator, dtype=self._dtype, device=self._device)
+        shape, device = total.shape[:-1], self._device
+        uniform = torch.rand(shape, generator=self._generator, dtype=torch.float64, device=device)
+        uniform += 2.0**-54  # never 0, which would draw impossible states
         chosen = (total <= (uniform * total[..., -1])[..., None]).sum(-1, keepdim=True)
         last = update.is_state.sum(-1)[:, None] - 1
         chosen = torch.minimum(chosen, last)  # rounding at the upper end

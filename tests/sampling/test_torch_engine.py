@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.errors import IntractableError
 from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.sampling.engines import make_engine
 from pyro_hoim.sampling.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -112,3 +114,20 @@ def test_code_type_follows_the_number_of_levels() -> None:
     assert _engine(((0,), (1,), (2,), (3,), (4,))).code_dtype == torch.uint8
     graph = InteractionHypergraph(Domain.from_cardinalities([257]), [])
     assert TorchEngine(graph, ((0,),), 1, 1, 0).code_dtype == torch.int32
+
+
+def test_lowest_random_number_draws_no_impossible_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([3]), [("x0",)])
+    engine = TorchEngine(graph, ((0,),), 1, 2, 0)
+    engine.set_weights(torch.tensor([[-40.0, 0.0, 0.0]]), torch.zeros(1, 3))  # probability 2e-18 of the first state
+    engine.set_codes(torch.full((1, 2, 1), 2))
+    monkeypatch.setattr(torch, "rand", lambda shape, dtype, **_: torch.zeros(shape, dtype=dtype))
+    engine.sweep(np.zeros((1, 1), dtype=np.int32), 1, np.ones(1))
+    assert engine.get_codes().flatten().tolist() == [1, 1]
+
+
+def test_compiled_engines_refuse_tables_that_they_cannot_address() -> None:
+    domain = Domain.from_cardinalities([2] * 31)
+    graph = InteractionHypergraph(domain, [domain.names], hierarchical=False)
+    with pytest.raises(IntractableError, match="compiled engines address 2147483647"):
+        make_engine("auto", graph, ((0,),), (1, 1), 0, torch.float32, torch.device("cpu"))
