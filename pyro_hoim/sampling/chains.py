@@ -42,7 +42,8 @@ class GibbsChains:
             alone: more chains or threads change nothing (the torch engine has one stream for all chains).
         engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
             device; the reference); "auto" picks by cardinalities and device.
-        precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities. Energies are float64.
+        precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
+            never be drawn. Energies are float64.
 
     Shape:
         tables (*batch, num_terms); reference (*batch, sum of cardinalities) or without the batch; init and codes
