@@ -320,17 +320,17 @@ def _count_product(out, place, used, odd):
 
 
 @njit(nogil=True, error_model="numpy")
-def _count(x, start, width, used, masks, cells, tile, out):
-    """Add to row ``tile`` of out the sums of all products of spins over ``used`` lanes of a tile from ``start`` on.
+def _count(x, width, used, masks, cells, tile, out):
+    """Add to row ``tile`` of out the sums over the first ``used`` lanes of all products of spins of a tile.
 
-    The signs of a variable in up to 64 lanes are the bits of one number, so that a product is an exclusive or.
+    The signs of a variable are the bits of one number, so that a product over all lanes is an exclusive or.
     """
     first, member, orders = cells
     valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
     for v in range(masks.shape[0]):
         mask = np.uint64(0)
-        for lane in range(0, min(64, width - start), LANES):
-            mask |= sign_bits(load(x, v * width + start + lane)) << np.uint64(lane)
+        for start in range(0, width, LANES):
+            mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
         poke(masks, v, mask & valid)
     base = tile * out.shape[1]
     m = 0
@@ -503,8 +503,7 @@ def move(
                     _energies(xt, width, products, row, exact)
                 if is_record:
                     if counts.shape[0] > 0:
-                        for start in range(0, used, 64):
-                            _count(xt, start, width, min(64, used - start), masks, cells, tile, counts)
+                        _count(xt, width, used, masks, cells, tile, counts)
                     if energies.shape[0] > 0:
                         if x.itemsize == 4:
                             _record_energies(xt, width, whole, row, energies, (record * num_tiles + tile) * width)

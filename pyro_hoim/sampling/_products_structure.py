@@ -79,6 +79,8 @@ class Products:
         for k, subset in enumerate(self.members):
             for i in subset:
                 self.incident[i].append(k)
+        orders = np.searchsorted([len(t) for t in self.members], [1, 2, 3], side="right")
+        self.counted = (*ragged(self.members), orders.astype(np.int64))
         self._tables: list[_Tables] = []
         for order in sorted({len(e) for e in edges}):
             which = [k for k, e in enumerate(edges) if len(e) == order]

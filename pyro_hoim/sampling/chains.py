@@ -190,14 +190,18 @@ class GibbsChains:
         streams = (np.random.Philox(key=self._seed ^ 0x5EED, counter=g << 128) for g in range(self._groups))
         uniforms = np.stack([np.random.Generator(s).random((self._num_chains, len(self.domain))) for s in streams])
         reference = self._reference.cpu().numpy()
-        codes = np.empty((self._groups, self._num_chains, len(self.domain)), dtype=np.int64)
-        start = 0
-        for i, levels in enumerate(self.domain.cardinalities):
-            weights = reference[:, start : start + levels]
-            total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)
-            uniform = uniforms[..., i : i + 1] * total[:, None, -1:]
-            codes[..., i] = np.minimum((total[:, None] <= uniform).sum(-1), levels - 1)
-            start += levels
+        codes = np.zeros(uniforms.shape, dtype=np.int64)
+        sizes = np.array(self.domain.cardinalities, dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        for levels in np.unique(sizes).tolist():
+            at = np.flatnonzero(sizes == levels)
+            weights = reference[:, starts[at, None] + np.arange(levels)]
+            total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)[:, None]
+            uniform = uniforms[..., at] * total[..., -1]
+            chosen = np.zeros(uniform.shape, dtype=np.int64)
+            for k in range(levels - 1):
+                chosen += total[..., k] <= uniform
+            codes[..., at] = chosen
         return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
 
     def _set_weights(self) -> None:

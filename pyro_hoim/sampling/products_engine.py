@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..structure.hypergraph import InteractionHypergraph
 from ._products_kernels import move, weighted_sums
-from ._products_structure import block_lists, products_of, ragged, whole_weights
+from ._products_structure import block_lists, products_of, whole_weights
 from ._vectors import LANES
 from .engine import Record
 from .lanes import from_tiles, lane_seeds, run_threads, tile_width, to_tiles
@@ -79,8 +79,6 @@ class ProductsEngine:
         self._products = products_of(hypergraph)
         self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
         self._only_sites = all(len(b) == 1 for b in blocks)
-        orders = np.searchsorted([len(t) for t in self._products.members], [1, 2, 3], side="right")
-        self._cells = (*ragged(self._products.members), orders.astype(np.int64))
         seeds = lane_seeds(seed, num_groups, num_chains, self._width)
         self._rng = _aligned(seeds.transpose(1, 0, 2)).view(np.int32)
         self._layout = (self._per_group, num_chains)
@@ -208,7 +206,7 @@ class ProductsEngine:
                 thin,
                 is_annealing,
                 is_tracking,
-                self._cells,
+                self._products.counted,
                 self._model_energy,
                 self._reference_energy,
                 empty if log_weights is None else log_weights,
@@ -289,7 +287,9 @@ class ProductsEngine:
         lanes = np.zeros(self._model_energy.shape)
         lanes[self._tile, self._lane] = 1.0 if weights is None else weights.detach().cpu().numpy()
         sums = np.zeros((len(spins), len(self._products.members)))
-        run_threads(lambda first, step: weighted_sums(first, step, spins, lanes, self._cells, sums), len(spins))
+        run_threads(
+            lambda first, step: weighted_sums(first, step, spins, lanes, self._products.counted, sums), len(spins)
+        )
         total = np.zeros((self.num_groups, len(self._products.members) + 1))
         total[:, 0] = lanes.reshape(self.num_groups, -1).sum(axis=1)
         total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
@@ -297,23 +297,26 @@ class ProductsEngine:
 
     # Populations
 
-    def _permute(self, group: Array, chain: Array) -> None:
-        """Chain (g, c) becomes chain (group[g, c], chain[g, c])."""
-        tile = group * self._per_group + chain // self._width
+    def gather(self, index: torch.Tensor) -> None:
+        chain = index.cpu().numpy()
+        tile = np.arange(self.num_groups)[:, None] * self._per_group + chain // self._width
         lane = chain % self._width
         spins = self._states
         spins[self._tile, :, self._lane] = spins[tile, :, lane]
         for values in (self._model_energy, self._reference_energy):
             values[self._tile, self._lane] = values[tile, lane]
 
-    def gather(self, index: torch.Tensor) -> None:
-        self._permute(np.arange(self.num_groups)[:, None], index.cpu().numpy())
-
     def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        group = np.repeat(np.arange(self.num_groups)[:, None], self.num_chains, axis=1)
-        swap = mask.cpu().numpy()
-        group[first, swap], group[second, swap] = second, first
-        self._permute(group, np.broadcast_to(np.arange(self.num_chains), group.shape))
+        lanes = np.zeros(self._per_group * self._width, dtype=bool)
+        lanes[: self.num_chains] = mask.cpu().numpy()
+        lanes = lanes.reshape(self._per_group, self._width)
+        _swap(*self._tiles_of(self._states, first, second), lanes[:, None])
+        for values in (self._model_energy, self._reference_energy):
+            _swap(*self._tiles_of(values, first, second), lanes)
+
+    def _tiles_of(self, values: Array, *groups: int) -> tuple[Array, ...]:
+        """Views of the tiles of some groups."""
+        return tuple(values[g * self._per_group : (g + 1) * self._per_group] for g in groups)
 
     # Resuming
 
@@ -327,3 +330,8 @@ class ProductsEngine:
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
         self._place(state["codes"].cpu().numpy())
+
+
+def _swap(a: Array, b: Array, where: Array) -> None:
+    """Exchange entries of two arrays in place."""
+    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)
