@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import torch
 from pyro import poutine
-from pyro.distributions.util import scale_and_mask
 from pyro.poutine.trace_struct import Trace
 
 from ..errors import InputError
 from ..sampling import GibbsChains
 from ._dependence import dependents
 from ._discrete_sites import DiscreteSite, Visit, sample_nodes, split_law
+from ._terms import is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
 
 __all__ = ["DiscreteMoves", "Mode", "Program"]
 
@@ -78,7 +78,8 @@ class DiscreteMoves:
     .. math:: p(x_B \mid \text{rest}) \propto q(x_B \mid x_{-B}) \prod_{j} p_j(\cdot \mid x_B, \text{rest})
 
     where q is the law of the site, without its normalising constant, and j runs over the sites that depend on it.
-    A normalising constant of another log-linear law is computed only if its theta changes with :math:`x_B`.
+    A normalising constant of another log-linear law is computed only if its theta, its mask or its scale changes with
+    :math:`x_B`.
 
     How a site is evaluated is decided at its first move, by comparison with the evaluation of one row and one candidate
     at a time, at the present state and at a random one:
@@ -159,7 +160,7 @@ class DiscreteMoves:
                 logits = self._one_by_one(site, visit, values, row)[0]
             else:
                 logits = self._together(site, visit, values, row)
-            logits = _without_nan(logits)
+            logits = without_nan(logits)
             top = logits.max(-1, keepdim=True).values
             if not bool(torch.isfinite(top).all()):
                 raise InputError(
@@ -186,22 +187,24 @@ class DiscreteMoves:
             node = nodes[name]
             law, _ = split_law(node["fn"])
             if name == site.name and law is not None:
-                own = _own_term(node, visit, values[name], site)
+                own = own_log_prob(node, visit, values[name], site)
                 total = total + (own if row is None else own[:, row : row + 1])
                 continue
-            needs_log_z = law is not None and self._is_changed(law.theta, count)
-            total = total + self._split(_term(name, node, needs_log_z), count, site, row)
+            is_changed = [self._is_changed(part, event_dim, count) for part, event_dim in log_z_factors(node)]
+            total = total + self._split(log_prob_of(node, any(is_changed)), count, site, row)
         return total.T
 
-    def _is_changed(self, theta: torch.Tensor, count: int) -> bool:
-        """Whether theta differs between candidates, which have a dimension of their own if it does."""
-        lead = math.prod(theta.shape[: max(theta.dim() - 1 - self._num_dims, 0)])
+    def _is_changed(self, part: Any, event_dim: int, count: int) -> bool:
+        """Whether a part of a term differs between candidates, which have a dimension of their own if it does."""
+        if not isinstance(part, torch.Tensor):
+            return False
+        lead = math.prod(part.shape[: max(part.dim() - event_dim - self._num_dims, 0)])
         if lead == 1:
             return False
         if lead != count:
             raise _NotVectorised
-        theta = theta.reshape(count, -1)
-        return bool((theta != theta[:1]).any())
+        part = part.reshape(count, -1)
+        return bool((part != part[:1]).any())
 
     def _split(self, term: torch.Tensor, count: int, site: DiscreteSite, row: int | None) -> torch.Tensor:
         """Sum of a term over everything but candidates and rows, (candidates, rows)."""
@@ -234,13 +237,11 @@ class DiscreteMoves:
         for name, node in traces[0].items():
             law, _ = split_law(node["fn"])
             if name == site.name and law is not None:
-                total = total + _own_term(node, visit, values[name], site)[:, row]
+                total = total + own_log_prob(node, visit, values[name], site)[:, row]
                 continue
             others = [trace[name] for trace in traces]
-            laws = [split_law(other["fn"])[0] for other in others]
-            thetas = [law.theta for law in laws if law is not None]
-            needs_log_z = any(not torch.equal(theta, thetas[0]) for theta in thetas)
-            terms = [_term(name, other, needs_log_z) for other in others]
+            with_log_z = needs_log_z(others)
+            terms = [log_prob_of(other, with_log_z) for other in others]
             stacked = torch.stack([term.double().reshape(-1) for term in terms])
             is_moved = (stacked != stacked[:1]).any(0)
             stacked = torch.where(is_moved, stacked, 0.0)
@@ -305,51 +306,8 @@ class DiscreteMoves:
                 found = self._together(site, visit, values, None) if mode == "rows together" else None
                 for row in rows:
                     logits = self._together(site, visit, values, row) if found is None else found[row : row + 1]
-                    if not _is_same_law(logits, *self._one_by_one(site, visit, values, row)):
+                    if not is_same_law(logits, *self._one_by_one(site, visit, values, row)):
                         return False
             except (_NotVectorised, RuntimeError, IndexError, ValueError, TypeError):
                 return False  # whatever is wrong with the program itself shows again one by one
         return True
-
-
-def _term(name: str, node: Mapping[str, Any], needs_log_z: bool) -> torch.Tensor:
-    """Log-probability of a site, that of a log-linear law up to its constant unless it is needed."""
-    law, mask = split_law(node["fn"])
-    if law is None:
-        term = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
-    elif not needs_log_z:
-        term = scale_and_mask(-law.energy(node["value"]), mask=mask)
-    else:
-        if not law.sample_is_exact and getattr(law.partition, "seed", None) is None:
-            raise InputError(
-                f"site {name!r}: its log Z changes with a discrete site, so a draw needs its exact value; received the "
-                f"backend {type(law.partition).__name__}; use an exact one, or fix its randomness with seed="
-            )
-        term = scale_and_mask(law.log_prob(node["value"]), mask=mask)
-    return scale_and_mask(term, node["scale"], node["mask"])
-
-
-def _own_term(node: Mapping[str, Any], visit: Visit, value: torch.Tensor, site: DiscreteSite) -> torch.Tensor:
-    """Log conditional of a block under the law of its own site, (candidates, rows), float64."""
-    law, mask = split_law(node["fn"])
-    assert law is not None
-    table = law.energy_model.block_conditional(visit.names, value)
-    table = table.reshape(*site.batch_shape, -1).movedim(-1, 0)
-    table = scale_and_mask(scale_and_mask(table, mask=mask), node["scale"], node["mask"])
-    return table.expand(table.shape[0], *site.batch_shape).reshape(len(visit.candidates), site.num_rows).double()
-
-
-def _without_nan(logits: torch.Tensor) -> torch.Tensor:
-    """NaN counts as probability zero, as a divergence does in HMC."""
-    return torch.where(logits.isnan(), -math.inf, logits)
-
-
-def _is_same_law(found: torch.Tensor, expected: torch.Tensor, error: float) -> bool:
-    """Whether two rows of logits (1, candidates) agree up to a constant and rounding."""
-    found, expected = _without_nan(found), _without_nan(expected)
-    best = int(expected.argmax())
-    if not math.isfinite(float(expected[0, best])):
-        return True  # an impossible state tells nothing
-    found, expected = found - found[:, best], expected - expected[:, best]
-    is_equal = (found == expected) | ((found - expected).abs() <= 1e-4 + error)
-    return bool(is_equal.all())

@@ -28,11 +28,12 @@ from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
 from pyro_hoim.inference._discrete_sites import find_sites, start
 from pyro_hoim.inference._full_conditional import DiscreteMoves, Program
 from pyro_hoim.interop import to_arviz
+from pyro_hoim.models import parametrization
 from pyro_hoim.partition import Auto, VariableElimination
 from pyro_hoim.sampling import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes, exact_table
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
 WEIGHTS = torch.tensor([0.5, -0.4, 0.3, 0.9, -0.8, 0.7], dtype=torch.float64)
@@ -254,6 +255,58 @@ def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
                         exact.append(log_joint(model, {**values, site.name: rows.reshape(site.shape)}))
                     expected = torch.tensor([exact], dtype=torch.float64)
                     assert_close(logits.softmax(-1), expected.softmax(-1), relative=2e-6, what=f"{site.name} {row}")
+
+
+STATE = torch.tensor([0, 1, 0])
+THETAS = torch.stack([WEIGHTS, -2 * WEIGHTS + 0.5])
+
+
+def exact_log_prob(theta: torch.Tensor, state: torch.Tensor = STATE) -> float:
+    """Log-probability of a state by enumeration, without the library's log Z."""
+    table = exact_table(PAIRS, parametrization(PAIRS).to_tables(theta, "free"))
+    return float(table[tuple(state.tolist())])
+
+
+def weighted(kind: str, data: torch.Tensor | None) -> None:
+    """The discrete site says which of two laws of known theta counts, or how much."""
+    k = pyro.sample("k", dist.Categorical(torch.tensor([0.3, 0.7], dtype=torch.float64)))
+    for j in range(2):
+        law = HierarchicalLogLinear(PAIRS, THETAS[j])
+        if kind == "poutine.mask":
+            with poutine.mask(mask=k == j):
+                pyro.sample(f"x{j}", law, obs=data)
+        elif kind == "mask of the law":
+            pyro.sample(f"x{j}", law.mask(k == j), obs=data)
+        else:
+            with poutine.scale(scale=1.0 + j + k):
+                pyro.sample(f"x{j}", law, obs=data)
+
+
+@pytest.mark.parametrize("is_parallel", [True, False])
+@pytest.mark.parametrize("data", [STATE, None], ids=["observed", "latent"])
+@pytest.mark.parametrize("kind", ["poutine.mask", "mask of the law", "poutine.scale"])
+def test_log_z_counts_where_a_site_decides_on_the_weight_of_a_law(kind: str, data: Any, is_parallel: bool) -> None:
+    pyro.set_rng_seed(5)
+    moves, sites, values = prepared(partial(weighted, kind, data), is_parallel=is_parallel)
+    with torch.no_grad():
+        values = moves.sweep({**values, **({} if data is not None else {"x0": STATE, "x1": STATE})})
+        states = [values.get(f"x{j}", STATE) for j in range(2)]
+        weights = [[1.0 + j + k if kind == "poutine.scale" else 1.0 * (j == k) for j in range(2)] for k in range(2)]
+        parts = torch.tensor([exact_log_prob(THETAS[j], states[j]) for j in range(2)], dtype=torch.float64)
+        expected = torch.log(torch.tensor([0.3, 0.7], dtype=torch.float64)) + torch.tensor(weights).double() @ parts
+        evaluate = moves._together if is_parallel else lambda *given: moves._one_by_one(*given)[0]
+        logits = evaluate(sites[0], sites[0].visits[0], values, 0)
+    assert moves.modes["k"] == ("rows together" if is_parallel else "one by one")
+    assert_close(logits[0].softmax(-1), expected.softmax(-1), relative=2e-6)
+    without = expected + torch.tensor(weights).double() @ log_z_of(THETAS)
+    assert float((without.softmax(-1) - expected.softmax(-1)).abs().max()) > 0.05  # what is tested makes a difference
+
+
+def log_z_of(thetas: torch.Tensor) -> torch.Tensor:
+    """Log Z by enumeration: energy of a state and its exact log-probability."""
+    energies = [float(HierarchicalLogLinear(PAIRS, theta).energy(STATE)) for theta in thetas]
+    exact = [exact_log_prob(theta) for theta in thetas]
+    return torch.tensor([-e - p for e, p in zip(energies, exact, strict=True)], dtype=torch.float64)
 
 
 def test_control_rows_drawn_together_although_they_depend() -> None:
