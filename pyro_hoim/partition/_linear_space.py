@@ -15,7 +15,7 @@ from ._autograd import is_transformed, log_z_with_gradient
 from ._buckets import BucketPlan
 from ._program import Program, compiled
 
-__all__ = ["differentiable_expectations", "expectations", "is_supported", "log_z"]
+__all__ = ["differentiable_expectations", "expectations", "is_supported", "log_z", "values_of"]
 
 _LIMITS = {torch.float32: 80.0, torch.float64: 680.0}  # logs of stored values stay within plus and minus this
 _LARGE_BUFFER = 2**18  # programs with more values are run step by step
@@ -121,8 +121,10 @@ class _LargeRun:
         """Log Z, NaN if the range of the dtype does not suffice."""
         program, kernels, values = self.program, self.kernels, self.values.numpy()
         scale = program.log_constant
-        scale += kernels.load(self.table.numpy(), program.table_start, values, self.bounds, False)
-        self.values[1 : 1 + program.num_terms].exp_()
+        is_small = program.num_terms < _LARGE_STEP  # waking PyTorch's threads takes longer than few exponentials
+        scale += kernels.load(self.table.numpy(), program.table_start, values, self.bounds, is_small)
+        if not is_small:
+            self.values[1 : 1 + program.num_terms].exp_()
         common = (self.bounds, self.factor, self.limit)
         for begin, end, is_large in self._ranges():
             if not is_large:
@@ -185,6 +187,16 @@ def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.
             if want_eta:
                 found.append(row if math.isnan(logs[-1]) else run.downward(pool))
     return torch.tensor(logs, dtype=torch.float64), torch.stack(found) if want_eta and found else tables
+
+
+def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]:
+    """Log Z of one slice, NaN where the range does not suffice, and the values of all nodes, up to scales.
+
+    Their places are the offsets of the program; ``table`` is (terms of the slice,).
+    """
+    run = _LargeRun(compiled(plan), table, True)
+    with ThreadPoolExecutor(run.threads) as pool:
+        return run.upward(pool), run.values.numpy()
 
 
 def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:

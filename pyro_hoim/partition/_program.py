@@ -64,6 +64,8 @@ class Program(NamedTuple):
     roots: Ints
     log_constant: float
     work: Ints  # (n,) multiplications of each step
+    layouts: tuple[tuple[int, ...], ...]  # variables of every node, the last fastest
+    operands: tuple[tuple[int, int], ...]  # the two nodes whose product each bucket sums over its variable
 
 
 def _merged(loops: list[_Loop]) -> list[_Loop]:
@@ -135,6 +137,7 @@ class _Compiler:
         self.plan = plan
         self.layouts: list[tuple[int, ...]] = [(), *plan.hypergraph.edge_indices]
         self.steps: list[tuple[int, int, int]] = []
+        self.operands: list[tuple[int, int]] = []
         self.num_tables = len(plan.hypergraph.edge_indices)
         self.rank = {v: i for i, v in enumerate(plan.order)}
         consumers: dict[int, int] = {}
@@ -214,12 +217,14 @@ class _Compiler:
             if not bucket.factors:
                 log_constant += math.log(plan.cards[bucket.variable])
                 nodes.append(0)
+                self.operands.append((0, 0))
                 continue
             pending = _absorbed([nodes[f] for f in bucket.factors], self)
             while len(pending) > 2:
                 x, y = self.cheapest_pair(pending)
                 pending = [*(n for n in pending if n not in (x, y)), self.product(x, y)]
             x, y = (*pending, 0)[:2]
+            self.operands.append((x, y))
             nodes.append(self.step(x, y, self.message_layout(factor, x, y, bucket.variable)))
         return [nodes[f] for f in plan.roots if nodes[f]], log_constant
 
@@ -322,6 +327,8 @@ def compiled(plan: BucketPlan) -> Program:
         roots=np.array(roots, dtype=np.int64),
         log_constant=log_constant,
         work=np.array(work, dtype=np.int64),
+        layouts=tuple(layouts),
+        operands=tuple(compiler.operands),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
-from . import _linear_space as linear_space, _log_space as log_space
+from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._buckets import BucketPlan, sliced_plan
 from ._program import memory_cells
 from .base import Cost, LogLinearModel, LogPartition
@@ -264,14 +264,29 @@ class VariableElimination:
         """
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
-        num_draws, num_models = math.prod(sample_shape), tables.shape[0]
-        rows = torch.arange(num_models, device=tables.device).expand(num_draws, num_models)
-        parts: list[torch.Tensor] = []
-        for chunk in log_space.split(plan, tables, False):
+        num_draws = math.prod(sample_shape)
+        linear = num_draws and self._is_linear(tables)
+        linear = linear and linear_samples.is_faster(plan, len(tables), self.max_memory_bytes)
+        found = [linear_samples.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
+        missing = [b for b, part in enumerate(found) if part is None]
+        parts = iter(self._sampled(plan, tables[missing], num_draws, generator).unbind(1))
+        states = [next(parts) if part is None else part for part in found]
+        d = len(model.hypergraph.domain)
+        joined = torch.stack(states, 1) if states else tables.new_zeros(num_draws, 0, d, dtype=torch.long)
+        return joined.reshape(*sample_shape, *batch, d)
+
+    def _sampled(
+        self, plan: BucketPlan, tables: torch.Tensor, num_draws: int, generator: torch.Generator | None
+    ) -> torch.Tensor:
+        """States (draws, B, d) of tables (B, num_terms), in log space."""
+        d = len(plan.cards)
+        rows = torch.arange(len(tables), device=tables.device).expand(num_draws, len(tables))
+        parts = [rows.new_zeros(num_draws, 0, d)]
+        for chunk in log_space.split(plan, tables, False) if len(tables) else ():
             own = rows[:, : len(chunk)]
             part = self._choose(plan, chunk, own.reshape(-1), lambda w: draw_codes(w, generator), log_space.log_sum)
-            parts.append(part.reshape(*own.shape, len(model.hypergraph.domain)))
-        return torch.cat(parts, 1).reshape(*sample_shape, *batch, len(model.hypergraph.domain))
+            parts.append(part.reshape(*own.shape, d))
+        return torch.cat(parts, 1)
 
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:

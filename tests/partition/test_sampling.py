@@ -10,7 +10,13 @@ import torch
 from hypothesis import given, settings
 
 from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.partition import (
+    Auto,
+    Enumeration,
+    MatrixEnumeration,
+    VariableElimination,
+    _linear_samples as linear_samples,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, random_tables, required_draws
@@ -100,6 +106,42 @@ def test_extreme_laws_never_draw_impossible_states():
         draws = backend.sample(LogLinearEnergy(HYPERGRAPH, tables), (2000,), torch.Generator().manual_seed(6))
         counts = count_states(draws, CARDINALITIES)
         assert not counts[probs < 1e-12].any()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_cells": 6}, {"order": ("c", "a", "e", "b", "d")}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_linear_and_log_space_draw_the_same_states(options, dtype):
+    """Equal uniforms give equal states, but for ties in rounding; other weights do not."""
+    model = LogLinearEnergy(HYPERGRAPH, TABLES[0].to(dtype))
+    linear, log, other = (
+        VariableElimination(space=space, **options).sample(of, (4000,), torch.Generator().manual_seed(2))
+        for space, of in (("auto", model), ("log", model), ("auto", LogLinearEnergy(HYPERGRAPH, 0.9 * model.tables)))
+    )
+    assert (linear != log).any(-1).sum() <= (0 if dtype == torch.float64 else 4)
+    assert (linear != other).any(-1).sum() > 50
+
+
+def test_draws_are_made_in_log_space_where_the_range_does_not_suffice():
+    tables = TABLES.clone()
+    tables[1] *= 1e4
+    both, alone = (
+        VariableElimination().sample(LogLinearEnergy(HYPERGRAPH, t), (100,), torch.Generator().manual_seed(2))
+        for t in (tables, tables[:1])
+    )
+    assert torch.equal(both[:, 0], alone[:, 0])
+    best, _ = VariableElimination().mode(LogLinearEnergy(HYPERGRAPH, tables[1]))
+    assert (both[:, 1] == best).all()
+
+
+def test_many_draws_and_many_models(monkeypatch):
+    """Draws in pieces and on threads, and the batch of tiny models, follow the exact law."""
+    monkeypatch.setattr(linear_samples, "_UNIFORMS", 2**13)
+    monkeypatch.setattr(linear_samples, "_LARGE", 1)
+    for counts, probs in zip(_counts(VariableElimination(), TABLES, 1), PROBS, strict=True):
+        assert_exact_law(counts, probs)
+    many = LogLinearEnergy(HYPERGRAPH, TABLES[0].expand(DRAWS, -1))
+    draws = VariableElimination().sample(many, (), torch.Generator().manual_seed(1))
+    assert_exact_law(count_states(draws, CARDINALITIES), PROBS[0])
 
 
 def test_draws_of_many_variables_have_the_right_means():
