@@ -23,9 +23,13 @@ MIN_CHAINS = 16
 _SKEWNESS = 0.3  # of the mean, above which an error bar is not trusted at all
 _TAIL_SKEWNESS = 0.2  # the same for weights whose fitted tail has no variance
 _TAIL_INDEX = 0.5
+_IMPLIED_SKEWNESS = 0.35  # the same for the skewness that the spread of the log weights implies
+_LEFT = 3.0  # standard errors by which log weights are skewed to the left beyond doubt
+_MAX_SPREAD = 50.0  # a variance of log weights at which nothing is to be hoped for
 _HEAVY_SIDE = 1.25
 _MIN_ESS = 10.0
-_MIN_OVERLAP = 20.0
+_MIN_OVERLAP = 20.0  # chains' worth, or the share below where there are few chains
+_MIN_OVERLAP_SHARE = 0.6
 _TINY = 1e-200  # its power 1.5 does not underflow
 
 
@@ -42,14 +46,24 @@ class Estimate(NamedTuple):
 def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
     r"""Log of the mean of independent weights (B, M), with a standard error that allows for skewness.
 
-    .. math:: s = \frac{\mathrm{cv}}{\sqrt M} \cdot \frac{t_{M-1}}{3} \left(1 + \frac{19}{18} g_+\right), \qquad
+    .. math:: s = \frac{\mathrm{cv}}{\sqrt M} \cdot \frac{t_{M-1}}{3}
+        \left(1 + \frac{19}{18} \Bigl(g_+ + \frac{2 \sqrt 6}{M}\Bigr)\right), \qquad
         g = \frac{\text{skewness}}{\sqrt M}
 
     The factors make three standard errors hold as often as three of a normal law do: the quantile of Student's law
     that belongs to three, and the first-order correction of the t statistic for skewness (Hall), for the side where
-    the mean of skewed weights falls short. The verdict is negative where this expansion itself is doubtful: a mean
-    whose skewness exceeds 0.3, or 0.2 with a tail fitted as heavier than finite variance allows, fewer than 10
-    effective or 16 actual weights.
+    the mean of skewed weights falls short. The verdict is negative where this expansion itself is doubtful.
+
+    The skewness of a sample cannot decide that alone: it is small exactly where the large weights were missed. The
+    error bar therefore takes it two of its standard errors larger, and the verdict looks at the log weights too: their
+    variance v is known well before the tail of the weights is, and log-normal weights of that variance have the
+    skewness :math:`(e^v + 2) \sqrt{e^v - 1}`. Where log weights lean to the left beyond doubt, v is twice the half
+    variance above their median instead, as the tail of such weights is lighter. Refused are means whose skewness is
+    above 0.3 in the sample, above 0.2 with a tail fitted as heavier than finite variance allows, or above 0.35 as
+    implied by the log weights, and fewer than 10 effective or 16 actual weights.
+
+    What no rule can see from inside is a part of the law that few or no weights came from: with a share p of the
+    chains in it, M p should be well above 10.
 
     Args:
         log_weights: logarithms, (B, M).
@@ -73,15 +87,32 @@ def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
     cv2 = second / np.square(mean) * (count / (count - 1))
     skewness = (np.square(centred) * centred).mean(-1) / np.maximum(second, _TINY) ** 1.5
     skewness = np.maximum(skewness, 0) / math.sqrt(count)
-    error = np.sqrt(cv2 / count) * _quantile_factor(count - 1) * (1 + 19 / 18 * skewness)
+    implied = _implied_skewness(log_weights) / math.sqrt(count)
+    error = np.sqrt(cv2 / count) * _quantile_factor(count - 1) * (1 + 19 / 18 * (skewness + 2 * math.sqrt(6) / count))
     ess = count * per_weight / (1 + cv2 * per_weight)
-    doubtful = skewness > _SKEWNESS
+    doubtful = (skewness > _SKEWNESS) | (implied > _IMPLIED_SKEWNESS)
     suspects = (skewness > _TAIL_SKEWNESS) & ~doubtful
     if count >= 25 and suspects.any():
         doubtful[suspects] = _tail_index(weights[suspects]) > _TAIL_INDEX
     doubtful &= cv2 > 1e-20  # equal weights have neither a tail nor a skewness
     few = (ess < _MIN_ESS) | (count < MIN_CHAINS)
     return Estimate(value, error, ess, share, ~(doubtful | few))
+
+
+def _implied_skewness(log_weights: Floats) -> Floats:
+    """Skewness (B,) of log-normal weights whose logarithms spread as those given (B, M) do at their upper side."""
+    count = log_weights.shape[-1]
+    centred = log_weights - log_weights.mean(-1, keepdims=True)
+    squares = np.square(centred)
+    second = squares.mean(-1)
+    lean = (squares * centred).mean(-1) / np.maximum(second, _TINY) ** 1.5
+    is_left = lean < -_LEFT * math.sqrt(6 / count)
+    if is_left.any():
+        leaning = log_weights[is_left]
+        above = np.maximum(leaning - np.median(leaning, -1, keepdims=True), 0)
+        second[is_left] = np.minimum(second[is_left], 2 * np.square(above).mean(-1))
+    variance = np.minimum(second * count / (count - 1), _MAX_SPREAD)
+    return (np.exp(variance) + 2) * np.sqrt(np.expm1(variance))
 
 
 def _quantile_factor(freedom: int) -> float:
@@ -112,7 +143,8 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
     .. math:: \sum_F \sigma(\ell_F - c) = \sum_R \sigma(\ell_R + c)
 
     Bennett's estimate, the one of least asymptotic variance. Its terms are bounded, so that the error needs overlap
-    of the two runs only: at least 20 chains' worth of each in the region where they meet.
+    of the two runs only: at least 20 chains' worth of each in the region where they meet, and 60 % of the chains where
+    these are fewer. Equal weights overlap by all of them.
 
     References:
         Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, Journal of
@@ -138,7 +170,8 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
     error = np.sqrt(spread / max(1, count - 1)) * _quantile_factor(max(1, count - 1))
     overlap = 2 * np.minimum(ahead.sum(-1), behind.sum(-1))
     share = np.maximum(*(part.max(-1) / np.maximum(part.sum(-1), _TINY) for part in (ahead, behind)))
-    is_reliable = (overlap > _MIN_OVERLAP) & (error < 0.3) & (share < 0.2) & (count >= MIN_CHAINS)
+    is_met = overlap > min(_MIN_OVERLAP, _MIN_OVERLAP_SHARE * count)
+    is_reliable = is_met & (error < 0.3) & (share < 0.2) & (count >= MIN_CHAINS)
     return Estimate(c, error, overlap, share, is_reliable)
 
 
