@@ -72,8 +72,11 @@ class AnnealedImportance:
             one run alone is poor. Needs perfect samples, so models within reach of exact methods.
         level: of the one-sided limits.
         seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness:
-            the estimate is then the same function of the tables in every call, as Hamiltonian samplers need, whose
-            results are biased by its error.
+            the estimate is then the same function of the whole batch of tables in every call (streams belong to rows,
+            so that equal tables in two rows, or in another row, get other numbers), as Hamiltonian samplers need. Its
+            error biases their results. The function jumps where a state changes, and its gradient is the eta of the
+            weighted chains, the slope of the true log Z as chains are added: Hamiltonian samplers stay valid with
+            any such force, but accept less.
         burn_in: sweeps at beta 1 before :meth:`sample` takes a state, and before a tempered reverse run.
         engine: of the chains, see :class:`~pyro_hoim.sampling.GibbsChains`.
         precision: of their conditionals.
@@ -179,7 +182,8 @@ class AnnealedImportance:
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Estimated eta, flat (*batch, num_terms); its bias is of order one over the number of chains.
 
-        With a fixed seed this is the gradient of :meth:`log_partition`. It has no gradient itself.
+        With a fixed seed this is what autograd gives for :meth:`log_partition`, an estimate of the gradient of the
+        true log Z; the random value itself jumps in the tables. It has no gradient itself.
 
         Raises:
             InputError: tables that are not finite, or a reference of the wrong length.

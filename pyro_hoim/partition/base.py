@@ -135,9 +135,9 @@ class PartitionBackend(Protocol):
     r"""A method that normalises log-linear models :math:`q(x) = \exp \sum_S \theta^S_{x_S}`.
 
     A backend is a frozen dataclass of options, compared by value; it holds no results. Work on the structure alone is
-    cached per hypergraph. Every method takes batches (*batch, num_terms) and keeps dtype and device; ``log_partition``,
-    ``expectations``, ``marginal`` and ``log_marginal`` are differentiable in ``model.tables``, twice. Past its budget
-    a backend raises :class:`~pyro_hoim.errors.IntractableError` before any work. The laws it must obey:
+    cached per hypergraph. Every method takes batches (*batch, num_terms) and keeps dtype and device. Past its budget
+    a backend raises :class:`~pyro_hoim.errors.IntractableError` before any work, and a backend without some method or
+    derivative raises it there. The laws of a backend with ``is_exact`` hold to rounding:
 
     * ``log_partition(model).value == log(sum over x of q(x))``
     * ``grad(log_partition(model).value, model.tables) == expectations(model)``
@@ -145,9 +145,20 @@ class PartitionBackend(Protocol):
     * ``marginal(model, names) == exp(log_marginal(model, names))``, summing to one over the axes of ``names``
     * ``log_marginal(model, all names)[x] == log q(x) - log_partition(model).value``
     * ``mode(model) == (argmax q, max log q)``; ``sample`` draws independent states with law ``q / Z``
+    * a zero table changes nothing; disjoint models add their log Z; one state per variable gives ``log q`` of it
+    * ``log_partition``, ``expectations``, ``marginal`` and ``log_marginal`` are twice differentiable in
+      ``model.tables``
+
+    and those of every backend, exact or not:
+
     * ``plan(hypergraph).feasible`` is True exactly when ``log_partition`` and ``expectations`` run
-    * a zero table changes nothing; disjoint models add their log Z; one state per variable gives ``log q`` of it.
-    * ``is_exact`` tells whether these equalities hold to rounding, or in expectation only.
+    * ``marginal`` sums to one and ``log_marginal`` is its logarithm, for the same random numbers
+    * ``log_partition(model).value`` is differentiable once; for the same random numbers its gradient is
+      ``expectations(model)``.
+
+    Where ``is_exact`` is False, results are random. Z, not log Z, then has the right expectation, eta and marginals
+    approach the truth as chains are added, the gradient is an estimate of the true one rather than the slope of the
+    random value, draws come close to ``q / Z``, and there may be no ``mode``.
     """
 
     @property
