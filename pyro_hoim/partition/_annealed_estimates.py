@@ -9,10 +9,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["MIN_CHAINS", "Estimate", "acceptance_ratio", "limits", "log_mean"]
+__all__ = ["MIN_CHAINS", "Estimate", "acceptance_ratio", "limits", "log_mean", "log_sum"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -41,6 +42,16 @@ class Estimate(NamedTuple):
     ess: Floats
     share: Floats
     is_reliable: Flags
+
+
+def log_sum(values: torch.Tensor) -> torch.Tensor:
+    """Log of the sum of exponentials over the last axis, which stays with length one; no gradient."""
+    if not values.numel():
+        return values.logsumexp(-1, keepdim=True)
+    array = values.cpu().numpy()
+    top = array.max(-1, keepdims=True)
+    total = np.log(np.exp(array - top).sum(-1, keepdims=True)) + top
+    return torch.from_numpy(total).to(values.device)
 
 
 def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:

@@ -11,6 +11,7 @@ import torch
 from ..data.observations import Observations
 from ..errors import InputError, InputTypeError
 from ..structure.hypergraph import InteractionHypergraph
+from ._annealed_estimates import log_sum
 
 __all__ = ["log_frequencies", "reference_normaliser", "single_terms"]
 
@@ -50,7 +51,7 @@ def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Ten
     """Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)."""
     levels = _layout(hypergraph).levels.to(reference.device)
     padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
-    return padded[..., levels].logsumexp(-1).sum(-1)
+    return log_sum(padded[..., levels])[..., 0].sum(-1)
 
 
 def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch.Tensor:

@@ -7,10 +7,12 @@ import math
 from functools import lru_cache
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from ..sampling.chains import GibbsChains
 from ..structure.hypergraph import InteractionHypergraph
+from ._annealed_estimates import log_sum
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 
@@ -92,7 +94,7 @@ def reverse_run(chains: GibbsChains, states: torch.Tensor, betas: torch.Tensor, 
 def island_means(log_weights: torch.Tensor, islands: int) -> torch.Tensor:
     """Log means (*batch, islands) of log weights (*batch, chains) over islands of consecutive chains."""
     parts = log_weights.unflatten(-1, (islands, -1))
-    return parts.logsumexp(-1) - math.log(parts.shape[-1])
+    return log_sum(parts)[..., 0] - math.log(parts.shape[-1])
 
 
 def resampled(
@@ -111,7 +113,7 @@ def resampled(
     picked = torch.searchsorted(share.cumsum(-1), points, right=True).clamp_max(size - 1)
     picked = torch.where(keep, torch.arange(size, device=parts.device), picked)
     start = torch.arange(islands, device=parts.device)[:, None] * size
-    means = (parts.logsumexp(-1, keepdim=True) - math.log(size)).expand_as(parts)
+    means = (log_sum(parts) - math.log(size)).expand_as(parts)
     return (picked + start).flatten(-2), torch.where(keep, parts, means).flatten(-2)
 
 
@@ -144,12 +146,12 @@ def adaptive_path(chains: GibbsChains, target: float, sweeps: int, generator: to
 
 def _longest_step(slope: torch.Tensor, weights: torch.Tensor, target: float, most: float) -> float:
     """Largest step up to ``most`` whose conditional effective share is at least ``target`` in every batch element."""
-    slope = slope - slope.amax(-1, keepdim=True)
+    slopes, shares = (slope - slope.amax(-1, keepdim=True)).cpu().numpy(), weights.cpu().numpy()
 
     def enough(step: float) -> bool:
-        growth = (step * slope).exp()
-        first, second = (weights * growth).sum(-1), (weights * growth.square()).sum(-1)
-        return bool((first.square() >= target * second).all())
+        growth = np.exp(step * slopes)
+        first, second = (shares * growth).sum(-1), (shares * np.square(growth)).sum(-1)
+        return bool((np.square(first) >= target * second).all())
 
     if enough(most):
         return most
