@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -12,11 +13,13 @@ import click
 from ..errors import InputError, IntractableError
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto, LogPartition
+from ..partition._annealed_result import ADVICE
 
 __all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CHAINS, _TEMPERATURES = AnnealedImportance.num_chains, AnnealedImportance.num_temperatures
+_ADVICE = "try more --temperatures or --chains; in Python there are block moves and resampling as well"
 _EXACT = click.Choice(["auto", "exact", "ais"])
 _OPTIONS = (
     click.option(
@@ -59,7 +62,8 @@ def log_z_of(
         IntractableError: exact methods are asked for and exceed their budget; names the alternative.
     """
     if method == "ais":
-        return _annealed(chains, temperatures, seed).log_partition(energy)
+        result = _annealed(chains, temperatures, seed).log_partition(energy)
+        return replace(result, notes=tuple(note.replace(ADVICE, _ADVICE) for note in result.notes))
     for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
         if value is not None:
             raise InputError(f"{name}: belongs to --method ais, received --method {method}")

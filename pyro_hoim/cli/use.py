@@ -120,6 +120,8 @@ def _draw(
 ) -> torch.Tensor:
     """Rows (number, d), exact or by Gibbs, the latter with a line on standard error."""
     cost = Auto().plan(energy.hypergraph)
+    if not number or not len(energy.domain):
+        return torch.zeros((number, len(energy.domain)), dtype=torch.long)
     if cost.feasible and method != "gibbs":
         return Auto().sample(energy, (number,), generator)
     if method == "exact":

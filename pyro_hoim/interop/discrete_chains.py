@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, InputTypeError, check_names
+from ..sampling import ChainRun
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
 from .coordinates import interaction_name
@@ -155,8 +156,9 @@ def diagnose_discrete_chains(
     Args:
         model: the hypergraph of the codes, or anything with ``hypergraph`` (a log-linear law or energy model); if it
             also has ``energy(codes)``, energies are computed where they are not given.
-        codes: states of the chains. Recorded codes of :class:`~pyro_hoim.sampling.GibbsChains` have the draws first
-            and need ``.transpose(0, 1)``.
+        codes: states of the chains, chains first; or the result of :func:`~pyro_hoim.sampling.sample_chains` of one
+            model that recorded its codes, whose energies are then used too. (A bare tensor of recorded codes has the
+            draws first and needs ``.transpose(0, 1)``.)
         energies: energy of every state in nats, such as those recorded with the codes.
         edges: interactions whose cells are looked at, the sufficient statistics; "all" takes every one.
         levels: variables whose levels are looked at.
@@ -187,6 +189,8 @@ def diagnose_discrete_chains(
         >>> report.constants, report["sum"].r_hat < 1.1
         ({'b[0]': 1.0, 'b[1]': 0.0}, True)
     """
+    if isinstance(codes, ChainRun):
+        codes, energies = _of_run(codes, energies)
     groups = _statistics(model, codes, energies, edges, levels, functions or {})
     names = [name for labels, _ in groups.values() for name in labels]
     kinds = [kind for kind, (labels, _) in groups.items() for _ in labels]
@@ -248,6 +252,8 @@ def discrete_chains_to_arviz(
         >>> data.posterior["cell"].dims
         ('chain', 'draw', 'cell_name')
     """
+    if isinstance(codes, ChainRun):
+        codes, energies = _of_run(codes, energies)
     groups = _statistics(model, codes, energies, edges, levels, functions or {})
     variables: dict[str, Array] = {}
     coords: dict[str, list[str]] = {}
@@ -259,6 +265,19 @@ def discrete_chains_to_arviz(
         else:
             variables.update({name: array[..., k] for k, name in enumerate(labels)})
     return choose_backend(backend).from_dict({"posterior": variables}, coords, dims)
+
+
+def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
+    """Codes (chains, draws, d) and energies of a run, which has the draws first."""
+    if run.codes is None:
+        raise InputError("codes: the run recorded no codes; run sample_chains with record=('codes', ...)")
+    if run.codes.dim() != 3:
+        raise InputError(
+            f"codes: expected the run of one model, received one of a batch {tuple(run.codes.shape[1:-2])}"
+        )
+    if energies is None and run.energies is not None:
+        energies = run.energies.transpose(0, 1)
+    return run.codes.transpose(0, 1), energies
 
 
 def _statistics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ def check_options(options: AnnealedImportance) -> None:
         if options.seed >= 2**62:
             raise InputError(f"AnnealedImportance seed: expected a number below 2^62, received {options.seed}")
     for name in ("conditional_ess", "level"):
-        if not 0 < getattr(options, name) < 1:
+        if not _is_number(getattr(options, name)) or not 0 < getattr(options, name) < 1:
             raise InputError(
                 f"AnnealedImportance {name}: expected a share between 0 and 1, received {getattr(options, name)!r}"
             )
@@ -56,6 +57,10 @@ def check_options(options: AnnealedImportance) -> None:
         )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _check_reference(options: AnnealedImportance) -> None:
     if isinstance(options.reference, str):
         if options.reference not in ("singles", "uniform"):
@@ -77,7 +82,7 @@ def _check_runs(options: AnnealedImportance) -> None:
     if options.reverse not in (True, False, "auto"):
         raise InputError(f"AnnealedImportance reverse: expected True, False or 'auto', received {options.reverse!r}")
     if options.resample_below is not None:
-        if not 0 < options.resample_below <= 1:
+        if not _is_number(options.resample_below) or not 0 < options.resample_below <= 1:
             raise InputError(
                 f"AnnealedImportance resample_below: expected a share within (0, 1] or None, "
                 f"received {options.resample_below!r}"

@@ -20,18 +20,18 @@ from .base import Cost, LogPartition, Sandwich
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance
 
-__all__ = ["annealing_cost", "estimate", "judged"]
+__all__ = ["ADVICE", "annealing_cost", "estimate", "judged"]
 
 _METHOD = "annealed importance sampling"
 _MAX_CELLS = 2**26  # of a marginal table
 _GAP = 4.0  # errors between two estimates that count as agreement; normal ones would part once in 16,000 runs
-_TRY = (
+ADVICE = (
     "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
     "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
 )
 _GAP_NOTE = (
     "{which}forward and reverse runs disagree by more than their errors, or hardly overlap, so that at least one has "
-    f"not seen the whole law; {_TRY}"
+    f"not seen the whole law; {ADVICE}"
 )
 _COMBINE_NOTE = "{which}combine=True would report both runs together, for which there is an error bar"
 _TEMPERED_NOTE = (
@@ -166,7 +166,7 @@ def _weight_note(found: Estimate, options: AnnealedImportance) -> str:
         )
     return (
         f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "
-        f"the largest holds up to {float(found.share.max()):.0%} of the weight; {_TRY}"
+        f"the largest holds up to {float(found.share.max()):.0%} of the weight; {ADVICE}"
     )
 
 

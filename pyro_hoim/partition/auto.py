@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import IntractableError
+from ..errors import InputTypeError, IntractableError
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed import AnnealedImportance
 from .base import Cost, LogLinearModel, LogPartition
@@ -51,6 +51,9 @@ class Auto:
         elimination: options of variable elimination.
         annealed: options of the estimates to fall back on; None allows exact results only.
 
+    Raises:
+        InputTypeError: ``annealed`` is another kind of object.
+
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
@@ -65,6 +68,12 @@ class Auto:
     enumeration: Enumeration = field(default_factory=Enumeration)
     elimination: VariableElimination = field(default_factory=VariableElimination)
     annealed: AnnealedImportance | None = None
+
+    def __post_init__(self) -> None:
+        if self.annealed is not None and not isinstance(self.annealed, AnnealedImportance):
+            raise InputTypeError(
+                f"Auto annealed: expected AnnealedImportance(...) or None, received {type(self.annealed).__name__}"
+            )
 
     @property
     def is_exact(self) -> bool:

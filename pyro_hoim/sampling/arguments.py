@@ -29,7 +29,10 @@ class LogLinearModel(Protocol):
     tables: torch.Tensor
 
 
-def checked_tables(model: LogLinearModel) -> torch.Tensor:
+_LARGEST = 1e30  # sums of tables below it stay far from the end of float32
+
+
+def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64) -> torch.Tensor:
     """Checked tables of a model, without a graph."""
     hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
     if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
@@ -37,6 +40,11 @@ def checked_tables(model: LogLinearModel) -> torch.Tensor:
     if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
         raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
     check_finite(tables, "model: tables")
+    if precision == torch.float32 and tables.numel() and float(tables.detach().abs().max()) > _LARGEST:
+        raise InputError(
+            f"model: expected tables within +-{_LARGEST:g} for conditionals in float32, received "
+            f"{float(tables.detach().abs().max()):g}; use precision=torch.float64"
+        )
     return tables.detach().clone()
 
 

@@ -35,7 +35,7 @@ class GibbsChains:
         num_chains: chains per element of the batch.
         schedule: blocks and scan.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
-        init: first states; drawn from the reference law when None.
+        init: first states; drawn from the reference law when None. Clamped variables keep their clamped values.
         reference: log weights of the single-variable laws at beta 0, one variable after the other (need not be
             normalised); uniform laws when None.
         seed: seed of everything random. Chain c of batch element g has its own stream, which depends on (seed, g, c)
@@ -94,7 +94,7 @@ class GibbsChains:
             raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
         if precision not in (torch.float32, torch.float64):
             raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
-        tables = checked_tables(model)
+        tables = checked_tables(model, precision)
         self._hypergraph = model.hypergraph
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
@@ -124,6 +124,10 @@ class GibbsChains:
         for i, codes in fixed.items():
             states[..., i] = codes
         self._engine.set_codes(self._grouped(states, 1))
+
+    def __repr__(self) -> str:
+        engine = type(self._engine).__name__
+        return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
 
     # Arguments
 
@@ -162,6 +166,10 @@ class GibbsChains:
         """Positions of the clamped variables with their codes, in schema order."""
         if not isinstance(clamped, Mapping):
             raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        clamped = {
+            name: torch.as_tensor(value) if isinstance(value, (list, tuple, np.ndarray)) else value
+            for name, value in clamped.items()
+        }
         single = {name: value for name, value in clamped.items() if not isinstance(value, torch.Tensor)}
         found: dict[int, torch.Tensor | int] = {
             self.domain.index(name): code for name, code in self.domain.encode_state(single).items()
@@ -273,7 +281,7 @@ class GibbsChains:
         Raises:
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
-        tables = checked_tables(model)
+        tables = checked_tables(model, self._precision)
         if model.hypergraph != self._hypergraph:
             raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
         if tables.shape != self._tables.shape:
@@ -333,7 +341,7 @@ class GibbsChains:
         Args:
             num_sweeps: how many sweeps.
             beta: inverse temperature in [0, 1], one number or one per element of the batch.
-            thin: sweeps between two records; 0 records nothing.
+            thin: sweeps between two records; at least 1 where something is recorded.
             counts: record how many chains were in every cell of every edge, summed over records.
             energies: record the energy of every chain.
             codes: record the states.
@@ -346,6 +354,8 @@ class GibbsChains:
             InputError: negative numbers, beta outside [0, 1].
         """
         num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
+        if not thin and (counts or energies or codes):
+            raise InputError("thin: expected 1 or more where something is recorded, received 0")
         levels = self._betas(beta)
         parts: list[Record] = []
         for first, length in self._chunks(num_sweeps, thin):
@@ -384,7 +394,10 @@ class GibbsChains:
         )
 
     def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:
-        values = torch.as_tensor(beta, dtype=torch.float64).detach()
+        try:
+            values = torch.as_tensor(beta, dtype=torch.float64).detach()
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(f"beta: expected a number or a tensor, received {received(beta)}") from error
         if not bool(((values >= 0) & (values <= 1)).all()):
             raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()

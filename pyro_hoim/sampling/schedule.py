@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +74,7 @@ class GibbsSchedule:
         object.__setattr__(self, "emphasised", _name_tuples(self.emphasised, "emphasised"))
         if self.scan not in ("sequential", "random"):
             raise InputError(f"scan: expected 'sequential' or 'random', received {self.scan!r}")
-        if not 0 < self.emphasis < 1:
+        if not isinstance(self.emphasis, numbers.Real) or not 0 < self.emphasis < 1:
             raise InputError(f"emphasis: expected a share between 0 and 1, received {self.emphasis!r}")
 
     def resolve(self, hypergraph: InteractionHypergraph, clamped: Sequence[str] = ()) -> Blocks:

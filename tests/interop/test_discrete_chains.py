@@ -19,7 +19,7 @@ from pyro_hoim.interop import (
     discrete_chains_to_arviz,
     get_group,
 )
-from pyro_hoim.sampling import GibbsChains
+from pyro_hoim.sampling import GibbsChains, sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, random_tables
@@ -143,6 +143,12 @@ def test_recorded_chains_and_runs_fit(backend):
     given = diagnose_discrete_chains(HYPERGRAPH, codes, energies=energies, backend=backend)
     computed = diagnose_discrete_chains(LAW, codes, backend=backend)
     assert_close(given["energy"].mean, computed["energy"].mean, relative=1e-9)
+    stored = sample_chains(LAW.energy_model, 4, 200, thin=2, seed=1, engine="torch", record=("codes", "energy"))
+    report = diagnose_discrete_chains(LAW, stored, backend=backend)  # the axes of a run are turned
+    assert (report.num_chains, report.num_draws) == (4, 100)
+    turned = diagnose_discrete_chains(LAW, stored.codes.transpose(0, 1), backend=backend)
+    assert_close(report["energy"].ess_bulk, turned["energy"].ess_bulk, relative=1e-9)
+    assert discrete_chains_to_arviz(LAW, stored, backend=backend).posterior.sizes["chain"] == 4
     run = run_mcmc(BlockGibbs(LAW, engine="torch"), 300, num_warmup=20, num_chains=4, seed=1, progress=False)
     report = diagnose_discrete_chains(
         LAW, run.samples["x"], energies=run.sample_stats["energy"], edges="all", backend=backend
@@ -196,6 +202,14 @@ CODES = independent(2, 10)
 def test_bad_input(options, error, message):
     with pytest.raises(error, match=message):
         diagnose_discrete_chains(**{"model": HYPERGRAPH, "codes": CODES, **options})
+
+
+def test_runs_without_codes_or_of_a_batch_are_refused():
+    with pytest.raises(InputError, match="the run recorded no codes"):
+        diagnose_discrete_chains(LAW, sample_chains(LAW.energy_model, 4, 8, engine="torch"))
+    batch = LAW.energy_model.expand([2])
+    with pytest.raises(InputError, match="one of a batch"):
+        diagnose_discrete_chains(LAW, sample_chains(batch, 4, 8, engine="torch", record=("codes",)))
 
 
 def test_unknown_statistic():

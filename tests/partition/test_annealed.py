@@ -360,6 +360,8 @@ def test_progress_is_shown_on_standard_error_only_when_asked(capfd):
         ({"temperatures": 3}, "temperatures"),
         ({"temperatures": "cosy"}, "adaptive"),
         ({"conditional_ess": 1.0}, "conditional_ess"),
+        ({"conditional_ess": "x"}, "conditional_ess"),
+        ({"resample_below": "x"}, "resample_below"),
         ({"level": 0.0}, "level"),
         ({"reference": "flat"}, "singles"),
         ({"reference": (0.0, float("inf"))}, "finite"),

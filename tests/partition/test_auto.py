@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models.log_linear import LogLinearEnergy
 from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
 from pyro_hoim.schema import Domain
@@ -99,6 +99,12 @@ def test_enumeration_refuses_beyond_its_budget(backend):
     ):
         with pytest.raises(IntractableError, match=r"(64 cells.*max_states=63|4608 entries.*max_entries=4607)"):
             call()
+
+
+@pytest.mark.parametrize("wrong", [True, Enumeration(), "ais"])
+def test_the_fallback_must_be_annealed(wrong):
+    with pytest.raises(InputTypeError, match=r"annealed: expected AnnealedImportance\(\.\.\.\) or None"):
+        Auto(annealed=wrong)
 
 
 def test_options_must_be_positive():

@@ -283,7 +283,7 @@ def test_records_agree_with_recorded_states(engine: Any, schedule: GibbsSchedule
 def test_no_sweeps_and_no_records(engine: Any) -> None:
     chains = _chains(engine, num_chains=4, schedule=GibbsSchedule("sites", "random"))
     before = chains.codes
-    for num_sweeps, thin in ((0, 0), (0, 1), (2, 3)):
+    for num_sweeps, thin in ((0, 1), (2, 3)):
         record = chains.sweep(num_sweeps, thin=thin, counts=True, energies=True, codes=True)
         assert record.num_records == 0
         assert record.counts is not None
@@ -600,6 +600,7 @@ def test_too_large_blocks_are_refused() -> None:
         (lambda c: c.sweep(-1), "num_sweeps: expected a whole number that is not negative, received -1"),
         (lambda c: c.sweep(1.5), r"num_sweeps: expected a whole number that is not negative, received 1\.5"),
         (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number that is not negative, received -2"),
+        (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
         (lambda c: c.sweep(1, 1.1), r"beta: expected inverse temperatures within \[0, 1\], received 1\.1"),
         (lambda c: c.sweep(1, -0.1), r"beta: expected inverse temperatures within \[0, 1\], received -0\.1"),
         (lambda c: c.sweep(1, math.nan), r"beta: expected inverse temperatures within \[0, 1\], received nan"),
@@ -633,6 +634,34 @@ def test_bad_calls_are_refused_and_change_nothing(call: Callable[[Any], Any], me
     assert torch.equal(chains.codes, codes)
     assert torch.equal(chains.energy, energy)
     assert chains.num_sweeps == 0
+
+
+def test_arguments_of_wrong_types_are_refused() -> None:
+    chains = _chains("torch", 2, num_chains=5)
+    with pytest.raises(InputTypeError, match="beta: expected a number or a tensor, received str"):
+        chains.sweep(1, "warm")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputTypeError, match="weights: expected a tensor, received list"):
+        chains.statistics([1.0])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="emphasis: expected a share between 0 and 1, received 'x'"):
+        GibbsSchedule(emphasis="x")  # pyright: ignore[reportArgumentType]
+
+
+def test_clamps_per_chain_may_be_sequences() -> None:
+    chains = _chains("torch", num_chains=5, clamped={"b": [0, 1, 2, 1, 0], "a": np.array([1, 0, 1, 0, 1])})
+    chains.sweep(3)
+    assert chains.codes[:, 1].tolist() == [0, 1, 2, 1, 0]
+    assert chains.codes[:, 0].tolist() == [1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tables_near_the_end_of_float32_need_float64(engine: Any) -> None:
+    graph = InteractionHypergraph(Domain.from_cardinalities([2, 2]), [("x0", "x1")], closure=True)
+    model = LogLinearEnergy(graph, torch.full((graph.num_terms,), 1e39, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"received 1e\+39; use precision=torch.float64"):
+        GibbsChains(model, 3, engine=engine)
+    chains = GibbsChains(model, 3, engine=engine, precision=torch.float64)
+    chains.sweep(2)
+    assert bool(torch.isfinite(chains.energy).all())
 
 
 def test_exchange_needs_one_batch_dimension() -> None:
