@@ -205,11 +205,10 @@ class GibbsChains:
             at = np.flatnonzero(sizes == levels)
             weights = reference[:, starts[at, None] + np.arange(levels)]
             total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)[:, None]
-            uniform = uniforms[..., at] * total[..., -1]
-            chosen = np.zeros(uniform.shape, dtype=np.int64)
+            picked = at if len(at) < len(sizes) else slice(None)  # a slice needs no copies
+            uniform = uniforms[..., picked] * total[..., -1]
             for k in range(levels - 1):
-                chosen += total[..., k] <= uniform
-            codes[..., at] = chosen
+                codes[..., picked] += total[..., k] <= uniform
         return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
 
     def _set_weights(self) -> None:
