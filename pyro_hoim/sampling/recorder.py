@@ -24,6 +24,7 @@ _MAX_BLOCK_CELLS = 2**24
 _MAX_ROW_CELLS = 2**20
 _ALARM = 1e-6
 _DOUBT = 1e-4
+_MAX_KURTOSIS = 0.05  # of the visits of a block, above which their variance has no chi-square law far out
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Summary:
 
     Attributes:
         eta: float64 (*batch, num_terms).
-        std_error: float64 (*batch, num_terms); NaN where one chain has one record.
+        std_error: float64 (*batch, num_terms); NaN where one chain has one record. For a cell that was the same at
+            every record one over the number of looks at all chains, or over the number of chains where nothing moved.
         between_chains: float64 (*batch, num_edges), or None with one chain: variance between chains over what
             independent records would give, 1 where chains forget their states between two looks.
-        is_mixed: whether that ratio is as small as chance allows everywhere; None when the run is too short to tell.
+        is_mixed: whether that ratio is as small as chance allows everywhere; None when it cannot be judged: one chain,
+            a run too short, or a group of chains that never left one state of all edges.
     """
 
     eta: torch.Tensor
@@ -53,6 +56,11 @@ class Recorder:
     at after every batch, and chains that are independent have block means with variance
     :math:`\eta (1 - \eta) / (\text{looks} \times \text{chains})`. Where the variance between blocks is larger than
     chance allows, it replaces that of the batches. A run of at most 64 records uses the blocks alone.
+
+    What chance allows of an edge is the limit of a chi-square law, from the cells whose visits to a block are close
+    enough to a normal law: about 20 or more, or a share between 0.2 and 0.8. A rarer cell is judged by the block that
+    has most of its T visits: one of B blocks has m of them or more with a probability of at most
+    :math:`B \, \Pr(\mathrm{Bin}(T, 1/B) \ge m)`.
 
     Args:
         hypergraph: the interactions.
@@ -177,12 +185,36 @@ class Recorder:
                 sizes = torch.tensor([math.prod(shape) for shape in self._hypergraph.edge_shapes])
                 cells = is_doubtful.repeat_interleave(sizes, dim=-1)
                 spread = torch.where(cells, torch.maximum(spread, between), spread)
-                limit = float(special.chdtri(freedom, _ALARM / max(1, ratio.numel()))) / freedom
-                is_mixed = not bool((ratio > limit).any())
-        # Constant so far: the probability that is missed may still be about one in the number of looks.
+                is_mixed = self._is_mixed(between, eta * (1 - eta) / (looks * self._num_chains))
         is_constant = (sums["total"] == 0) | (sums["total"] == total)
-        error = torch.where(is_constant, 1 / total, spread.sqrt())
+        is_stuck = is_constant.all(-1, keepdim=True)
+        if is_mixed and bool(is_stuck.any()):
+            is_mixed = None
+        # The probability that was missed may still be one in the number of independent states, of which a chain that
+        # moves has at most one at every look.
+        states = torch.where(is_stuck, self._num_chains, looks * self._num_chains).double()
+        error = torch.where(is_constant, 1 / states, spread.sqrt())
         return Summary(eta, error, ratio, is_mixed)
+
+    def _is_mixed(self, between: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Whether blocks of chains differ as little as chance allows, in common and in rare cells."""
+        blocks, seen = self._blocks, self._watched // self._blocks * self._num_batches
+        counts = self._sums["blocks"]
+        total = counts.sum(0)
+        share = total / (blocks * seen)
+        variance = share * (1 - share)
+        is_common = 1 - 6 * variance <= _MAX_KURTOSIS * seen * variance
+        ratio = self._ratio(between * is_common, expected * is_common)
+        limit = float(special.chdtri(blocks - 1, _ALARM / 2 / max(1, ratio.numel()))) / (blocks - 1)
+        if bool((ratio > limit).any()):
+            return False
+        is_often = share > 0.5  # then its complement is the rare event
+        most = torch.where(is_often, seen - counts.amin(0), counts.amax(0))
+        visits = torch.where(is_often, blocks * seen - total, total)
+        is_rare = ~is_common & (visits > 0)
+        most, visits = most[is_rare].numpy(), visits[is_rare].numpy()
+        chance = special.betainc(most, visits - most + 1, 1 / blocks)  # of a binomial variable, to be that large
+        return not bool((blocks * chance < _ALARM / 2 / max(1, chance.size)).any())
 
     def _ratio(self, between: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """Sums over the cells of every edge, divided; 1 where nothing varies."""

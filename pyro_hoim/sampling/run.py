@@ -42,12 +42,14 @@ class ChainRun:
             the first states. None unless statistics were recorded.
         std_error: Monte Carlo standard errors of ``eta`` that allow for autocorrelation, from the variance between
             batches of sweeps and between chains (see :class:`~pyro_hoim.sampling.recorder.Recorder`); float64
-            (\*batch, num_terms), NaN with one record of one chain. They know nothing of modes that no chain entered.
+            (\*batch, num_terms), NaN with one record of one chain. Cells that never changed have one over the number of
+            looks at all chains, or over the number of chains where nothing in the model moved. They know nothing of
+            modes that no chain entered.
         between_chains: variance between chains over what independent records would give, by edge, float64 (\*batch,
             num_edges): near 1 where chains forget their states within a batch, the number of batches where they
-            never do. None with one chain.
-        is_mixed: whether ``between_chains`` is everywhere as small as chance allows (false alarm 1e-6); None where a
-            run is too short to tell or has one chain.
+            never do, and scattered widely where states are rare. None with one chain.
+        is_mixed: whether chains differ everywhere as little as chance allows (false alarm about 1e-6); None where that
+            cannot be judged: a run is too short, has one chain, or no chain of a batch element ever moved.
         energies: energy of every chain at every record, float64 (records, \*batch, num_chains), nats; or None.
         codes: states at every record, uint8 or int32 (records, \*batch, num_chains, d); or None.
         chains: the chains at the end of the run, which can be continued.
