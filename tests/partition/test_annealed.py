@@ -318,6 +318,15 @@ def test_too_few_chains_have_no_error_bar():
     assert "too few" in result.notes[0]
 
 
+@pytest.mark.parametrize("count", [16, 20, 32])
+def test_few_chains_with_even_weights_have_an_error_bar(count):
+    """A reverse run of few chains overlaps with all of them, which is enough."""
+    model = model_of(GRAPH, scale=0.1)
+    result = AnnealedImportance(num_chains=count, num_temperatures=200, seed=1).log_partition(model)
+    assert_honest(result, exact_of(model))
+    assert result.notes == ()
+
+
 def test_without_perfect_samples_the_result_says_so(monkeypatch):
     monkeypatch.setattr("pyro_hoim.partition._annealing.perfect_backend", lambda _: None)
     model = model_of(GRAPH, batch=(2,))
