@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyro
 import torch
@@ -13,9 +13,10 @@ from pyro.poutine.trace_struct import Trace
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ._discrete_sites import sample_nodes
+from ._discrete_sites import element_law, is_discrete, sample_nodes, split_law
+from ._terms import log_z_factors
 
-__all__ = ["dependents"]
+__all__ = ["Dependence", "find_dependence"]
 
 # What these return says nothing about values.
 _METADATA = frozenset(
@@ -57,10 +58,25 @@ def _is_own_check() -> bool:
     return frame is not None and frame.f_globals.get("__name__", "").startswith("pyro_hoim.")
 
 
-def dependents(
+class Dependence(NamedTuple):
+    """Which sites depend on which latent values, in every state.
+
+    Attributes:
+        followers: for every latent site the other sites whose log-probability can depend on its value.
+        log_z: for every log-linear site the latent sites on which its theta, its masks or its scale can depend, and
+            with them what its log Z contributes.
+        loose: latent discrete sites whose support may depend on the values of other sites.
+    """
+
+    followers: dict[str, frozenset[str]]
+    log_z: dict[str, frozenset[str]]
+    loose: frozenset[str]
+
+
+def find_dependence(
     run: Callable[[Mapping[str, torch.Tensor]], Trace], values: Mapping[str, torch.Tensor]
-) -> dict[str, frozenset[str]] | None:
-    """For every latent site the other sites whose log-probability can depend on its value; None if that is not known.
+) -> Dependence | None:
+    """What depends on what in a program; None if that is not known.
 
     Values are followed through every operation on tensors. Where one leaves them (into a Python number or a NumPy
     array, into a branch of the program, into a tensor changed in place) the answer for one state may not hold for
@@ -70,22 +86,39 @@ def dependents(
         run: runs the program with all latent values given.
         values: those values, in the constrained space.
     """
-    found: dict[str, set[str]] = {name: set() for name in values}
+    followers: dict[str, set[str]] = {name: set() for name in values}
+    log_z: dict[str, frozenset[str]] = {}
+    loose: set[str] = set()
     tracked = {name: ProvenanceTensor(detach_provenance(v), frozenset({name})) for name, v in values.items()}
     leaks = _Leaks()
     try:
-        with torch.no_grad(), pyro.validation_enabled(False), leaks:
-            for name, node in sample_nodes(run(tracked)).items():
-                parts: list[Any] = [node["scale"], node["mask"], node["value"]]
-                if _is_own(node["fn"]):
-                    parts += list(_tensors(node["fn"], set()))
-                else:
-                    parts.append(node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"]))
-                for upstream in get_provenance(parts) - {name}:
-                    found[upstream].add(name)
+        with torch.no_grad(), pyro.validation_enabled(False):
+            with leaks:
+                nodes = sample_nodes(run(tracked))
+                for name, node in nodes.items():
+                    parts: list[Any] = [node["scale"], node["mask"], node["value"]]
+                    if _is_own(node["fn"]):
+                        parts += list(_tensors(node["fn"], set()))
+                    else:
+                        parts.append(node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"]))
+                    for upstream in get_provenance(parts) - {name}:
+                        followers[upstream].add(name)
+                    if factors := log_z_factors(node):
+                        log_z[name] = get_provenance([part for part, _ in factors])
+            loose = {name for name in values if _is_loose(nodes[name]["fn"])}
     except Exception:  # noqa: BLE001  a tracked tensor is a stranger to some operations: then nothing is known
         return None
-    return None if leaks.found else {name: frozenset(names) for name, names in found.items()}
+    return None if leaks.found else Dependence({n: frozenset(f) for n, f in followers.items()}, log_z, frozenset(loose))
+
+
+def _is_loose(fn: Any) -> bool:
+    """Whether a list of the values of a discrete law looks at a tracked value."""
+    if split_law(fn)[0] is not None or not is_discrete(fn):
+        return False
+    leaks = _Leaks()
+    with leaks:
+        values = element_law(fn).enumerate_support(expand=False)
+    return leaks.found or bool(get_provenance(values))
 
 
 def _is_own(fn: Any) -> bool:

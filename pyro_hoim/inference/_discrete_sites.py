@@ -20,7 +20,18 @@ from ..distributions.log_linear import HierarchicalLogLinear
 from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique
 from ..sampling import GibbsSchedule
 
-__all__ = ["DiscreteSite", "Schedules", "Visit", "check_initial", "find_sites", "sample_nodes", "split_law", "start"]
+__all__ = [
+    "DiscreteSite",
+    "Schedules",
+    "Visit",
+    "check_initial",
+    "element_law",
+    "find_sites",
+    "is_discrete",
+    "sample_nodes",
+    "split_law",
+    "start",
+]
 
 MAX_VALUES = 2**16
 """Most values of one element of a site."""
@@ -152,7 +163,7 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
         IntractableError: a site with more than 65,536 values.
     """
     nodes = {name: node for name, node in sample_nodes(trace).items() if not node["is_observed"]}
-    found = [name for name, node in nodes.items() if _is_discrete(node["fn"])]
+    found = [name for name, node in nodes.items() if is_discrete(node["fn"])]
     order = found if names is None else list(names)
     if names is not None:
         check_unique(order, "discrete_sites")
@@ -201,7 +212,8 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
     return converted
 
 
-def _is_discrete(fn: Any) -> bool:
+def is_discrete(fn: Any) -> bool:
+    """Whether a law has whole-number or listed values."""
     if split_law(fn)[0] is not None:
         return True
     try:
@@ -244,11 +256,16 @@ def _states(levels: Sequence[int]) -> torch.Tensor:
     return torch.stack([g.reshape(-1) for g in grids], -1)
 
 
+def element_law(fn: Any) -> Any:
+    """The law of one element inside event dimensions, masks and plates."""
+    while isinstance(fn, Independent | MaskedDistribution | ExpandedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
 def _atoms(name: str, fn: Any) -> torch.Tensor:
     """Values of one element, (num_values, *shape)."""
-    base = fn
-    while isinstance(base, Independent | MaskedDistribution | ExpandedDistribution):
-        base = base.base_dist
+    base = element_law(fn)
     kind = type(base).__name__
     if isinstance(base, HierarchicalLogLinear):
         raise InputError(f"site {name!r}: expected the log-linear law in a plate, received it under to_event")

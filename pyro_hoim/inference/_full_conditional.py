@@ -12,7 +12,7 @@ from pyro.poutine.trace_struct import Trace
 
 from ..errors import InputError
 from ..sampling import GibbsChains
-from ._dependence import dependents
+from ._dependence import Dependence, find_dependence
 from ._discrete_sites import DiscreteSite, Visit, sample_nodes, split_law
 from ._terms import is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
 
@@ -63,6 +63,10 @@ class Program:
             )
         return trace
 
+    def dependence(self, values: Values) -> Dependence | None:
+        """Which sites depend on which latent values; None if that is not known."""
+        return find_dependence(self.run, values)
+
     def num_dims(self, values: Mapping[str, torch.Tensor]) -> int:
         """Batch dimensions that the program uses, plates or not."""
         dims = [0]
@@ -93,15 +97,23 @@ class DiscreteMoves:
         program: the program.
         sites: the discrete sites.
         values: a state to look at shapes.
+        dependence: which sites depend on which latent values; where it is not known all is evaluated one by one.
         is_parallel: False evaluates one by one throughout.
         seed: of the scans and of the compiled chains.
     """
 
     def __init__(
-        self, program: Program, sites: tuple[DiscreteSite, ...], values: Values, *, is_parallel: bool, seed: int
+        self,
+        program: Program,
+        sites: tuple[DiscreteSite, ...],
+        values: Values,
+        dependence: Dependence | None,
+        *,
+        is_parallel: bool,
+        seed: int,
     ) -> None:
         self._program, self._sites, self._seed = program, sites, seed
-        self._is_parallel = is_parallel
+        self._dependence, self._is_parallel = dependence, is_parallel
         self._num_dims = program.num_dims(values)
         self._relevant: dict[str, frozenset[str]] = {}
         self._chains: dict[str, GibbsChains] = {}
@@ -254,15 +266,15 @@ class DiscreteMoves:
 
     def _choose(self, site: DiscreteSite, values: Values) -> Mode:
         nodes = sample_nodes(self._program.run(values))
-        found = dependents(self._program.run, values)
-        if found is None:
+        if self._dependence is None:
             # A value decides what the program does, which may differ in other states: nothing seen now is certain.
             self._relevant[site.name] = frozenset(nodes)
             return "one by one"
-        self._relevant[site.name] = found[site.name] | {site.name}
+        followers = self._dependence.followers[site.name]
+        self._relevant[site.name] = followers | {site.name}
         own = nodes[site.name]
         law, mask = split_law(own["fn"])
-        if law is not None and not found[site.name] and mask is True and own["mask"] is None and own["scale"] == 1:
+        if law is not None and not followers and mask is True and own["mask"] is None and own["scale"] == 1:
             return "law alone"
         if not self._is_parallel:
             return "one by one"

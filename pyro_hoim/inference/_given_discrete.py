@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +12,8 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 
 from ..distributions.log_linear import HierarchicalLogLinear
-from ._discrete_sites import sample_nodes, split_law
-from ._full_conditional import Program
+from ._dependence import Dependence
+from ._discrete_sites import split_law
 
 __all__ = ["GivenDiscrete", "constant_laws"]
 
@@ -36,23 +36,23 @@ class GivenDiscrete:
             return poutine.condition(self.model, data=self.values)(*args, **kwargs)
 
 
-def constant_laws(program: Program, latent: Mapping[str, torch.Tensor], continuous: Sequence[str]) -> frozenset[str]:
-    """Log-linear sites whose theta does not depend on the continuous ones: for these log Z is a constant.
+def constant_laws(dependence: Dependence | None, continuous: Collection[str]) -> frozenset[str]:
+    """Log-linear sites whose log Z contributes a constant to the law of the continuous sites given the discrete ones.
+
+    Those are the sites whose theta, masks and scale do not depend on any continuous site. A derivative would not do
+    for that: theta may be a step function.
 
     Args:
-        program: the program.
-        latent: a value of every latent site, in the constrained space.
-        continuous: names of the continuous ones.
+        dependence: what depends on what; where that is not known, no law is constant.
+        continuous: names of the continuous sites.
     """
-    with torch.enable_grad():
-        values = {name: value.detach().clone().requires_grad_(name in continuous) for name, value in latent.items()}
-        nodes = sample_nodes(program.run(values))
-    laws = {name: split_law(node["fn"])[0] for name, node in nodes.items()}
-    return frozenset(name for name, law in laws.items() if law is not None and not law.theta.requires_grad)
+    if dependence is None:
+        return frozenset()
+    return frozenset(name for name, upstream in dependence.log_z.items() if upstream.isdisjoint(continuous))
 
 
 class _WithoutConstants(Messenger):
-    """Leaves out the log Z of the named log-linear sites while they do not depend on what is differentiated."""
+    """Leaves out the log Z of the named log-linear sites."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _WithoutConstants(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self._names and msg["is_observed"]:
             law, mask = split_law(msg["fn"])
-            if law is not None and not law.theta.requires_grad:
+            if law is not None:
                 msg["fn"] = _Unnormalised(law, mask)
 
 

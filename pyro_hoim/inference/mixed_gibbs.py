@@ -38,8 +38,10 @@ class MixedGibbs(MCMCKernel):
     number of their joint states; on the other hand the chain has to find its way between them.
 
     Sites of :class:`~pyro_hoim.distributions.HierarchicalLogLinear` are drawn block by block from their interactions
-    and whatever else in the program depends on them. Their log Z is not needed for that. NUTS needs it where theta
-    depends on continuous sites; where it does not, log Z is a constant and left out, so such a law may be of any size.
+    and whatever else in the program depends on them. Their log Z is not needed for that. NUTS needs it where theta, a
+    mask or a scale depends on continuous sites, or where the program looks into values so that nobody can tell;
+    elsewhere log Z is a constant and left out, so such a law may be of any size. A discrete site on which theta, a mask
+    or a scale of a law depends needs it likewise.
     All other discrete sites with a finite support (Categorical, Bernoulli, Binomial, ...) are drawn element by element.
 
     The program is evaluated for all values of an element at once, and for all elements of a plate at once, where that
@@ -215,14 +217,20 @@ class MixedGibbs(MCMCKernel):
         if self._save_params is not None and (unknown := sorted(set(self._save_params) - set(latent))):
             raise InputError(f"save_params: unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}")
         program = Program(self.model, args, kwargs)
-        self._conditioned.constant_laws = constant_laws(program, latent, continuous)
+        dependence = program.dependence(latent)
+        self._conditioned.constant_laws = constant_laws(dependence, continuous)
         values = self._start_inner(latent, continuous, given, args, kwargs)
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         discrete = {site.name: values[site.name] for site in self._sites}
         position = {} if self._inner is None else _params(self._inner)
         self._initial = {**position, **{name: _to_float(value) for name, value in discrete.items()}}
         self._moves = DiscreteMoves(
-            program, self._sites, {**self._constrained(position), **discrete}, is_parallel=self._is_parallel, seed=seed
+            program,
+            self._sites,
+            {**self._constrained(position), **discrete},
+            dependence,
+            is_parallel=self._is_parallel,
+            seed=seed,
         )
         self._moved = dict.fromkeys(discrete, 0.0)
         self._is_set_up = True

@@ -223,7 +223,8 @@ def prepared(model: Any, schedule: Any = None, **options: Any) -> tuple[Discrete
     values = {n: m["value"] for n, m in trace.nodes.items() if m["type"] == "sample" and not m["is_observed"]}
     values = {n: v for n, v in values.items() if not n.endswith(("copies", "rows", "variables"))}
     options = {"is_parallel": True, "seed": 0, **options}
-    return DiscreteMoves(Program(model, (), {}), sites, values, **options), sites, values
+    program = Program(model, (), {})
+    return DiscreteMoves(program, sites, values, program.dependence(values), **options), sites, values
 
 
 def log_joint(model: Any, values: dict[str, torch.Tensor]) -> float:
@@ -364,6 +365,44 @@ def test_a_law_of_any_size_works_where_its_theta_is_fixed() -> None:
         params = kernel.sample(params)
     assert kernel.evaluation == {"x": "rows together"}
     assert kernel.diagnostics()["moved"]["x"] > 0
+
+
+def stepping(kind: str) -> None:
+    """Log Z depends on a continuous site, and no derivative shows it."""
+    z = pyro.sample("z", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+    if kind == "theta":
+        pyro.sample("x", HierarchicalLogLinear(PAIRS, torch.where(z > 0, THETAS[0], THETAS[1])))
+    elif kind == "branch":
+        pyro.sample("x", HierarchicalLogLinear(PAIRS, THETAS[0] if z > 0 else THETAS[1]))
+    elif kind == "mask":
+        with poutine.mask(mask=z > 0):
+            pyro.sample("x", HierarchicalLogLinear(PAIRS, THETAS[0]))
+    else:
+        with poutine.scale(scale=torch.where(z > 0, 2.0, 0.5)):
+            pyro.sample("x", HierarchicalLogLinear(PAIRS, THETAS[0]))
+
+
+@pytest.mark.parametrize("kind", ["theta", "branch", "mask", "scale"])
+def test_the_potential_of_the_inner_kernel_has_log_z_where_a_continuous_site_decides_on_it(kind: str) -> None:
+    kernel = MixedGibbs(partial(stepping, kind), fixed_hmc)
+    kernel.initial_params = {"x": STATE}
+    kernel.setup(0)
+    potentials = [float(kernel.inner.potential_fn({"z": torch.tensor(z, dtype=torch.float64)})) for z in (0.5, -1.5)]
+    first, second = exact_log_prob(THETAS[0]), exact_log_prob(THETAS[1])
+    above, below = {"mask": (first, 0.0), "scale": (2 * first, 0.5 * first)}.get(kind, (first, second))
+    expected = above - below + stats.norm.logpdf(0.5) - stats.norm.logpdf(1.5)
+    assert_close(torch.tensor(potentials[1] - potentials[0]), torch.tensor(expected), relative=1e-6)
+
+
+def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone() -> None:
+    """The law of z given nothing observed is its prior, whatever the two log Z are."""
+    transitions = 600
+    kernel = MixedGibbs(partial(stepping, "theta"), partial(fixed_hmc, step_size=0.9, num_steps=2))
+    run = run_mcmc(kernel, transitions, num_warmup=20, num_chains=1, seed=4, progress=False)
+    positive = (run.samples["z"][0] > 0).double().numpy()
+    blocks = positive.reshape(30, -1).mean(1)  # blocks of 20 transitions are nearly independent
+    score = (blocks.mean() - 0.5) / (blocks.std(ddof=1) / np.sqrt(len(blocks)))
+    assert abs(score) < stats.t.isf(FALSE_ALARM_RATE / 2, len(blocks) - 1)
 
 
 def dependent_on_statistics(data: torch.Tensor) -> None:
