@@ -113,7 +113,7 @@ def main():
     if "coverage" in options.sections:
         coverage(report, options.repeats)
     if "hard" in options.sections:
-        hard(report, max(20, options.repeats // 10))
+        hard(report, max(20, options.repeats // 25))
     if not options.no_append:
         report.append(ROOT / "docs" / "benchmarks.md", "Annealed importance sampling")
 

@@ -318,7 +318,7 @@ def test_interrupted_run_is_resumed_with_the_same_bits(
         sample_chains(model, 8, 100, checkpoint=path, resume=True, engine=ENGINE)
     with pytest.raises(InputError, match=r"swap_every=1, not 2"):
         sample_tempered(model, 8, 100, checkpoint=path, resume=True, **{**SETTINGS, "swap_every": 2})
-    with pytest.raises(InputError, match="another model, schedule, engine, seed or number of chains"):
+    with pytest.raises(InputError, match="another model, schedule, clamped value, engine, seed or number of chains"):
         sample_tempered(model, 8, 100, checkpoint=path, resume=True, **{**SETTINGS, "seed": 8})
     assert_equal_runs(whole, sample_tempered(model, 8, 100, checkpoint=path, resume=True, **SETTINGS))
 
