@@ -17,8 +17,9 @@ from ..structure import InteractionHypergraph
 
 __all__ = ["acting_backend", "check_estimate", "exact_backend", "expand_result", "is_exact_for"]
 
-# Modules of kernels that accept or reject a move by differences of log-probabilities.
+# Modules of kernels that accept, reject or choose a move by differences of log-probabilities.
 _KERNELS = frozenset({"pyro.infer.mcmc.hmc", "pyro.infer.mcmc.nuts", "pyro.infer.mcmc.rwkernel"})
+_OWN_KERNELS = {"pyro_hoim.inference._full_conditional": "MixedGibbs"}
 
 
 def acting_backend(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> PartitionBackend:
@@ -69,10 +70,13 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
 
 
 def _enclosing_kernel() -> str | None:
-    """Name of the Pyro kernel that called us, however deep the user's program lies between; None outside of any."""
+    """Name of the kernel that called us, however deep the user's program lies between; None outside of any."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") in _KERNELS:
+        module = frame.f_globals.get("__name__", "")
+        if module in _OWN_KERNELS:
+            return _OWN_KERNELS[module]
+        if module in _KERNELS:
             owner = type(frame.f_locals.get("self")).__mro__
             return next((f"Pyro's {c.__name__}" for c in owner if c.__module__ in _KERNELS), "Pyro's MCMC")
         frame = frame.f_back
