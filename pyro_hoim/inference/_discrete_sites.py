@@ -17,7 +17,7 @@ from pyro.poutine.trace_struct import Trace
 from pyro.poutine.util import site_is_subsample
 
 from ..distributions.log_linear import HierarchicalLogLinear
-from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique
+from ..errors import HoimError, InputError, InputTypeError, IntractableError, check_names, check_unique
 from ..sampling import GibbsSchedule
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Schedules",
     "Visit",
     "check_initial",
+    "check_support",
     "element_law",
     "find_sites",
     "is_discrete",
@@ -146,10 +147,10 @@ def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         trace = poutine.trace(model).get_trace(*args, **kwargs)
     for name, node in cast(dict[str, Any], trace.nodes).items():
         fn = node.get("fn")
-        if isinstance(fn, _Subsample) and fn.subsample_size is not None and fn.subsample_size < fn.size:
+        if isinstance(fn, _Subsample) and len(node["value"]) != fn.size:
             raise InputError(
-                f"model: plate {name!r} takes {fn.subsample_size} of {fn.size} elements; MCMC needs all of them, "
-                "leave out subsample_size"
+                f"model: plate {name!r} takes {len(node['value'])} of {fn.size} elements; MCMC needs all of them, "
+                "leave out subsample_size and subsample"
             )
     return trace
 
@@ -210,6 +211,27 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
     if not is_inside:
         raise InputError(f"initial_params[{site.name!r}]: expected values inside the support of the site")
     return converted
+
+
+def check_support(site: DiscreteSite, fn: Any) -> None:
+    """Refuse a law of a site that has other values than the one found at the start.
+
+    Raises:
+        InputError: the support of the site depends on the values of other sites.
+    """
+    law, _ = split_law(fn)
+    if law is not None or site.law is not None:
+        is_same = law is not None and site.law is not None and law.domain == site.law.domain
+    else:
+        try:
+            is_same = site.atoms is not None and torch.equal(_atoms(site.name, fn), site.atoms)
+        except HoimError:
+            is_same = False  # no one list for all elements any more
+    if not is_same:
+        raise InputError(
+            f"site {site.name!r}: expected the same support whatever the values of other sites, received another one; "
+            "give it all values that it can ever have, with probability zero where they are impossible"
+        )
 
 
 def is_discrete(fn: Any) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pyro import poutine
 from pyro.poutine.trace_struct import Trace
@@ -13,8 +14,8 @@ from pyro.poutine.trace_struct import Trace
 from ..errors import InputError
 from ..sampling import GibbsChains
 from ._dependence import Dependence, find_dependence
-from ._discrete_sites import DiscreteSite, Visit, sample_nodes, split_law
-from ._terms import is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
+from ._discrete_sites import DiscreteSite, Visit, check_support, sample_nodes, split_law
+from ._terms import has_estimate, is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
 
 __all__ = ["DiscreteMoves", "Mode", "Program"]
 
@@ -99,7 +100,7 @@ class DiscreteMoves:
         values: a state to look at shapes.
         dependence: which sites depend on which latent values; where it is not known all is evaluated one by one.
         is_parallel: False evaluates one by one throughout.
-        seed: of the scans and of the compiled chains.
+        seed: of the scans and of the compiled chains; every site derives one of its own.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class DiscreteMoves:
         is_parallel: bool,
         seed: int,
     ) -> None:
-        self._program, self._sites, self._seed = program, sites, seed
+        self._program, self._sites = program, sites
+        self._seeds = {site.name: _seed_of(seed, position) for position, site in enumerate(sites)}
         self._dependence, self._is_parallel = dependence, is_parallel
         self._num_dims = program.num_dims(values)
         self._relevant: dict[str, frozenset[str]] = {}
@@ -140,19 +142,20 @@ class DiscreteMoves:
         order = range(len(site.visits))
         if site.law is not None and site.schedule is not None:
             blocks = tuple(visit.columns for visit in site.visits)
-            order = site.schedule.order(site.law.hypergraph, blocks, self._num_sweeps, 1, self._seed)[0].tolist()
+            order = site.schedule.order(site.law.hypergraph, blocks, self._num_sweeps, 1, self._seeds[site.name])[
+                0
+            ].tolist()
         return [site.visits[i] for i in order if len(site.visits[i].candidates) > 1]
 
     # The law alone
 
     def _sweep_law(self, site: DiscreteSite, values: Values) -> torch.Tensor:
-        node = sample_nodes(self._program.run(values))[site.name]
-        law, _ = split_law(node["fn"])
+        law, _ = split_law(self._run(values)[site.name]["fn"])
         assert law is not None
         model, codes = law.energy_model, values[site.name].long().unsqueeze(-2)
         chains = self._chains.get(site.name)
         if chains is None:
-            chains = GibbsChains(model, 1, schedule=site.schedule, init=codes, seed=self._seed)
+            chains = GibbsChains(model, 1, schedule=site.schedule, init=codes, seed=self._seeds[site.name])
             self._chains[site.name] = chains
         else:
             chains.set_model(model)
@@ -185,6 +188,14 @@ class DiscreteMoves:
             entries[where, list(visit.columns)] = visit.candidates[chosen]
             values[site.name] = entries.reshape(site.shape)
 
+    def _run(self, values: Values) -> dict[str, dict[str, Any]]:
+        """Sites of the program at given values; the lists of values made at the start must still be right."""
+        nodes = sample_nodes(self._program.run(values))
+        for site in self._sites:
+            if self._dependence is None or site.name in self._dependence.loose:
+                check_support(site, nodes[site.name]["fn"])
+        return nodes
+
     def _together(self, site: DiscreteSite, visit: Visit, values: Values, row: int | None) -> torch.Tensor:
         """Logits (rows, candidates) from one run with the candidates in a new leftmost dimension."""
         count = len(visit.candidates)
@@ -193,7 +204,7 @@ class DiscreteMoves:
         entries[:, where, list(visit.columns)] = visit.candidates[:, None]
         padding = (1,) * (self._num_dims - len(site.batch_shape))
         proposed = entries.reshape(count, *padding, *site.shape)
-        nodes = sample_nodes(self._program.run({**values, site.name: proposed}))
+        nodes = self._run({**values, site.name: proposed})
         total = torch.zeros(count, site.num_rows if row is None else 1, dtype=torch.float64, device=entries.device)
         for name in self._relevant[site.name]:
             node = nodes[name]
@@ -242,7 +253,7 @@ class DiscreteMoves:
         for candidate in visit.candidates:
             entries = site.rows(values[site.name]).clone()
             entries[row, list(visit.columns)] = candidate
-            nodes = sample_nodes(self._program.run({**values, site.name: entries.reshape(site.shape)}))
+            nodes = self._run({**values, site.name: entries.reshape(site.shape)})
             traces.append({name: nodes[name] for name in self._relevant[site.name]})
         total = torch.zeros(len(traces), dtype=torch.float64, device=visit.candidates.device)
         error = 0.0
@@ -274,9 +285,10 @@ class DiscreteMoves:
         self._relevant[site.name] = followers | {site.name}
         own = nodes[site.name]
         law, mask = split_law(own["fn"])
-        if law is not None and not followers and mask is True and own["mask"] is None and own["scale"] == 1:
+        is_plain = mask is True and own["mask"] is None and bool(torch.as_tensor(own["scale"]).eq(1).all())
+        if law is not None and is_plain and not followers:
             return "law alone"
-        if not self._is_parallel:
+        if not self._is_parallel or self._has_estimate(site, nodes):
             return "one by one"
         modes: list[Mode] = ["rows together"] if self._is_declared(site, nodes) else []
         if site.num_rows > 1:
@@ -287,6 +299,20 @@ class DiscreteMoves:
             if all(self._agrees(site, mode, state, generator) for state in (values, random_state)):
                 return mode
         return "one by one"
+
+    def _has_estimate(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> bool:
+        """Whether a log Z that depends on a site is estimated.
+
+        The random numbers of an estimate with a seed belong to the rows of a batch, so that candidates side by side
+        would be given other estimates than the inner kernel, which sees one state at a time.
+        """
+        assert self._dependence is not None
+        for name in self._relevant[site.name]:
+            is_law = split_law(nodes[name]["fn"])[0] is not None
+            is_constant = is_law and (name == site.name or site.name not in self._dependence.log_z[name])
+            if not is_constant and has_estimate(nodes[name]["fn"]):
+                return True
+        return False
 
     def _is_declared(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> bool:
         """Whether the rows are elements of plates that hold all sites that depend on them."""
@@ -323,3 +349,8 @@ class DiscreteMoves:
             except (_NotVectorised, RuntimeError, IndexError, ValueError, TypeError):
                 return False  # whatever is wrong with the program itself shows again one by one
         return True
+
+
+def _seed_of(seed: int, position: int) -> int:
+    """A seed for one site: with the same for all, equal laws would be given the same random numbers."""
+    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import pickle
@@ -29,11 +28,19 @@ from pyro_hoim.inference._discrete_sites import find_sites, start
 from pyro_hoim.inference._full_conditional import DiscreteMoves, Program
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Auto, VariableElimination
+from pyro_hoim.partition import AnnealedImportance, Auto, Enumeration, MatrixEnumeration, VariableElimination
 from pyro_hoim.sampling import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes, exact_table
+from pyro_hoim.testing import (
+    FALSE_ALARM_RATE,
+    assert_close,
+    assert_exact_law,
+    count_states,
+    enumerate_codes,
+    exact_table,
+)
+from pyro_hoim.testing.transitions import recompute_counts
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
 WEIGHTS = torch.tensor([0.5, -0.4, 0.3, 0.9, -0.8, 0.7], dtype=torch.float64)
@@ -140,6 +147,24 @@ def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains() -> None:
     assert_means(found, np.array([0.0, same, product]), "prior")
 
 
+def two_laws(copies: int) -> None:
+    with pyro.plate("copies", copies):
+        pyro.sample("x", HierarchicalLogLinear(PAIRS, THETAS[0]))
+        pyro.sample("w", HierarchicalLogLinear(PAIRS, THETAS[0]))
+
+
+def test_two_laws_that_nothing_depends_on_are_independent() -> None:
+    kernel = MixedGibbs(two_laws)
+    run = run_mcmc(kernel, 2, num_warmup=25, num_chains=1, seed=3, model_args=(3000,), progress=False)
+    assert kernel.evaluation == {"x": "law alone", "w": "law alone"}
+    single = np.exp(exact_table(PAIRS, parametrization(PAIRS).to_tables(THETAS[0], "free"))).reshape(-1)
+    both = torch.cat([run.samples["x"][0, -1], run.samples["w"][0, -1]], -1).numpy()
+    assert_exact_law(count_states(both, [2] * 6), np.outer(single, single).reshape(-1))
+    coalesced = np.concatenate([both[:, :3], both[:, :3]], -1)
+    with pytest.raises(AssertionError):
+        assert_exact_law(count_states(coalesced, [2] * 6), np.outer(single, single).reshape(-1))
+
+
 # Full conditionals against the log-joint of every state
 
 
@@ -198,8 +223,16 @@ def masked_and_scaled() -> None:
         pyro.sample("y", dist.Normal(LEVELS.float()[x], 0.9).to_event(1), obs=DATA.float())
 
 
-def all_values(support: Any, size: int) -> list[tuple[float, ...]]:
-    return list(itertools.product(support, repeat=size))
+def unevenly_scaled() -> None:
+    """A scale per row: the law is not drawn from plainly although nothing depends on it."""
+    with pyro.plate("rows", 3), poutine.scale(scale=torch.tensor([0.5, 1.0, 2.0])):
+        pyro.sample("x", HierarchicalLogLinear(PAIRS, WEIGHTS.float()))
+
+
+def moving_probabilities() -> None:
+    """Broadcasting mixes probabilities that depend on a site with a number of trials that does not."""
+    k = pyro.sample("k", dist.Categorical(torch.tensor([0.3, 0.7])))
+    pyro.sample("count", dist.Binomial(3, torch.tensor([0.2, 0.6])[k]))
 
 
 CASES: dict[str, tuple[Any, dict[str, str]]] = {
@@ -214,6 +247,8 @@ CASES: dict[str, tuple[Any, dict[str, str]]] = {
     "vectors": (vectors, dict.fromkeys(("bits", "hot", "count"), "rows together")),
     "masked_and_scaled": (masked_and_scaled, {"x": "rows together"}),
     "prior_only": (prior_only, {"x": "law alone"}),
+    "unevenly_scaled": (unevenly_scaled, {"x": "rows together"}),
+    "moving_probabilities": (moving_probabilities, {"k": "rows together", "count": "rows together"}),
 }
 
 
@@ -424,6 +459,66 @@ def test_the_discrete_move_leaves_out_what_does_not_depend_on_it(monkeypatch: py
     assert kernel.evaluation == {"z": "rows together"}
 
 
+# Estimates of log Z
+
+ROUGH = partial(AnnealedImportance, num_chains=16, num_temperatures=10, engine="torch", reverse=False)
+NOTHING_EXACT = partial(
+    Auto,
+    matrix=MatrixEnumeration(max_entries=1),
+    enumeration=Enumeration(max_states=1),
+    elimination=VariableElimination(max_cells=2, max_slices=1),
+)
+
+
+def estimated(kind: str, partition: Any) -> None:
+    """The discrete site picks theta of an observed law whose log Z is estimated; the continuous one scales it."""
+    z = pyro.sample("z", dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
+    k = pyro.sample("k", dist.Categorical(torch.ones(2, dtype=torch.float64)))
+    theta, data = z * THETAS[k], torch.stack([STATE, 1 - STATE])
+    if kind == "statistics":
+        counts = torch.as_tensor(recompute_counts(PAIRS, data))
+        pyro.sample("y", LogLinearStatistics(PAIRS, theta, 2, partition=partition), obs=counts)
+    elif kind == "event":
+        law = HierarchicalLogLinear(PAIRS, theta, partition=partition)
+        pyro.sample("y", law.expand(torch.Size([2])).to_event(1), obs=data)
+    else:
+        with pyro.plate("rows", 2):
+            pyro.sample("y", HierarchicalLogLinear(PAIRS, theta, partition=partition), obs=data)
+
+
+@pytest.mark.parametrize("kind", ["plate", "event", "statistics"])
+def test_random_estimates_of_log_z_are_refused_in_the_discrete_move(kind: str) -> None:
+    for partition in (ROUGH(), NOTHING_EXACT(annealed=ROUGH())):
+        model = poutine.condition(partial(estimated, kind, partition), {"z": torch.tensor(1.0, dtype=torch.float64)})
+        with pytest.raises(InputError, match="without randomness inside MixedGibbs"):
+            transition(lambda model=model: MixedGibbs(model))
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # rough on purpose
+@pytest.mark.parametrize("kind", ["plate", "event", "statistics"])
+@pytest.mark.parametrize("is_auto", [False, True])
+def test_both_moves_have_the_same_target_where_log_z_is_estimated_with_a_seed(kind: str, is_auto: bool) -> None:
+    backend = ROUGH(seed=1)
+    partition = NOTHING_EXACT(annealed=backend) if is_auto else backend
+    pyro.set_rng_seed(3)
+    kernel = MixedGibbs(partial(estimated, kind, partition), fixed_hmc)
+    kernel.setup(0)
+    kernel.sample(kernel.initial_params)
+    assert kernel.evaluation == {"k": "one by one"}
+    position, potentials = torch.tensor(-0.2, dtype=torch.float64), []
+    z = position.exp()
+    for k in range(2):
+        kernel._refresh_inner({"k": torch.tensor(k)})
+        potentials.append(float(kernel.inner.potential_fn({"z": position})))
+    site, moves = kernel._sites[0], kernel._moves
+    with torch.no_grad():
+        logits, _ = moves._one_by_one(site, site.visits[0], {"z": z, "k": torch.tensor(0)}, 0)
+        batch = moves._together(site, site.visits[0], {"z": z, "k": torch.tensor(0)}, 0)
+    expected = torch.tensor(potentials[0] - potentials[1], dtype=torch.float64)
+    assert_close(logits[0, 1] - logits[0, 0], expected, relative=2e-6)
+    assert abs(float(batch[0, 1] - batch[0, 0] - expected)) > 1e-3  # control: candidates in a batch, other streams
+
+
 # Caches
 
 
@@ -623,6 +718,26 @@ def subsampled() -> None:
         pyro.sample("y", dist.Normal(z, rate), obs=torch.zeros(5))
 
 
+def subsampled_by_hand() -> None:
+    rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("rows", 4, subsample=torch.arange(2)):
+        z = pyro.sample("z", dist.Bernoulli(0.5))
+        pyro.sample("y", dist.Normal(z, rate), obs=torch.zeros(2))
+
+
+def growing_support(is_hidden: bool) -> None:
+    """The number of values of a site depends on another one."""
+    k = pyro.sample("k", dist.Categorical(torch.ones(3)))
+    total = torch.tensor(1.0 + k.item()) if is_hidden else 1.0 + k
+    pyro.sample("x", dist.Binomial(total, torch.tensor(0.5)))
+
+
+def growing_levels() -> None:
+    k = pyro.sample("k", dist.Categorical(torch.ones(2)))
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2 + int(k)]), 1)
+    pyro.sample("x", HierarchicalLogLinear(hypergraph, torch.zeros(hypergraph.num_parameters)))
+
+
 def only_continuous() -> None:
     pyro.sample("z", dist.Normal(0.0, 1.0))
 
@@ -657,6 +772,10 @@ def transition(make: Any) -> None:
         (lambda: MixedGibbs(poisson), InputError, "site 'k': expected a law with finite support, received Poisson"),
         (lambda: MixedGibbs(uneven), InputError, "site 'k': expected elements with one common support"),
         (lambda: MixedGibbs(subsampled), InputError, "plate 'rows' takes 5 of 10 elements"),
+        (lambda: MixedGibbs(subsampled_by_hand), InputError, "plate 'rows' takes 2 of 4 elements"),
+        (lambda: MixedGibbs(partial(growing_support, False)), InputError, "site 'x': expected the same support"),
+        (lambda: MixedGibbs(partial(growing_support, True)), InputError, "site 'x': expected the same support"),
+        (lambda: MixedGibbs(growing_levels), InputError, "site 'x': expected the same support"),
         (lambda: MixedGibbs(only_continuous), InputError, "found none; use NUTS or HMC alone"),
         (lambda: MixedGibbs(changing), InputError, "whether 'extra' is there depends on the values"),
         (lambda: MixedGibbs(impossible, fixed_hmc), ValueError, "valid initial params"),
