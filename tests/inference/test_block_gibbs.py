@@ -324,7 +324,16 @@ def test_random_programs_without_dependence_are_not_refused():
         pyro.sample("y", dist.Normal(noise, 1.0).to_event(1), obs=torch.zeros(3))
         pyro.deterministic("sum", x.sum())
 
-    BlockGibbs(model).setup(0)
+    draws = []
+    for _ in range(2):
+        pyro.set_rng_seed(7)
+        kernel = BlockGibbs(model)
+        kernel.setup(0)
+        assert kernel.site == "x"
+        draws.append(kernel.sample(kernel.initial_params)["x"])
+        energy = kernel.diagnostics()["sample_stats"]["energy"][-1]
+        assert_close(torch.tensor(energy), law.energy(draws[-1]), relative=1e-5)
+    assert torch.equal(*draws)
 
 
 def two_laws() -> None:
