@@ -47,8 +47,8 @@ class MixedGibbs(MCMCKernel):
     The program is evaluated for all values of an element at once, and for all elements of a plate at once, where that
     gives what one value and one element at a time give; this is checked at the first transition, at the present state
     and a random one, and :attr:`evaluation` tells the outcome. Programs that look into values (``if x > 0``,
-    ``.item()``) are always evaluated one by one. Sites must be the same at every run, and the support of a continuous
-    site must not depend on a discrete one.
+    ``.item()``) are always evaluated one by one, and so are values on which an estimated log Z depends. Sites must be
+    the same at every run, and the support of a site must not depend on the values of others.
 
     In ``pyro.infer.MCMC`` all values are floats, as Pyro would make them anyway; small integers are exact in them, and
     :meth:`decode` restores the dtypes. :func:`~pyro_hoim.inference.run_mcmc` decodes by itself.
@@ -67,7 +67,8 @@ class MixedGibbs(MCMCKernel):
     Raises:
         InputError: numbers below 1, an inner kernel compiled with ``jit_compile`` (it would keep the first discrete
             values); when a chain is set up: no discrete site, a discrete site left out or without finite support,
-            a subsampled plate, initial values that do not fit.
+            a subsampled plate, initial values that do not fit; in a transition: a discrete support that depends on
+            other sites, a random estimate of log Z.
         InputTypeError: arguments of the wrong type.
 
     Randomness:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -692,6 +693,35 @@ def program():
 """
 
 
+FRESH = """
+import pickle, sys, torch, pyro
+sys.path.insert(0, {folder!r})
+kernel = pickle.load(open({kernel!r}, "rb"))
+pyro.set_rng_seed(1)
+kernel.setup(1)
+params = kernel.initial_params
+for _ in range(3):
+    params = kernel.sample(params)
+assert set(params) == {{"scale", "x"}} and kernel.decode(params)["x"].dtype == torch.long
+print("done")
+"""
+
+
+def test_a_kernel_goes_to_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What spawned chains need, without Pyro's two workers."""
+    (tmp_path / "fresh_program.py").write_text(PROGRAM, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kernel = MixedGibbs(importlib.import_module("fresh_program").program, {"max_tree_depth": 3})
+    kernel.setup(0)  # the chain that is under way stays behind
+    (tmp_path / "kernel.pkl").write_bytes(pickle.dumps(kernel))
+    script = FRESH.format(folder=str(tmp_path), kernel=str(tmp_path / "kernel.pkl"))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment,
+                          timeout=120)  # fmt: skip
+    assert done.returncode == 0 and "done" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
 def test_chains_in_spawned_processes(tmp_path: Path) -> None:
     (tmp_path / "spawned_program.py").write_text(PROGRAM, encoding="utf-8")
     script = tmp_path / "main.py"
