@@ -65,7 +65,8 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
             f"partition: expected a log-probability without randomness inside {kernel}, received "
             f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
             "use an exact backend such as Auto(), or fix the randomness with seed= (one estimate for every theta: the "
-            "draws then follow a biased posterior), or infer by SVI or stochastic-gradient Langevin dynamics"
+            "draws then follow a posterior biased by its error times the number of rows), or infer by SVI or "
+            "stochastic-gradient Langevin dynamics"
         )
 
 

@@ -166,8 +166,8 @@ def _weight_note(found: Estimate, options: AnnealedImportance) -> str:
         )
     return (
         f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "
-        f"the largest holds up to {float(found.share.max()):.0%} of the weight, or their logarithms spread too far for so "
-        f"few chains; {ADVICE}"
+        f"the largest holds up to {float(found.share.max()):.0%} of the weight, or their logarithms spread too far "
+        f"for so few chains; {ADVICE}"
     )
 
 
