@@ -314,9 +314,10 @@ class ProductsEngine:
         for values in (self._model_energy, self._reference_energy):
             _swap(*self._tiles_of(values, first, second), lanes)
 
-    def _tiles_of(self, values: Array, *groups: int) -> tuple[Array, ...]:
-        """Views of the tiles of some groups."""
-        return tuple(values[g * self._per_group : (g + 1) * self._per_group] for g in groups)
+    def _tiles_of(self, values: Array, first: int, second: int) -> tuple[Array, Array]:
+        """Views of the tiles of two groups."""
+        tiles = values.reshape(self.num_groups, self._per_group, *values.shape[1:])
+        return tiles[first], tiles[second]
 
     # Resuming
 
