@@ -346,8 +346,8 @@ class GibbsChains:
             codes: record the states.
 
         Shape:
-            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); codes (records,
-            *batch, num_chains, d).
+            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); codes
+            (records, *batch, num_chains, d).
 
         Raises:
             InputError: negative numbers, beta outside [0, 1].
