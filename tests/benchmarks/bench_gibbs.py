@@ -98,8 +98,8 @@ def our_rate(name, num_chains, thin, *, is_clamped=True):
     clamped = {names[i]: 0 for i in range(0, len(names), 10)} if is_clamped else None
     chains = GibbsChains(energy, num_chains, clamped=clamped, schedule=GibbsSchedule("sites"))
     free = sum(len(block) for block in chains.blocks)
-    sweeps = max(10, round(sweeps * 512 / num_chains / 10) * 10)
-    seconds, _ = median(lambda: chains.sweep(sweeps, thin=thin, counts=thin > 0, energies=thin > 0), 7, 3)
+    sweeps = max(10, round(10 * sweeps * 512 / num_chains / 10) * 10)  # a call lasts about as long as one of the peer
+    seconds, _ = median(lambda: chains.sweep(sweeps, thin=thin, counts=thin > 0, energies=thin > 0), 11, 2)
     return free * sweeps * num_chains / seconds, chains.codes.double()
 
 
