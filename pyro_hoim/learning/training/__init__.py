@@ -1,5 +1,12 @@
 """Training of collections that grow and shrink: exact, by weighted chains, or by pseudo-likelihood."""
 
 from .base import Loss, Margins, Trainer, TrainingReport
+from .ridge import InteractionRidge
 
-__all__ = ["Loss", "Margins", "Trainer", "TrainingReport"]
+__all__ = [
+    "InteractionRidge",
+    "Loss",
+    "Margins",
+    "Trainer",
+    "TrainingReport",
+]
