@@ -1,0 +1,92 @@
+"""Laws of candidates under the present model that the data are held against."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...structure.hypergraph import Edge
+from ..training.base import Trainer
+
+__all__ = ["reference_laws"]
+
+_PSEUDO_COUNT = 0.5
+_MAX_CYCLES = 50
+_TOLERANCE = 1e-6
+
+
+def reference_laws(
+    candidates: Sequence[Edge], trainer: Trainer, counts: np.ndarray, total: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Laws of the candidates, flat, and their sizes.
+
+    They are the model's margins, smoothed where estimated, and fitted to the data's margins over the proper subsets
+    that the collection lacks.
+
+    Shape:
+        counts (sum of table sizes,), the data's marginal counts; returned likewise and (num_candidates,).
+    """
+    domain = trainer.rows.domain
+    present = set(trainer.hypergraph.edge_indices)
+    margins = trainer.margins(candidates)
+    flat = margins.probs.numpy().astype(np.float64, copy=True)
+    indices = [tuple(sorted(domain.indices(edge))) for edge in candidates]
+    shapes = [tuple(domain.cardinalities[i] for i in edge) for edge in indices]
+    sizes = np.array([math.prod(shape) for shape in shapes], dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    is_estimated = math.isfinite(margins.sample_size)
+    groups: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
+    for number, (edge, shape) in enumerate(zip(indices, shapes, strict=True)):
+        absent = _absent(edge, present)
+        if absent or is_estimated:
+            groups[shape, absent].append(number)
+    for (shape, absent), members in groups.items():
+        cells = starts[members][:, None] + np.arange(math.prod(shape))
+        data = counts[cells].reshape(-1, *shape) / total
+        laws = flat[cells].reshape(-1, *shape)
+        if is_estimated:
+            laws = _smoothed(laws, data, margins.sample_size)
+        flat[cells] = _fitted(laws, data, absent).reshape(len(members), -1)
+    return flat, sizes
+
+
+def _absent(edge: tuple[int, ...], present: set[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Largest non-empty proper subsets of an edge that are not present, as tuples of its axes."""
+    found: list[tuple[int, ...]] = []
+    for size in range(len(edge) - 1, 0, -1):
+        for axes in itertools.combinations(range(len(edge)), size):
+            if tuple(edge[i] for i in axes) not in present and not any(set(axes) < set(f) for f in found):
+                found.append(axes)
+    return tuple(found)
+
+
+def _sum_to(tables: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """Margins over some axes of tables (B, *shape), with axes of length one for the others."""
+    gone = tuple(i + 1 for i in range(tables.ndim - 1) if i not in axes)
+    return tables.sum(gone, keepdims=True)
+
+
+def _smoothed(laws: np.ndarray, data: np.ndarray, sample_size: float) -> np.ndarray:
+    """Estimated laws with half a pseudo-count like the mean of the data and the product of one-variable margins."""
+    product = np.ones_like(laws)
+    for axis in range(laws.ndim - 1):
+        product = product * _sum_to(laws, (axis,))
+    return (sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (sample_size + _PSEUDO_COUNT)
+
+
+def _fitted(laws: np.ndarray, data: np.ndarray, absent: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Laws fitted to the data's margins over the given axes by iterative proportional fitting."""
+    targets = [(axes, _sum_to(data, axes)) for axes in absent]
+    for _ in range(_MAX_CYCLES if len(absent) > 1 else len(absent)):
+        change = 0.0
+        for axes, target in targets:
+            margin = _sum_to(laws, axes)
+            change = max(change, float(np.abs(margin - target).max()))
+            laws = laws * np.divide(target, margin, out=np.zeros_like(target), where=margin > 0)
+        if change < _TOLERANCE:
+            break
+    return laws
