@@ -1,5 +1,6 @@
 """Encoded observations: rows or cells of finite variables with counts or weights, and readers for them."""
 
+from .information import InformationTable
 from .observations import Observations
 
-__all__ = ["Observations"]
+__all__ = ["InformationTable", "Observations"]

@@ -1,0 +1,119 @@
+"""Compiled loop that counts the cells of many sets of variables (Numba, CPU). Imported when first needed.
+
+The sets come in lexicographic order, so that neighbours share a prefix. The distinct cells of a prefix are numbered
+once, by first occurrence; a set then costs one pass over the rows whatever the number of cells that it could have,
+because no buffer is longer than (distinct rows) x (largest cardinality). The function releases the interpreter lock
+and uses no parallel runtime.
+"""
+# pyright: reportConstantRedefinition=false
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["MODES", "cell_sums"]
+
+Floats = NDArray[Any]
+Ints = NDArray[Any]
+
+MODES = {"plugin": 0, "table": 1, "shrinkage": 2}
+
+
+@njit(nogil=True, cache=True)
+def cell_sums(
+    columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, mode: int, terms: Floats, total: float, out: Floats
+) -> None:
+    """Per set: sum of c log c (plugin), of terms[c] (table), or the entropy (shrinkage); and the occupied cells.
+
+    Shapes: columns (d, U), counts (U,), sets (m, k) in lexicographic order, terms (total + 1,) or (0,), out (m, 2).
+    """
+    num_sets, order = sets.shape
+    num_rows = counts.shape[0]
+    widest = 1
+    for n in cardinalities:
+        widest = max(widest, n)
+    length = num_rows * widest
+    prefix = np.zeros((order, num_rows), dtype=np.int32)  # prefix[j]: cell number of the first j variables
+    occupied = np.ones(order, dtype=np.int64)
+    number = np.full(length, -1, dtype=np.int32)
+    used = np.empty(num_rows, dtype=np.int64)
+    sums = np.zeros(length)
+    for s in range(num_sets):
+        shared = 0
+        if s > 0:
+            while shared < order - 1 and sets[s, shared] == sets[s - 1, shared]:
+                shared += 1
+        for j in range(shared, order - 1):
+            column = columns[sets[s, j]]
+            n = cardinalities[sets[s, j]]
+            found = 0
+            for i in range(num_rows):
+                cell = np.int64(prefix[j, i]) * n + column[i]
+                if number[cell] < 0:
+                    number[cell] = found
+                    used[found] = cell
+                    found += 1
+                prefix[j + 1, i] = number[cell]
+            for i in range(found):
+                number[used[i]] = -1
+            occupied[j + 1] = found
+        column = columns[sets[s, order - 1]]
+        n = cardinalities[sets[s, order - 1]]
+        last = prefix[order - 1]
+        num_cells = occupied[order - 1] * n
+        for i in range(num_rows):
+            sums[np.int64(last[i]) * n + column[i]] += counts[i]
+        if num_cells > num_rows:  # fewer rows than cells: visit the occupied ones through the rows
+            found = 0
+            for i in range(num_rows):
+                cell = np.int64(last[i]) * n + column[i]
+                if sums[cell] > 0:
+                    used[found] = cell
+                    found += 1
+                    number[cell] = 0
+            distinct = 0
+            for i in range(found):
+                if number[used[i]] == 0:
+                    number[used[i]] = -1
+                    used[distinct] = used[i]
+                    distinct += 1
+        else:
+            distinct = 0
+            for cell in range(num_cells):
+                if sums[cell] > 0:
+                    used[distinct] = cell
+                    distinct += 1
+        value = 0.0
+        if mode == 0:
+            for i in range(distinct):
+                c = sums[used[i]]
+                value += c * math.log(c)
+        elif mode == 1:
+            for i in range(distinct):
+                value += terms[np.int64(sums[used[i]])]
+        else:
+            possible = 1.0
+            for j in range(order):
+                possible *= cardinalities[sets[s, j]]
+            squares = 0.0
+            for i in range(distinct):
+                squares += (sums[used[i]] / total) ** 2
+            spread = (total - 1) * (squares - 1 / possible)
+            weight = 1.0
+            if spread > 1 - squares:
+                weight = (1 - squares) / spread
+            floor = weight / possible
+            for i in range(distinct):
+                p = floor + (1 - weight) * sums[used[i]] / total
+                value -= p * math.log(p)
+            if floor > 0:
+                value -= (possible - distinct) * floor * math.log(floor)
+        out[s, 0] = value
+        out[s, 1] = distinct
+        for i in range(distinct):
+            sums[used[i]] = 0.0
