@@ -24,8 +24,8 @@ def reference_laws(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Laws of the candidates, flat, and their sizes.
 
-    They are the model's margins, smoothed where estimated, and fitted to the data's margins over the proper subsets
-    that the collection lacks.
+    They are the model's margins, smoothed where estimated. Where the collection lacks a subset of a candidate, its law
+    is fitted to the data's margins over all its facets: what is left to say is the candidate's own.
 
     Shape:
         counts (sum of table sizes,), the data's marginal counts; returned likewise and (num_candidates,).
@@ -41,27 +41,25 @@ def reference_laws(
     is_estimated = math.isfinite(margins.sample_size)
     groups: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
     for number, (edge, shape) in enumerate(zip(indices, shapes, strict=True)):
-        absent = _absent(edge, present)
-        if absent or is_estimated:
-            groups[shape, absent].append(number)
-    for (shape, absent), members in groups.items():
+        facets = _facets(edge, present)
+        if facets or is_estimated:
+            groups[shape, facets].append(number)
+    for (shape, facets), members in groups.items():
         cells = starts[members][:, None] + np.arange(math.prod(shape))
         data = counts[cells].reshape(-1, *shape) / total
         laws = flat[cells].reshape(-1, *shape)
         if is_estimated:
             laws = _smoothed(laws, data, margins.sample_size)
-        flat[cells] = _fitted(laws, data, absent).reshape(len(members), -1)
+        flat[cells] = _fitted(laws, data, facets).reshape(len(members), -1)
     return flat, sizes
 
 
-def _absent(edge: tuple[int, ...], present: set[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Largest non-empty proper subsets of an edge that are not present, as tuples of its axes."""
-    found: list[tuple[int, ...]] = []
-    for size in range(len(edge) - 1, 0, -1):
-        for axes in itertools.combinations(range(len(edge)), size):
-            if tuple(edge[i] for i in axes) not in present and not any(set(axes) < set(f) for f in found):
-                found.append(axes)
-    return tuple(found)
+def _facets(edge: tuple[int, ...], present: set[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Axes of the facets of an edge if one of its non-empty proper subsets is not present, else nothing."""
+    sizes = range(1, len(edge))
+    if all(part in present for size in sizes for part in itertools.combinations(edge, size)):
+        return ()
+    return tuple(itertools.combinations(range(len(edge)), len(edge) - 1))
 
 
 def _sum_to(tables: np.ndarray, axes: Sequence[int]) -> np.ndarray:
@@ -78,10 +76,10 @@ def _smoothed(laws: np.ndarray, data: np.ndarray, sample_size: float) -> np.ndar
     return (sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (sample_size + _PSEUDO_COUNT)
 
 
-def _fitted(laws: np.ndarray, data: np.ndarray, absent: Sequence[tuple[int, ...]]) -> np.ndarray:
+def _fitted(laws: np.ndarray, data: np.ndarray, facets: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Laws fitted to the data's margins over the given axes by iterative proportional fitting."""
-    targets = [(axes, _sum_to(data, axes)) for axes in absent]
-    for _ in range(_MAX_CYCLES if len(absent) > 1 else len(absent)):
+    targets = [(axes, _sum_to(data, axes)) for axes in facets]
+    for _ in range(_MAX_CYCLES if facets else 0):
         change = 0.0
         for axes, target in targets:
             margin = _sum_to(laws, axes)

@@ -112,8 +112,8 @@ class Gain:
     :math:`D(\hat p_S \| q_S)`, which the projection onto that family can only exceed. Where the data add nothing
     the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best of m trials.
 
-    Where subsets of S are not in the collection, its table cannot express them; q is then first fitted to the data's
-    margins over the absent subsets, so that only what S adds to them is counted. Margins that are estimated from M
+    Where a subset of S is not in the collection, the table of S cannot express it; q is then first fitted to the data's
+    margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M
     draws get half a pseudo-count, spread like the mean of the data's margin and the product of the model's
     one-variable margins, so that no empty cell gives an infinite gain. Costs one margin of the model and one pass
     over the occupied cells for every candidate and concentration.
@@ -155,17 +155,17 @@ class Gain:
         occupied = counts > 0
         c, q, owner = counts[occupied], laws[occupied], owner[occupied]
         q = np.maximum(q, np.finfo(np.float64).tiny)
-        weight = c / total
+        weight, log_q = c / total, np.log(q)
 
         def per_candidate(values: np.ndarray) -> np.ndarray:
             return np.bincount(owner, weights=values, minlength=len(candidates))
 
-        divergence = per_candidate(weight * np.log(weight / q))
+        divergence = per_candidate(weight * (np.log(weight) - log_q))
         rest = np.maximum(c - 1, 0.0)
         gain = np.full(len(candidates), -np.inf)
         best = np.zeros(len(candidates))
         for a in self.concentrations:
-            values = per_candidate(weight * np.log((rest / q + a) / (max(total - 1, 0.0) + a)))
+            values = per_candidate(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
             better = values > gain
             gain[better], best[better] = values[better], a
         return GainEstimate(gain, divergence, best)

@@ -1,0 +1,229 @@
+"""Scores of candidates: formulas by loops, bounds on exact refined information, laws without structure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, NonexistentEstimateWarning
+from pyro_hoim.learning import fit
+from pyro_hoim.learning.selection import Gain, InteractionInformation, ScoreContext
+from pyro_hoim.learning.training import Margins
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 4})
+
+
+class TableModel:
+    """Stands in for a trainer: a law given as a table of all states, and a collection."""
+
+    name = "exact"
+
+    def __init__(self, rows, hypergraph, law, sample_size=math.inf):
+        self.rows, self.hypergraph, self.law, self.sample_size = rows, hypergraph, np.asarray(law), sample_size
+
+    def margins(self, edges):
+        names = self.rows.domain.names
+        parts = [self.law.sum(tuple(i for i, n in enumerate(names) if n not in edge)).ravel() for edge in edges]
+        return Margins(torch.from_numpy(np.concatenate(parts)), self.sample_size)
+
+
+def random_law(rng, shape=DOMAIN.cardinalities, scale=1.0):
+    law = np.exp(scale * rng.normal(size=shape))
+    return law / law.sum()
+
+
+def sample(rng, law, size, domain=DOMAIN):
+    return Observations.from_table(domain, rng.multinomial(size, law.ravel()).reshape(law.shape))
+
+
+def independent_law(rows):
+    law = np.ones(())
+    for name, n in zip(rows.domain.names, rows.domain.cardinalities, strict=True):
+        law = np.multiply.outer(law, rows.marginal_counts([(name,)]).numpy().reshape(n) / rows.total_count)
+    return law
+
+
+def divergence(p, q):
+    kept = p > 0
+    return float((p[kept] * np.log(p[kept] / q[kept])).sum())
+
+
+def fitted_law(rows, hypergraph):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # the limit is what is wanted
+        return fit(hypergraph, rows, method="newton").probs.numpy().reshape(rows.domain.cardinalities)
+
+
+def all_sets(domain, low, high):
+    return [e for k in range(low, high + 1) for e in itertools.combinations(domain.names, k)]
+
+
+def test_gain_equals_its_formula_written_out():
+    rng = np.random.default_rng(1)
+    rows = sample(rng, random_law(rng), 60)
+    hypergraph = InteractionHypergraph.from_order(DOMAIN, 3)
+    model = TableModel(rows, hypergraph, random_law(rng))
+    edges = [("b",), ("b", "a"), ("a", "c", "d"), DOMAIN.names]
+    found = Gain().estimate(edges, ScoreContext(rows, model))
+    for i, edge in enumerate(edges):
+        gone = tuple(k for k, n in enumerate(DOMAIN.names) if n not in edge)
+        counts, q = rows.table().numpy().sum(gone).ravel(), model.law.sum(gone).ravel()
+        values = {}
+        for a in Gain().concentrations:
+            values[a] = sum(
+                c / 60 * math.log((c - 1 + a * p) / ((59 + a) * p)) for c, p in zip(counts, q, strict=True) if c
+            )
+        best = max(values, key=values.__getitem__)
+        assert found.gain[i] == pytest.approx(values[best], abs=1e-12)
+        assert found.concentration[i] == best
+        assert found.divergence[i] == pytest.approx(divergence(counts / 60, q), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [30, 300, 30_000])
+def test_gain_is_below_divergence_and_that_below_refined_information(size):
+    rng = np.random.default_rng(size)
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
+    law = random_law(rng, domain.cardinalities) + 0.01
+    rows = sample(rng, law / law.sum(), size, domain)
+    p = rows.table().numpy() / size
+    pairs = InteractionHypergraph.from_order(domain, 2)
+    for hypergraph, candidates in (
+        (InteractionHypergraph.from_order(domain, 1), all_sets(domain, 2, 2)),
+        (pairs, all_sets(domain, 3, 3)),
+        (pairs.remove_edges([("c", "d")]), [("a", "b", "c"), ("c", "d")]),
+    ):
+        q = fitted_law(rows, hypergraph)
+        refined = [divergence(p, q) - divergence(p, fitted_law(rows, hypergraph.add_edges([e]))) for e in candidates]
+        found = Gain().estimate(candidates, ScoreContext(rows, TableModel(rows, hypergraph, q)))
+        assert (found.gain <= found.divergence + 1e-12).all()
+        assert (found.divergence <= np.array(refined) + 1e-7).all()
+        assert not (found.divergence <= 0.3 * np.array(refined)).any()  # control: the bound is not idle
+        if size == 30_000:
+            np.testing.assert_allclose(found.gain, found.divergence, atol=30 / size)
+
+
+def test_first_candidates_of_an_independent_model_have_exact_divergence():
+    # One pair beside an independent model: the refined information is the mutual information, and equals the bound.
+    rng = np.random.default_rng(5)
+    rows = sample(rng, random_law(rng), 500)
+    model = TableModel(rows, InteractionHypergraph.from_order(DOMAIN, 1), independent_law(rows))
+    pairs = all_sets(DOMAIN, 2, 2)
+    context = ScoreContext(rows, model)
+    found = Gain().estimate(pairs, context)
+    np.testing.assert_allclose(found.divergence, InteractionInformation()(pairs, context), atol=1e-12)
+
+
+def test_absent_subsets_do_not_count_for_a_larger_set():
+    # The law has pairs and no triple; the collection has only one of the pairs.
+    rng = np.random.default_rng(2)
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 3})
+    log_law = sum(rng.normal(size=s) for s in ((2, 3, 1), (2, 1, 3), (1, 3, 3)))
+    law = np.exp(log_law) / np.exp(log_law).sum()
+    rows = Observations.from_table(domain, weights=law * 10_000)
+    weak = InteractionHypergraph(domain, [("a",), ("b",), ("c",), ("a", "b")])
+    q = law.sum(2, keepdims=True) * law.sum((0, 1), keepdims=True)
+    context = ScoreContext(rows, TableModel(rows, weak, q))
+    found = Gain().estimate([("a", "b", "c"), ("a", "c")], context)
+    assert found.divergence[0] < 1e-6
+    pair = law.sum(1)
+    mutual = divergence(pair, pair.sum(0) * pair.sum(1, keepdims=True))
+    assert found.divergence[1] == pytest.approx(mutual, abs=1e-12)
+    assert divergence(law, q) > mutual  # control: the plain margin of the triple would count the two absent pairs
+    strong = ScoreContext(rows, TableModel(rows, InteractionHypergraph.from_order(domain, 2), q))
+    assert Gain().estimate([("a", "b", "c")], strong).divergence[0] == pytest.approx(divergence(law, q), abs=1e-12)
+
+
+def test_estimated_margins_never_give_an_infinite_gain():
+    rng = np.random.default_rng(3)
+    rows = sample(rng, random_law(rng), 300)
+    hypergraph = InteractionHypergraph.from_order(DOMAIN, 2)
+    truth = random_law(rng)
+    draws = rng.multinomial(40, truth.ravel()).reshape(truth.shape) / 40
+    edges = all_sets(DOMAIN, 2, 4)
+    found = Gain().estimate(edges, ScoreContext(rows, TableModel(rows, hypergraph, draws, sample_size=40.0)))
+    assert np.isfinite(found.gain).all()
+    assert np.isfinite(found.divergence).all()
+    exact = Gain().estimate(edges, ScoreContext(rows, TableModel(rows, hypergraph, draws)))
+    assert exact.divergence.max() > 10  # control: taken as exact, the empty cells are all but infinitely surprising
+    close = Gain().estimate(edges, ScoreContext(rows, TableModel(rows, hypergraph, truth, sample_size=1e9)))
+    known = Gain().estimate(edges[:6], ScoreContext(rows, TableModel(rows, hypergraph, truth)))
+    np.testing.assert_allclose(close.gain[:6], known.gain, atol=1e-6)
+
+
+def num_laws_with_a_false_triple(repeats, score):
+    """Among data sets of six independent variables, those with a triple that a score above zero would select."""
+    domain = Domain.from_cardinalities([2, 3, 2, 4, 2, 3])
+    triples = all_sets(domain, 3, 3)
+    hypergraph = InteractionHypergraph.from_order(domain, 2)
+    rng = np.random.default_rng(20_261_121)
+    found = 0
+    for _ in range(repeats):
+        law = np.ones(())
+        for n in domain.cardinalities:
+            law = np.multiply.outer(law, rng.dirichlet(np.full(n, 3.0)))
+        rows = sample(rng, law, 400, domain)
+        found += score(triples, ScoreContext(rows, TableModel(rows, hypergraph, independent_law(rows)))).max() > 0
+    return int(found)
+
+
+def test_independent_data_select_no_triple():
+    repeats = 200
+    assert binom.sf(num_laws_with_a_false_triple(repeats, Gain()) - 1, repeats, 0.05) > FALSE_ALARM_RATE
+
+    def plain(candidates, context):
+        return Gain().estimate(candidates, context).divergence
+
+    controls = (plain, InteractionInformation())  # without leaving a row out every data set selects one
+    for control in controls:
+        count = num_laws_with_a_false_triple(20, control)
+        assert count == 20
+        assert binom.sf(count - 1, 20, 0.05) < FALSE_ALARM_RATE
+
+
+def test_cost_of_the_search_and_division():
+    rng = np.random.default_rng(4)
+    rows = sample(rng, random_law(rng), 200)
+    context = ScoreContext(rows, TableModel(rows, InteractionHypergraph.from_order(DOMAIN, 1), independent_law(rows)))
+    pairs = all_sets(DOMAIN, 2, 2)
+    plain = Gain().estimate(pairs, context).gain
+    np.testing.assert_allclose(Gain()(pairs, context), plain - math.log(6) / 200, atol=1e-14)
+    np.testing.assert_allclose(Gain(search_cost=False)(pairs, context), plain, atol=1e-14)
+    parameters = np.array([2, 1, 3, 2, 6, 3])
+    np.testing.assert_allclose(Gain(per_parameter=True, search_cost=False)(pairs, context), plain / parameters)
+    divided = InteractionInformation(per_parameter=True)(pairs, context)
+    np.testing.assert_allclose(divided, InteractionInformation()(pairs, context) / parameters)
+    assert Gain()([], context).shape == (0,)
+
+
+def test_interaction_information_by_loops():
+    rng = np.random.default_rng(6)
+    rows = sample(rng, random_law(rng), 100)
+    p = rows.table().numpy() / 100
+    edges = all_sets(DOMAIN, 1, 4)
+    expected = []
+    for edge in edges:
+        value = 0.0
+        for size in range(len(edge) + 1):
+            for part in itertools.combinations(edge, size):
+                gone = tuple(i for i, n in enumerate(DOMAIN.names) if n not in part)
+                margin = p.sum(gone)
+                value += (-1) ** (len(edge) - size) * divergence(margin.ravel(), np.full(margin.size, 1 / margin.size))
+        expected.append(abs(value))
+    context = ScoreContext(rows, TableModel(rows, InteractionHypergraph(DOMAIN), np.full(DOMAIN.cardinalities, 1 / 48)))
+    np.testing.assert_allclose(InteractionInformation()(edges, context), expected, atol=1e-12)
+
+
+def test_bad_concentrations():
+    for wrong in ((), (0.0,), (1.0, math.inf)):
+        with pytest.raises(InputError, match="concentrations: expected positive finite numbers"):
+            Gain(concentrations=wrong)
