@@ -1,9 +1,11 @@
 """Training of collections that grow and shrink: exact, by weighted chains, or by pseudo-likelihood."""
 
 from .base import Loss, Margins, Trainer, TrainingReport
+from .exact import ExactTrainer
 from .ridge import InteractionRidge
 
 __all__ = [
+    "ExactTrainer",
     "InteractionRidge",
     "Loss",
     "Margins",

@@ -1,13 +1,18 @@
-"""Tables carried from one collection of interactions to another. Private to training."""
+"""What every trainer does with tables: begin, carry over, centre, and count them among rows. Private to training."""
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
+
+import numpy as np
 import torch
 
+from ...data import Observations
 from ...errors import InputError
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["restructured_tables"]
+__all__ = ["MarginsOfRows", "RowMargins", "edge_axes", "initial_tables", "restructured_tables"]
 
 
 def restructured_tables(
@@ -41,3 +46,64 @@ def restructured_tables(
         if edge in here:
             result[..., where] = tables[..., here[edge]]
     return result
+
+
+def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Tables that training begins with: those of single variables from their counts plus one half, the others zero.
+
+    Shape:
+        result (num_terms,), float64, balanced.
+    """
+    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+    for edge, where in hypergraph.term_slices.items():
+        if len(edge) == 1:
+            logs = (rows.marginal_counts([edge]) + 0.5).log()
+            tables[where] = logs - logs.mean()
+    return tables
+
+
+class RowMargins:
+    """Marginal laws of rows, counted once for every set of variables.
+
+    Args:
+        rows: complete rows.
+    """
+
+    def __init__(self, rows: Observations) -> None:
+        self.rows = rows
+        self._known: dict[Edge, np.ndarray] = {}
+
+    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Frequencies (num_terms,) of the cells of every interaction."""
+        new = [edge for edge in hypergraph.edges if edge not in self._known]
+        if new:
+            counts = self.rows.marginal_counts(new).numpy() / self.rows.total_count
+            sizes = [math.prod(self.rows.domain[name].cardinality for name in edge) for edge in new]
+            self._known.update(zip(new, np.split(counts, np.cumsum(sizes)[:-1]), strict=True))
+        return np.concatenate([np.zeros(0), *(self._known[edge] for edge in hypergraph.edges)])
+
+
+class MarginsOfRows:
+    """The :class:`RowMargins` of the row sets used last, found by identity."""
+
+    def __init__(self, num_kept: int = 4) -> None:
+        self._num_kept = num_kept
+        self._kept: OrderedDict[int, RowMargins] = OrderedDict()
+
+    def __call__(self, rows: Observations, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Frequencies (num_terms,) of the cells of every interaction among rows."""
+        found = self._kept.pop(id(rows), None) or RowMargins(rows)  # it keeps the rows, so the identity stays theirs
+        self._kept[id(rows)] = found
+        while len(self._kept) > self._num_kept:
+            self._kept.popitem(last=False)
+        return found(hypergraph)
+
+
+def edge_axes(hypergraph: InteractionHypergraph) -> np.ndarray:
+    """Axes of all tables as (position of the table, entries before, length, entries after), for centring."""
+    found = [
+        (where.start, math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :]))
+        for where, shape in zip(hypergraph.term_slices.values(), hypergraph.edge_shapes, strict=True)
+        for k in range(len(shape))
+    ]
+    return np.array(found, dtype=np.int64).reshape(-1, 4)

@@ -1,0 +1,275 @@
+"""The conformance suite of trainers: the laws of the contract, on collections small enough to enumerate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..data import Observations
+from ..learning.training.base import Trainer, TrainingReport
+from ..models import parametrization
+from ..structure.hypergraph import InteractionHypergraph
+from .assertions import assert_close
+from .backends import standard_hypergraphs
+from .conformance import run_checks
+from .oracles import exact_log_partition, exact_table
+
+__all__ = ["TRAINER_CHECKS", "TrainerCase", "check_trainer"]
+
+MakeTrainer = Callable[[Observations, InteractionHypergraph], Trainer]
+
+
+@dataclass(frozen=True)
+class TrainerCase:
+    """A way to make trainers, with a start and a goal for their collection.
+
+    Args:
+        make: of training rows and a first collection; equal calls must make equal trainers.
+        hypergraph: the collection to end with, small enough to enumerate.
+        margin_tolerance: largest allowed total variation between margins and the enumerated law.
+        loss_tolerance: largest allowed difference between the loss and its enumerated value, in nats.
+        seed: of the rows.
+    """
+
+    make: MakeTrainer
+    hypergraph: InteractionHypergraph
+    margin_tolerance: float = 1e-10
+    loss_tolerance: float = 1e-10
+    seed: int = 0
+
+    def rows(self, offset: int = 0) -> Observations:
+        """Random rows, every state at least once; the same on every call."""
+        domain = self.hypergraph.domain
+        rng = np.random.default_rng(self.seed + offset)
+        return Observations.from_table(domain, 1 + rng.poisson(4.0, domain.cardinalities))
+
+    def first(self) -> InteractionHypergraph:
+        """Single variables only."""
+        domain = self.hypergraph.domain
+        return InteractionHypergraph(domain, [(name,) for name in domain.names])
+
+    def started(self) -> Trainer:
+        """A trainer that has the collection of single variables."""
+        return self.make(self.rows(), self.first())
+
+    def trained(self) -> Trainer:
+        """A trainer of the whole collection, trained once."""
+        trainer = self.started()
+        trainer.restructure(self.hypergraph)
+        trainer.train()
+        return trainer
+
+
+def check_contract(case: TrainerCase) -> None:
+    """The protocol is met; a trainer begins with the given collection and zeros but for single variables."""
+    trainer = case.make(case.rows(), case.hypergraph)
+    is_trainer = isinstance(trainer, Trainer)
+    if not is_trainer:
+        raise AssertionError(f"{type(trainer).__name__}: expected everything that Trainer names")
+    if trainer.hypergraph != case.hypergraph:
+        raise AssertionError("hypergraph: expected the collection that the trainer was made with")
+    for edge, where in case.hypergraph.term_slices.items():
+        if len(edge) > 1 and bool(trainer.tables[where].any()):
+            raise AssertionError(f"tables: expected zeros for {edge!r} before training")
+    report = trainer.train()
+    if not isinstance(report, TrainingReport) or report.status not in ("converged", "max_iterations"):
+        raise AssertionError(f"train: received {report!r}, expected a report of a run that did not diverge")
+
+
+def check_balanced(case: TrainerCase) -> None:
+    """Tables are float64, in the layout of the collection, finite and balanced."""
+    trainer = case.trained()
+    tables = trainer.tables
+    if tables.dtype != torch.float64 or tuple(tables.shape) != (case.hypergraph.num_terms,):
+        raise AssertionError(f"tables: received {tables.dtype} of shape {tuple(tables.shape)}")
+    parametrization(case.hypergraph).convert(tables, "balanced", "free")  # refuses tables that are not balanced
+    for edge, table in parametrization(case.hypergraph).split(tables).items():
+        for axis in range(table.ndim):
+            assert_close(table.sum(axis), np.zeros(table.sum(axis).shape), relative=0, absolute=1e-9, what=f"{edge}")
+
+
+def check_tables_are_not_shared(case: TrainerCase) -> None:
+    """Writing into the tables or the state that a trainer handed out changes nothing."""
+    trainer = case.trained()
+    before = trainer.tables.clone()
+    trainer.tables.add_(1.0)
+    for value in trainer.state_dict().values():
+        if value.is_floating_point():
+            value.add_(1.0)
+    _equal(trainer.tables, before, "tables after a write into what was handed out")
+
+
+def check_restructure(case: TrainerCase) -> None:
+    """The same collection changes nothing; common tables are kept and new ones zero, growing and shrinking."""
+    trainer = case.trained()
+    before = trainer.tables.clone()
+    trainer.restructure(InteractionHypergraph(case.hypergraph.domain, case.hypergraph.edges, hierarchical=False))
+    _equal(trainer.tables, before, "tables after restructure to the same collection")
+    domain = case.hypergraph.domain
+    pairs = list(itertools.combinations(domain.names, 2))
+    for edges in ([(name,) for name in domain.names], pairs, [*case.hypergraph.edges, *pairs], []):
+        old, tables = trainer.hypergraph, trainer.tables.clone()
+        new = InteractionHypergraph(domain, edges, hierarchical=False)
+        trainer.restructure(new)
+        if trainer.hypergraph != new:
+            raise AssertionError("hypergraph: expected the collection that the trainer went over to")
+        for edge, where in new.term_slices.items():
+            kept = old.term_slices.get(edge)
+            expected = torch.zeros(where.stop - where.start).double() if kept is None else tables[kept]
+            _equal(trainer.tables[where], expected, f"tables of {edge!r} after restructure")
+
+
+def check_determinism(case: TrainerCase) -> None:
+    """Equal arguments and equal calls give equal tables, whatever global random state is."""
+    first = case.trained()
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        second = case.trained()
+    _equal(first.tables, second.tables, "tables of two trainers that received equal calls")
+
+
+def check_state(case: TrainerCase) -> None:
+    """A trainer that loads another's state goes on as that one does."""
+    first, second = case.trained(), case.started()
+    second.restructure(case.hypergraph)
+    second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
+    _equal(second.tables, first.tables, "tables after load_state_dict")
+    first.train()
+    second.train()
+    _equal(second.tables, first.tables, "tables of a resumed trainer after one more call")
+
+
+def check_margins(case: TrainerCase) -> None:
+    """Margins sum to one and agree with the enumerated law, also for sets that are no interactions."""
+    trainer = case.trained()
+    domain = case.hypergraph.domain
+    law = np.exp(exact_table(case.hypergraph, trainer.tables))
+    pairs = list(itertools.combinations(domain.names, 2))
+    edges = [*case.hypergraph.edges, *pairs, *itertools.combinations(domain.names, 3)]
+    probs, sample_size = trainer.margins(edges)
+    if probs.dtype != torch.float64 or not sample_size > 0:
+        raise AssertionError(f"margins: received {probs.dtype} with sample size {sample_size}")
+    start = 0
+    for edge in edges:
+        keep = domain.indices(edge)
+        exact = law.sum(tuple(i for i in range(len(domain)) if i not in keep)).reshape(-1)
+        found = probs[start : start + exact.size].numpy()
+        start += exact.size
+        assert_close(found.sum(), 1.0, relative=1e-9, what=f"sum of the margin of {edge!r}")
+        distance = 0.5 * float(np.abs(found - exact).sum())
+        if not distance <= case.margin_tolerance:
+            raise AssertionError(f"margin of {edge!r}: total variation {distance:.3g} from the enumerated law")
+    if start != len(probs):
+        raise AssertionError(f"margins: received {len(probs)} entries, expected {start}")
+
+
+def check_loss(case: TrainerCase) -> None:
+    """The loss equals enumeration: the negative log-likelihood, or the negative log pseudo-likelihood."""
+    trainer = case.trained()
+    table = exact_table(case.hypergraph, trainer.tables)
+    for offset in (0, 1):
+        rows = case.rows(offset)
+        loss = trainer.loss(rows)
+        counts = rows.table().numpy()
+        if loss.kind == "pseudo-likelihood":
+            terms = sum(table - _log_sum_exp(table, axis) for axis in range(table.ndim))
+        else:
+            terms = table
+        expected = -float((counts * terms).sum() / counts.sum())
+        allowed = case.loss_tolerance * max(1.0, abs(expected))
+        if not abs(loss.value - expected) <= allowed:
+            raise AssertionError(f"loss: received {loss.value!r}, enumeration gives {expected!r}")
+        if loss.kind in ("exact", "pseudo-likelihood") and loss.std_error != 0:
+            raise AssertionError(f"loss: standard error {loss.std_error} of an exact value")
+
+
+def check_log_partition(case: TrainerCase) -> None:
+    """Log Z, where it is offered, equals enumeration."""
+    trainer = case.trained()
+    result = trainer.log_partition()
+    if result is not None:
+        expected = float(exact_log_partition(case.hypergraph, trainer.tables))
+        allowed = case.loss_tolerance * max(1.0, abs(expected))
+        if not abs(float(result.value) - expected) <= allowed:
+            raise AssertionError(f"log Z: received {float(result.value)!r}, enumeration gives {expected!r}")
+
+
+def check_improvement(case: TrainerCase) -> None:
+    """Training interactions that begin at zero lowers the loss of the training rows, up to the tolerance."""
+    free = case.hypergraph.parameter_slices.items()
+    if not any(len(edge) > 1 and where.stop > where.start for edge, where in free):
+        return  # single variables begin near their optimum, and a penalty then makes the loss rise
+    trainer = case.started()
+    trainer.restructure(case.hypergraph)
+    before = trainer.loss(case.rows()).value
+    trainer.train()
+    after = trainer.loss(case.rows()).value
+    if not after <= before + case.loss_tolerance * max(1.0, abs(before)):
+        raise AssertionError(f"loss: {before!r} before training, {after!r} after it")
+
+
+TRAINER_CHECKS: tuple[Callable[[TrainerCase], None], ...] = (
+    check_contract,
+    check_balanced,
+    check_tables_are_not_shared,
+    check_restructure,
+    check_determinism,
+    check_state,
+    check_margins,
+    check_loss,
+    check_log_partition,
+    check_improvement,
+)
+"""Every law of a trainer."""
+
+
+def check_trainer(
+    make: MakeTrainer,
+    *,
+    hypergraphs: dict[str, InteractionHypergraph] | None = None,
+    margin_tolerance: float = 1e-10,
+    loss_tolerance: float = 1e-10,
+    seed: int = 0,
+    skip: Iterable[str] = (),
+) -> None:
+    """Hold a trainer to the contract of :class:`~pyro_hoim.learning.training.base.Trainer`.
+
+    Args:
+        make: makes a trainer of training rows and a first collection; equal calls must make equal trainers.
+        hypergraphs: collections by name; those of :func:`~pyro_hoim.testing.standard_hypergraphs` by default, those
+            over no variables left out.
+        margin_tolerance: largest total variation between margins and the law of the tables; exact trainers keep the
+            default, others pass what their sampling allows at the library's false-alarm rate.
+        loss_tolerance: largest difference of loss and log Z from enumeration, relative to max(1, value); likewise.
+        seed: of the rows.
+        skip: names of checks not to run.
+
+    Raises:
+        AssertionError: one or more checks failed; the collection and every failure are listed.
+        InputError: an unknown name in ``skip``.
+    """
+    if hypergraphs is None:
+        hypergraphs = {name: graph for name, graph in standard_hypergraphs().items() if len(graph.domain)}
+    failures: list[str] = []
+    for name, hypergraph in hypergraphs.items():
+        case = TrainerCase(make, hypergraph, margin_tolerance, loss_tolerance, seed)
+        try:
+            run_checks(TRAINER_CHECKS, case, skip)
+        except AssertionError as error:
+            failures.append(f"{name}: {error}")
+    if failures:
+        raise AssertionError(f"{len(failures)} of {len(hypergraphs)} collections failed:\n" + "\n".join(failures))
+
+
+def _equal(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    if not torch.equal(actual, expected):
+        raise AssertionError(f"{what}: expected no change, largest difference {float((actual - expected).abs().max())}")
+
+
+def _log_sum_exp(table: np.ndarray, axis: int) -> np.ndarray:
+    top = table.max(axis=axis, keepdims=True)
+    return np.log(np.exp(table - top).sum(axis=axis, keepdims=True)) + top

@@ -1,0 +1,505 @@
+"""Exact training: gradients against enumeration and autograd, optima against other fits, the laws of the contract."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_mushroom, load_table
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
+from pyro_hoim.learning import L2, fit
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer
+from pyro_hoim.learning.training._descent import Descent
+from pyro_hoim.learning.training._exact_engines import BackendEngine, DenseEngine, choose_engine
+from pyro_hoim.learning.training._exact_sweep import DenseSweep, sweep_plan
+from pyro_hoim.models import parametrization
+from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import (
+    assert_close,
+    enumerate_codes,
+    exact_log_partition,
+    exact_statistics,
+    exact_table,
+    random_tables,
+    standard_hypergraphs,
+)
+from pyro_hoim.testing.training import TrainerCase, check_restructure, check_state, check_trainer
+
+CARDS = {"a": 2, "b": 3, "c": 4, "d": 2}
+DOMAIN = Domain.from_cardinalities(CARDS)
+WEAK = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("a", "b", "c"), ("c", "d")], hierarchical=False)
+
+
+def order(k, domain=DOMAIN):
+    return InteractionHypergraph.from_order(domain, k)
+
+
+def rows(seed=0, mean=8.0, domain=DOMAIN):
+    counts = 1 + np.random.default_rng(seed).poisson(mean, domain.cardinalities)
+    return Observations.from_table(domain, counts)
+
+
+def tight(data, hypergraph, **options):
+    options = {"tolerance": 1e-9, "max_iterations": 5000, **options}
+    trainer = ExactTrainer(data, hypergraph, **options)
+    report = trainer.train()
+    assert report.status == "converged"
+    assert report.gradient_norm <= options["tolerance"]
+    return trainer
+
+
+# The dense sweep
+
+
+def many_hypergraphs():
+    rng = np.random.default_rng(7)
+    cases = dict(standard_hypergraphs())
+    for number in range(12):
+        d = int(rng.integers(3, 8))
+        domain = Domain.from_cardinalities([int(n) for n in rng.integers(1, 5, d)])
+        edges = {
+            tuple(domain.names[i] for i in sorted(rng.choice(d, int(rng.integers(1, min(d, 5) + 1)), replace=False)))
+            for _ in range(int(rng.integers(1, 15)))
+        }
+        cases[f"random {number}"] = InteractionHypergraph(domain, edges, hierarchical=False)
+    return cases
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_the_sweep_equals_enumeration(scale):
+    for name, graph in many_hypergraphs().items():
+        for balanced in (True, False):
+            tables = random_tables(graph, np.random.default_rng(1), scale=scale, balanced=balanced)
+            log_z, eta = DenseSweep(graph).evaluate(tables)
+            assert_close(log_z, exact_log_partition(graph, tables), relative=1e-12, what=name)
+            assert_close(eta, exact_statistics(graph, exact_table(graph, tables)), relative=1e-11, what=name)
+
+
+def test_the_sweep_leaves_out_states_of_minus_infinity():
+    graph = order(2)
+    tables = random_tables(graph, np.random.default_rng(2))
+    where = graph.term_slices["b", "c"]
+    tables[where.start + 5] = -math.inf
+    log_z, eta = DenseSweep(graph).evaluate(tables)
+    assert_close(log_z, exact_log_partition(graph, tables), relative=1e-12)
+    assert eta[where.start + 5] == 0.0
+    tables[graph.term_slices["a",]] = -math.inf
+    assert DenseSweep(graph).evaluate(tables)[0] == -math.inf
+    assert math.isnan(DenseSweep(graph).evaluate(np.full(graph.num_terms, math.nan))[0])
+
+
+def test_the_sweep_passes_over_few_tables_of_full_size():
+    domain = Domain.from_cardinalities([2, 6, 4, 10, 2, 9, 2, 2, 2, 12])
+    plan = sweep_plan(order(3, domain))
+    assert plan.root_cells == domain.num_states
+    assert plan.step_cells < 8 * domain.num_states  # 175 interactions
+    apart = InteractionHypergraph(domain, [("x0", "x1"), ("x3",)], closure=True)
+    assert sweep_plan(apart).root_cells == 12 + 10
+
+
+@pytest.mark.parametrize("engine", [DenseEngine, lambda graph: BackendEngine(graph, VariableElimination())])
+def test_margins_of_any_sets_equal_enumeration(engine):
+    for name, graph in many_hypergraphs().items():
+        d = len(graph.domain)
+        tables = random_tables(graph, np.random.default_rng(3))
+        law = np.exp(exact_table(graph, tables))
+        edges = [e for k in range(min(d, 4) + 1) for e in itertools.combinations(range(d), k)] + [tuple(range(d))]
+        found = engine(graph).margins(tables, edges)
+        for edge, margin in zip(edges, found, strict=True):
+            expected = law.sum(tuple(i for i in range(d) if i not in edge))
+            assert margin.shape == expected.shape
+            assert_close(margin, expected, relative=1e-11, what=f"{name} {edge}")
+
+
+# Optima
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_same_optimum_as_a_fit_with_ridge(k):
+    data = load_table("czech_autoworkers")
+    graph = order(k, data.domain)
+    expected = fit(graph, data, penalty=L2(2.0))
+    trainer = tight(data, graph, penalty=InteractionRidge(2.0))
+    theta = parametrization(graph).convert(trainer.tables, "balanced", "free")
+    assert_close(theta, expected.theta, relative=1e-6, absolute=1e-6)
+    value = trainer.loss(data)
+    assert value.kind == "exact"
+    assert value.std_error == 0
+    assert_close(value.value, -expected.log_likelihood / data.total_count, relative=1e-9)
+    # Negative control: half the strength is another optimum.
+    other = tight(data, graph, penalty=InteractionRidge(1.0))
+    assert float((other.tables - trainer.tables).abs().max()) > 1e-4
+
+
+def test_same_optimum_through_elimination_and_by_plain_descent():
+    data = rows()
+    ridge = InteractionRidge(1.0, by_order={3: 4.0})
+    dense = tight(data, order(3), penalty=ridge)
+    assert isinstance(dense._engine, DenseEngine)
+    other = tight(data, order(3), penalty=ridge, partition=VariableElimination())
+    assert isinstance(other._engine, BackendEngine)
+    assert_close(other.tables, dense.tables, relative=1e-6, absolute=1e-7)
+    slow = tight(data, order(3), penalty=ridge, method="gradient", max_iterations=20_000)
+    assert_close(slow.tables, dense.tables, relative=1e-6, absolute=1e-6)
+
+
+def test_non_hierarchical_collection_against_a_direct_optimum():
+    data = rows(1)
+    trainer = tight(data, WEAK, penalty=InteractionRidge(0.5))
+    codings = parametrization(WEAK)
+    size = math.prod(CARDS.values())
+    states = torch.from_numpy(enumerate_codes(DOMAIN.cardinalities))
+    design = codings.free_statistics(codings.statistics(states)).numpy()
+    counts = data.table().numpy().reshape(size)
+
+    def objective(theta):
+        logits = design @ theta
+        log_z = np.logaddexp.reduce(logits)
+        gradient = counts.sum() * (np.exp(logits - log_z) @ design) - counts @ design + 0.5 * theta
+        return counts.sum() * log_z - counts @ logits + 0.25 * theta @ theta, gradient
+
+    found = scipy.optimize.minimize(objective, np.zeros(WEAK.num_parameters), jac=True, method="BFGS")
+    theta = codings.convert(trainer.tables, "balanced", "free").numpy()
+    assert_close(theta, found.x, relative=1e-5, absolute=1e-5)
+    assert objective(theta)[0] <= found.fun + 1e-9 * abs(found.fun)
+    # Negative control: the closure has a better optimum, so the subsets' parts are not there by accident.
+    closed = tight(data, WEAK.closure(), penalty=InteractionRidge(0.5))
+    assert closed.loss(data).value < trainer.loss(data).value - 1e-4
+
+
+def test_gradient_equals_finite_differences_of_the_penalised_loss():
+    data, ridge = rows(2), InteractionRidge(1.0, by_edge={("c", "d"): 20.0})
+    trainer = ExactTrainer(data, WEAK, penalty=ridge)
+    codings = parametrization(WEAK)
+    theta = np.random.default_rng(4).standard_normal(WEAK.num_parameters)
+
+    def value(theta):
+        tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
+        trainer.load_state_dict({"tables": torch.from_numpy(tables)})
+        return trainer.loss(data).value + ridge.value(theta, WEAK) / data.total_count
+
+    step = 1e-5
+    moves = step * np.eye(len(theta))
+    slopes = [(value(theta + m) - value(theta - m)) / (2 * step) for m in moves]
+    tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
+    goal = trainer._frequencies(data, WEAK)
+    log_z, eta = trainer._engine.evaluate(tables)
+    _, _, gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal)
+    assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-7, absolute=1e-8)
+    centred = codings.purified_gradient(torch.from_numpy(goal), torch.from_numpy(eta)).numpy()
+    assert_close(gradient, centred + ridge.gradient(tables, WEAK) / data.total_count, relative=1e-12, absolute=1e-14)
+
+
+def test_one_gradient_step_is_the_published_one():
+    data = rows(3)
+    graph = order(2)
+    trainer = ExactTrainer(data, graph, method="gradient", max_iterations=1)
+    before = trainer.tables
+    eta = torch.from_numpy(exact_statistics(graph, exact_table(graph, before)))
+    target = data.marginal_counts(graph.edges) / data.total_count
+    report = trainer.train()
+    assert (report.status, report.num_iterations) == ("max_iterations", 1)
+    expected = before - 0.5 * parametrization(graph).purified_gradient(target, eta)
+    assert_close(trainer.tables, expected, relative=1e-12, absolute=1e-13)
+
+
+def test_dual_gradient_of_the_reverse_divergence():
+    """Paper 1, A.3: the purified gradient of D(q; p) in pi is theta - theta_train; unpurified, it is another."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+    graph = InteractionHypergraph.saturated(domain)
+    codings = parametrization(graph)
+    ours, theirs = (torch.from_numpy(random_tables(graph, np.random.default_rng(s))) for s in (5, 6))
+    p = torch.from_numpy(exact_table(graph, theirs.numpy())).reshape(-1)
+    top = graph.term_slices["a", "b", "c"]
+    q = torch.from_numpy(np.exp(exact_table(graph, ours.numpy()))).reshape(-1)
+    eta = torch.from_numpy(exact_statistics(graph, q.log().reshape(2, 3, 2).numpy()))
+
+    def divergence(pi):
+        law = codings.pi_to_eta(pi)[..., top]
+        return (law * (law.log() - p)).sum(-1)
+
+    pi = codings.eta_to_pi(eta).requires_grad_()
+    assert_close(float(divergence(pi).detach()), float((q * (q.log() - p)).sum()), relative=1e-12)
+    # Free coordinates of pi: the gradient there, in tables, is the gradient within centred pi, which is purified.
+    free = codings.free_statistics(pi.detach()).requires_grad_()
+    (autograd,) = torch.autograd.grad(divergence(codings.to_tables(free, "free")), free)
+    step = 1e-5
+    moves = step * torch.eye(len(free), dtype=torch.float64)
+    ahead, behind = (codings.to_tables(free.detach() + s * moves, "free") for s in (1, -1))
+    numeric = (divergence(ahead) - divergence(behind)) / (2 * step)
+    assert_close(numeric, autograd, relative=1e-6, absolute=1e-7)
+    purified = codings.to_tables(autograd, "free")
+    # pi^S enters the joint law times the uniform law of the other variables, so every table has that weight.
+    shares = torch.cat([torch.full((w.stop - w.start,), 1.0) for w in graph.term_slices.values()]).double()
+    weight = torch.cat(
+        [
+            torch.full(
+                (w.stop - w.start,), math.prod(domain[n].cardinality for n in domain.names if n not in edge) * 1.0
+            )
+            for edge, w in graph.term_slices.items()
+        ]
+    ).double()
+    assert_close(purified, (ours - theirs) * shares, relative=1e-9, absolute=1e-10)
+    assert float(weight.max()) > 1
+    # Negative control: the gradient that is not purified sums the tables of all subsets.
+    raw = sum_over_subsets(graph, ours - theirs)
+    assert float((raw - (ours - theirs)).abs().max()) > 0.1
+    assert_close(codings.eta_to_pi(raw), ours - theirs, relative=1e-12, absolute=1e-12)
+
+
+def sum_over_subsets(graph, tables):
+    split = parametrization(graph).split(tables)
+    names = graph.domain.names
+    total = {}
+    for edge, table in split.items():
+        total[edge] = torch.zeros_like(table)
+        for other, part in split.items():
+            if set(other) <= set(edge):
+                shape = [graph.domain[n].cardinality if n in other else 1 for n in names if n in edge]
+                total[edge] = total[edge] + part.reshape(shape)
+    return parametrization(graph).join(total)
+
+
+# Going from one collection to another
+
+
+def test_growing_and_shrinking_ends_where_a_new_trainer_does():
+    data, ridge = rows(4), InteractionRidge(1.0)
+    trainer = ExactTrainer(data, order(1), penalty=ridge, tolerance=1e-9)
+    for graph in (order(1), order(2), order(3), WEAK, order(2)):
+        trainer.restructure(graph)
+        assert trainer.train().status == "converged"
+    assert_close(trainer.tables, tight(data, order(2), penalty=ridge).tables, relative=1e-6, absolute=1e-7)
+    assert trainer.train().num_iterations == 0
+
+
+def test_losses_of_a_nested_chain_fall_and_equal_fits():
+    data = load_table("czech_autoworkers")
+    trainer = ExactTrainer(data, order(1, data.domain), tolerance=1e-9, max_iterations=5000)
+    losses = []
+    for k in (1, 2, 3):
+        trainer.restructure(order(k, data.domain))
+        trainer.train()
+        losses.append(trainer.loss(data).value)
+        result = fit(order(k, data.domain), data)
+        assert_close(losses[-1], -result.log_likelihood / data.total_count, relative=1e-8)
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_validation_rows_stop_a_call_at_their_best():
+    data = load_table("czech_autoworkers")
+    train, validation = data.split([0.1, 0.9], 0)
+    graph = InteractionHypergraph.saturated(data.domain)
+    options = {"method": "gradient", "max_iterations": 5000, "validation": validation}
+    trainer = ExactTrainer(train, graph, patience=5, **options)
+    report = trainer.train()
+    assert report.num_iterations < 5000
+    assert "validation" in report.notes[-1]
+    best = trainer.loss(validation).value
+    free = ExactTrainer(train, graph, method="gradient", max_iterations=report.num_iterations)
+    free.train()
+    assert free.loss(validation).value > best
+    assert free.loss(train).value < trainer.loss(train).value
+
+
+# What goes wrong
+
+
+def test_a_step_too_large_is_reported_and_leaves_sound_tables():
+    data = rows(5)
+    trainer = ExactTrainer(data, order(3), method="gradient", step=1e4, max_iterations=50)
+    before = trainer.loss(data).value
+    report = trainer.train()
+    assert report.status == "diverged"
+    assert "step" in report.notes[0]
+    assert torch.isfinite(trainer.tables).all()
+    assert trainer.loss(data).value <= before + 1e-12
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "gradient"])
+def test_values_that_are_not_finite_are_met_with_sound_tables(method):
+    def evaluate(tables):
+        value = float(tables @ tables) if tables[0] > 0.5 else math.nan
+        return value, value, 2 * tables
+
+    start = np.array([3.0, -4.0])
+    tables, report = Descent(method, step=0.2).run(evaluate, start)
+    assert report.status != "converged"
+    assert report.notes
+    assert tables[0] > 0.5
+    assert tables @ tables < start @ start
+    assert (report.status == "diverged") == (method == "gradient")
+    _, report = Descent(method).run(lambda tables: (math.inf, math.inf, tables), start)
+    assert report.status == "diverged"
+
+
+def test_limited_memory_reaches_small_gradients_of_ill_conditioned_losses():
+    scales = np.logspace(-2, 2, 40)
+
+    def evaluate(x):
+        value = 1e3 + float((scales * (np.cosh(x - 1) - 1)).sum())  # differences drown in rounding early
+        return value, value, scales * np.sinh(x - 1)
+
+    x, report = Descent(tolerance=1e-10, max_iterations=3000).run(evaluate, np.zeros(40))
+    assert report.status == "converged"
+    assert_close(x, np.ones(40), relative=1e-7)
+
+
+def test_out_of_reach_is_refused_and_the_trainer_stays_as_it_was():
+    domain = Domain.from_cardinalities([2] * 60)
+    data = Observations(domain, torch.randint(0, 2, (50, 60), generator=torch.Generator().manual_seed(0)))
+    chain = InteractionHypergraph(domain, list(itertools.pairwise(domain.names)), closure=True)
+    trainer = ExactTrainer(data, chain, penalty=InteractionRidge(1.0))
+    assert isinstance(trainer._engine, BackendEngine)
+    assert trainer.train().status == "converged"
+    before = trainer.tables
+    with pytest.raises(IntractableError, match=r"dense sweep needs 1\.153e"):
+        trainer.restructure(order(2, domain))
+    assert trainer.hypergraph == chain
+    assert torch.equal(trainer.tables, before)
+    assert trainer.train().num_iterations == 0
+    apart = InteractionHypergraph(domain, [(n,) for n in domain.names] + [("x0", "x1"), ("x5", "x9")])
+    assert isinstance(choose_engine(apart), DenseEngine)  # small components of a large domain
+    trainer.restructure(apart)
+    assert_close(trainer.tables[apart.term_slices["x0", "x1"]], before[chain.term_slices["x0", "x1"]], relative=0)
+
+
+def test_wrong_arguments():
+    data = rows()
+    with pytest.raises(InputTypeError, match="rows"):
+        ExactTrainer(data.codes, order(1))
+    with pytest.raises(InputError, match="rows"):
+        ExactTrainer(rows(domain=Domain.from_cardinalities({"a": 2})), order(1))
+    with pytest.raises(InputTypeError, match="penalty"):
+        ExactTrainer(data, order(1), penalty=L2(1.0))
+    with pytest.raises(InputError, match="exact backend"):
+        ExactTrainer(data, order(1), partition=AnnealedImportance())
+    with pytest.raises(InputTypeError, match="partition"):
+        ExactTrainer(data, order(1), partition="auto")
+    for bad in ({"method": "newton"}, {"step": 0.0}, {"tolerance": -1.0}, {"max_iterations": 0}, {"patience": 0}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            ExactTrainer(data, order(1), **bad)
+    holes = data.codes.clone()
+    holes[0, 0] = -1
+    with pytest.raises(MissingDataError, match="rows"):
+        ExactTrainer(Observations(DOMAIN, holes, data.counts), order(1))
+    trainer = ExactTrainer(data, order(1))
+    with pytest.raises(InputError, match="validation"):
+        ExactTrainer(data, order(1), validation=rows(domain=Domain.from_cardinalities({"a": 2})))
+    with pytest.raises(InputError, match="hypergraph"):
+        trainer.restructure(order(1, Domain.from_cardinalities({"a": 2})))
+    with pytest.raises(UnknownNameError):
+        trainer.margins([("nobody",)])
+    with pytest.raises(InputTypeError, match="edges"):
+        trainer.margins(["ab"])
+    with pytest.raises(InputError, match="state"):
+        trainer.load_state_dict({"tables": torch.zeros(3)})
+    with pytest.raises(InputError, match="state"):
+        trainer.load_state_dict({"tables": torch.full_like(trainer.tables, math.nan)})
+    assert trainer.margins([]).probs.shape == (0,)
+    assert trainer.margins([()]).probs.tolist() == [1.0]
+
+
+# The contract
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"partition": Enumeration()}, {"method": "gradient", "max_iterations": 20, "penalty": InteractionRidge(1.0)}],
+    ids=["sweep", "backend", "gradient"],
+)
+def test_laws_of_a_trainer(options):
+    check_trainer(lambda data, graph: ExactTrainer(data, graph, **options))
+
+
+class _Forgetful(ExactTrainer):
+    """Negative control: loses all tables on the way to another collection."""
+
+    def restructure(self, hypergraph):
+        super().restructure(hypergraph)
+        self._tables = 0 * self._tables
+
+
+class _Unbalanced(ExactTrainer):
+    """Negative control: tables that are not centred."""
+
+    def train(self):
+        report = super().train()
+        self._tables = self._tables + 0.1
+        return report
+
+
+class _Stale(ExactTrainer):
+    """Negative control: margins and log Z of the tables before training."""
+
+    def train(self):
+        before = self._tables
+        report = super().train()
+        self._engine_now, self._engine = self._engine, _Frozen(self._engine, before)
+        return report
+
+
+class _Frozen:
+    def __init__(self, engine, tables):
+        self._engine, self._tables = engine, tables
+
+    def evaluate(self, tables):
+        return self._engine.evaluate(self._tables)
+
+    def log_partition(self, tables):
+        return self._engine.log_partition(self._tables)
+
+    def margins(self, tables, edges):
+        return self._engine.margins(self._tables, edges)
+
+
+class _Seedless(ExactTrainer):
+    """Negative control: depends on global random state, and on how often it was made."""
+
+    def train(self):
+        report = super().train()
+        self._tables = self._tables * (1 + 0.01 * float(torch.rand(())))
+        return report
+
+
+@pytest.mark.parametrize(
+    ("kind", "failing"),
+    [
+        (_Forgetful, ["check_restructure"]),
+        (_Unbalanced, ["check_balanced"]),
+        (_Stale, ["check_margins", "check_loss", "check_log_partition"]),
+        (_Seedless, ["check_determinism", "check_state"]),
+    ],
+)
+def test_broken_trainers_fail_the_laws(kind, failing):
+    graphs = {name: standard_hypergraphs()[name] for name in ("cycle",)}
+    with pytest.raises(AssertionError) as caught:
+        check_trainer(kind, hypergraphs=graphs)
+    for name in failing:
+        assert name in str(caught.value)
+
+
+def test_a_trainer_meets_the_protocol():
+    assert isinstance(ExactTrainer(rows(), order(1)), Trainer)
+    case = TrainerCase(ExactTrainer, order(2))
+    check_restructure(case)
+    check_state(case)
+
+
+@pytest.mark.usefixtures("shared_data")
+def test_mushroom_reaches_below_the_published_two_body_loss():
+    data = load_mushroom()
+    data = data.project(data.domain.names[:10])
+    _, rest = data.split([0.5, 0.5], 0)
+    train, validation = rest.split([0.7, 0.3], 0)
+    trainer = ExactTrainer(train, order(1, data.domain), validation=validation, max_iterations=60)
+    trainer.restructure(order(2, data.domain))
+    trainer.train()
+    assert trainer.loss(validation).value - validation.entropy() < 0.8281  # table 4, true likelihood, 2D
+    assert isinstance(trainer._engine, DenseEngine)
