@@ -1,0 +1,131 @@
+"""The lattice of hierarchical collections of interactions: which there are, what can be added, and its chains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from ..errors import InputTypeError, IntractableError
+from ..schema import Domain
+from ..structure.hypergraph import Edge, InteractionHypergraph
+
+__all__ = ["addable_edges", "hierarchical_collections", "maximal_chains"]
+
+_MAX_VARIABLES = 5
+_Sets = frozenset[tuple[int, ...]]
+
+
+def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
+    """Sets that are not in a hierarchical collection while all their proper subsets are, in edge order.
+
+    Args:
+        hypergraph: the collection; one that is not hierarchical is taken as it is.
+
+    Returns:
+        The sets that can be added one at a time with the collection staying closed under subsets.
+
+    Example:
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 1)
+        >>> addable_edges(hypergraph)
+        (('a', 'b'), ('a', 'c'), ('b', 'c'))
+    """
+    if not isinstance(hypergraph, InteractionHypergraph):
+        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    names = hypergraph.domain.names
+    found = _addable(frozenset(hypergraph.edge_indices), len(names))
+    return tuple(tuple(names[i] for i in edge) for edge in found)
+
+
+def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...]:
+    """All hierarchical collections over a few variables, by number of sets, then in edge order.
+
+    They are the antichains of non-empty sets, that of the empty antichain (the uniform law) included. Their number is
+    the Dedekind number less one: 2, 5, 19, 167 and 7,580 for one to five variables. Between them run 1, 5, 31, 453
+    and 35,511 arrows that add one set.
+
+    Args:
+        domain: at most five finite variables.
+
+    Raises:
+        IntractableError: more variables; for six there would be 7,828,353 collections.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, figure 12.
+
+    Example:
+        >>> [len(hierarchical_collections(Domain.from_cardinalities([2] * d))) for d in (1, 2, 3)]
+        [2, 5, 19]
+    """
+    _check_domain(domain, "collections")
+    layer: set[_Sets] = {frozenset()}
+    found: list[_Sets] = []
+    while layer:
+        found.extend(layer)
+        layer = {sets | {edge} for sets in layer for edge in _addable(sets, len(domain))}
+    ordered = sorted(sorted(sets, key=_edge_key) for sets in found)
+    names = domain.names
+    hypergraphs = [InteractionHypergraph(domain, [[names[i] for i in edge] for edge in sets]) for sets in ordered]
+    return tuple(sorted(hypergraphs, key=lambda h: (len(h), [_edge_key(edge) for edge in h.edge_indices])))
+
+
+def maximal_chains(domain: Domain) -> Iterator[tuple[Edge, ...]]:
+    """Every order in which all sets can be added one at a time, from no set to all, subsets first.
+
+    There are 1, 2, 48 and 1,680,384 such chains for one to four variables, so they come one by one.
+
+    Args:
+        domain: at most five finite variables.
+
+    Yields:
+        The sets in the order in which they are added; in lexicographic order of the chains.
+
+    Raises:
+        IntractableError: more variables.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3.3 and figure 11.
+
+    Example:
+        >>> list(maximal_chains(Domain.from_cardinalities({"a": 2, "b": 2})))
+        [(('a',), ('b',), ('a', 'b')), (('b',), ('a',), ('a', 'b'))]
+    """
+    _check_domain(domain, "chains")
+    names = domain.names
+
+    def extend(chain: tuple[tuple[int, ...], ...]) -> Iterator[tuple[Edge, ...]]:
+        added = _addable(frozenset(chain), len(names))
+        if not added:
+            yield tuple(tuple(names[i] for i in edge) for edge in chain)
+        for edge in added:
+            yield from extend((*chain, edge))
+
+    return extend(())
+
+
+def _addable(sets: _Sets, num_variables: int) -> list[tuple[int, ...]]:
+    """Sets whose facets are all present and which are not, by size, then position."""
+    found: list[tuple[int, ...]] = [(i,) for i in range(num_variables) if (i,) not in sets]
+    for edge in sorted(sets, key=_edge_key):
+        for i in range(edge[-1] + 1, num_variables):
+            larger = (*edge, i)
+            if larger not in sets and all(facet in sets for facet in itertools.combinations(larger, len(edge))):
+                found.append(larger)
+    return sorted(found, key=_edge_key)
+
+
+def _edge_key(edge: Iterable[int]) -> tuple[int, tuple[int, ...]]:
+    """Edge order: by size, then by schema positions."""
+    positions = tuple(edge)
+    return len(positions), positions
+
+
+def _check_domain(domain: Domain, what: str) -> None:
+    if not isinstance(domain, Domain):
+        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+    if len(domain) > _MAX_VARIABLES:
+        raise IntractableError(
+            f"domain: the {what} of {len(domain)} variables are out of reach (7,828,353 collections for six), the "
+            f"limit is {_MAX_VARIABLES} variables; use a marginal law"
+        )

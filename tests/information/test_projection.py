@@ -1,0 +1,317 @@
+"""Laws and their projections: against closed forms, each other, and the conditions that define a projection."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from pyro_hoim import (
+    ConvergenceWarning,
+    Domain,
+    InputError,
+    InputTypeError,
+    InteractionHypergraph,
+    IntractableError,
+    MissingDataError,
+    Observations,
+    UnknownNameError,
+    load_table,
+    parametrization,
+)
+from pyro_hoim.information import Law, Projections, project, random_dirichlet_law, random_law
+from pyro_hoim.testing import assert_close, hypergraphs
+
+ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+
+
+def oracle(p, maximal, sweeps=20_000):
+    """Iterative proportional fitting written with einsum, on logarithms; shares no code with the library."""
+    letters = "abcdef"[: p.ndim]
+    q = np.full(p.shape, 1 / p.size)
+    for _ in range(sweeps):
+        before = q.copy()
+        for axes in maximal:
+            kept = "".join(letters[i] for i in axes)
+            wanted, have = np.einsum(f"{letters}->{kept}", p), np.einsum(f"{letters}->{kept}", q)
+            factor = np.where(have > 0, wanted / np.where(have > 0, have, 1), 0)
+            q = np.einsum(f"{letters},{kept}->{letters}", q, factor)
+        if np.abs(q - before).max() < 1e-15:
+            break
+    return q
+
+
+def divergence(p, q):
+    """D(p; q) cell by cell."""
+    return math.fsum(a * math.log(a / b) for a, b in zip(p.ravel(), q.ravel(), strict=True) if a > 0)
+
+
+def assert_is_projection(law, hypergraph, probs, tolerance):
+    """Margins are kept, and log q of a positive q lies in the span of the family."""
+    p, q = law.probs.numpy(), np.asarray(probs)
+    for edge in hypergraph.edges:
+        axes = law.domain.indices(edge)
+        rest = tuple(i for i in range(p.ndim) if i not in axes)
+        assert_close(q.sum(rest), p.sum(rest), relative=tolerance)
+    if (q > 0).all():
+        saturated = InteractionHypergraph.saturated(law.domain)
+        logs = np.log(q)
+        for edge in saturated.edges:  # pure part of log q for every set, by centring along its axes
+            if edge in hypergraph:
+                continue
+            part, axes = logs, law.domain.indices(edge)
+            for i in range(p.ndim):
+                mean = part.mean(i, keepdims=True)
+                part = part - mean if i in axes else mean
+            assert np.abs(part).max() < 1e-6
+
+
+# Laws
+
+
+def test_laws_are_checked() -> None:
+    uniform = torch.full((2, 3, 2), 1 / 12)
+    assert Law(ABC, uniform).probs.dtype == torch.float64
+    with pytest.raises(InputError, match="shape"):
+        Law(ABC, uniform.reshape(-1))
+    with pytest.raises(InputError, match="sum of 1"):
+        Law(ABC, 2 * uniform)
+    with pytest.raises(InputError, match="not negative"):
+        Law(ABC, torch.where(uniform == uniform[0, 0, 0], -uniform, uniform))
+    with pytest.raises(InputError, match="finite"):
+        Law(ABC, uniform * float("nan"))
+    with pytest.raises(InputTypeError, match="Domain"):
+        Law((2, 3, 2), uniform)
+    with pytest.raises(InputTypeError, match="numbers"):
+        Law(ABC, "uniform")
+
+
+def test_empirical_law_of_observations() -> None:
+    data = Observations.from_tensor(torch.tensor([[0, 1, 1], [0, 1, 1], [1, 2, 0], [0, 0, 0]]), ABC)
+    law = Law.from_observations(data)
+    assert float(law.probs[0, 1, 1]) == 0.5
+    assert_close(law.divergence(), math.log(12) - data.entropy())
+    assert_close(law.marginal(["c", "a"]).probs, [[0.25, 0.5], [0.25, 0.0]])
+    assert law.marginal("b").domain.names == ("b",)
+    assert "zero" in repr(law)
+    with pytest.raises(MissingDataError):
+        Law.from_observations(Observations(ABC, torch.tensor([[0, 1, -1]])))
+    with pytest.raises(InputError, match="positive total"):
+        Law.from_observations(Observations(ABC, torch.zeros((0, 3), dtype=torch.long)))
+    with pytest.raises(InputTypeError, match="Observations"):
+        Law.from_observations(law)
+    with pytest.raises(IntractableError):
+        Law.from_observations(data, max_cells=4)
+
+
+def test_random_laws_have_the_interactions_asked_for(generator) -> None:
+    domain = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
+    law = random_law(domain, [("a",), ("a", "b"), ("b", "c")], generator=generator)
+    logs = law.probs.log().numpy()
+    for edge in InteractionHypergraph.saturated(domain).edges:
+        part, axes = logs, domain.indices(edge)
+        for i in range(3):
+            mean = part.mean(i, keepdims=True)
+            part = part - mean if i in axes else mean
+        assert (np.abs(part).max() > 1e-3) == (edge in {("a",), ("a", "b"), ("b", "c")})
+
+
+def test_random_laws_follow_appendix_b2(generator) -> None:
+    """Normal tables, then centred: entry variance is prod(1 - 1 / I_k); 500 laws, z-test of the mean square."""
+    domain = Domain.from_cardinalities({"a": 5, "b": 3})
+    squares = []
+    for _ in range(500):
+        logs = random_law(domain, [("a", "b")], generator=generator).probs.log()
+        pure = logs - logs.mean(0, keepdim=True) - logs.mean(1, keepdim=True) + logs.mean()
+        squares.append(float((pure**2).mean()))
+    expected = (1 - 1 / 5) * (1 - 1 / 3)  # mean of chi-square with 8 degrees of freedom, over 15 cells
+    error = expected * math.sqrt(2 / 8) / math.sqrt(500)
+    assert abs(np.mean(squares) - expected) < 5 * error
+    assert abs(np.mean(squares) - 1) > 5 * error  # negative control: tables that were not centred
+
+
+def test_random_laws_are_reproducible_and_leave_the_global_state_alone() -> None:
+    before = torch.get_rng_state()
+    for make in (random_law, random_dirichlet_law):
+        one, two, other = (make(ABC, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+        assert torch.equal(one.probs, two.probs)
+        assert not torch.equal(one.probs, other.probs)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_dirichlet_laws_have_the_right_second_moment(generator) -> None:
+    """Sum of squares of a symmetric Dirichlet law of K cells has the mean (a + 1) / (K a + 1)."""
+    domain = Domain.from_cardinalities([5, 5])
+    for concentration in (0.2, 1.0):
+        draws = [
+            float((random_dirichlet_law(domain, concentration, generator=generator).probs ** 2).sum())
+            for _ in range(1000)
+        ]
+        expected = (concentration + 1) / (25 * concentration + 1)
+        assert abs(np.mean(draws) - expected) < 5 * np.std(draws) / math.sqrt(1000)
+
+
+def test_arguments_of_random_laws_are_checked() -> None:
+    with pytest.raises(InputError, match="scale"):
+        random_law(ABC, scale=-1.0)
+    with pytest.raises(InputError, match="concentration"):
+        random_dirichlet_law(ABC, 0.0)
+    with pytest.raises(UnknownNameError):
+        random_law(ABC, [("a", "z")])
+    with pytest.raises(IntractableError, match="cells"):
+        random_law(Domain.from_cardinalities([2] * 30), [("x0",)])
+    with pytest.raises(InputTypeError, match="domain"):
+        random_law([2, 2])
+
+
+# Projections
+
+
+@settings(max_examples=60)
+@given(hypergraphs(), st.integers(0, 10**6), st.sampled_from([0.3, 1.0]))
+def test_newton_and_proportional_fitting_meet_the_conditions_of_a_projection(hypergraph, seed, scale) -> None:
+    law = random_law(hypergraph.domain, scale=scale, generator=torch.Generator().manual_seed(seed))
+    newton, ipf = (project(law, hypergraph, method=method) for method in ("newton", "ipf"))
+    for result in (newton, ipf):
+        assert result.is_converged
+        assert_is_projection(law, hypergraph, result.probs, 1e-8)
+    assert_close(newton.probs, ipf.probs, relative=1e-8)
+    assert_close(newton.divergence, ipf.divergence, relative=1e-10)
+    expected = oracle(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
+    assert_close(ipf.probs, expected)
+    assert_close(ipf.divergence, divergence(law.probs.numpy(), expected))
+
+
+@settings(max_examples=40)
+@given(hypergraphs(), st.integers(0, 10**6), st.floats(0.1, 0.9))
+def test_laws_with_zeros_are_projected_to_the_limit(hypergraph, seed, share) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.random(hypergraph.domain.cardinalities) * (rng.random(hypergraph.domain.cardinalities) < share)
+    if weights.sum() == 0:
+        weights.flat[0] = 1.0
+    law = Law(hypergraph.domain, weights / weights.sum())
+    result = project(law, hypergraph)
+    assert result.is_converged
+    assert result.margin_error < 1e-8
+    assert math.isfinite(result.divergence)
+    # The limit of the laws mixed with a little of the uniform one.
+    near = Law(hypergraph.domain, (1 - 1e-9) * law.probs + 1e-9 / law.domain.num_states)
+    assert_close(project(near, hypergraph).divergence, result.divergence, absolute=1e-6)
+
+
+def test_facial_zeros_are_found_where_no_margin_is_empty() -> None:
+    """Two opposite empty corners of a 2 x 2 x 2 table: all pairs are positive, yet the projection is p itself."""
+    probs = np.full((2, 2, 2), 1 / 6)
+    probs[0, 0, 0] = probs[1, 1, 1] = 0.0
+    law = Law(Domain.from_cardinalities([2, 2, 2]), probs)
+    result = project(law, InteractionHypergraph.from_order(law.domain, 2))
+    assert result.method == "newton"
+    assert_close(result.probs, probs)
+    assert result.divergence < 1e-12
+    with pytest.warns(ConvergenceWarning, match="ipf stopped after 50"):
+        slow = project(law, InteractionHypergraph.from_order(law.domain, 2), method="ipf", max_iterations=50)
+    assert not slow.is_converged
+    assert slow.divergence > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("edges", "method"),
+    [
+        ([], "closed form"),
+        ([("a",), ("b",), ("c",)], "closed form"),
+        ([("a", "b"), ("b", "c")], "closed form"),
+        ([("a", "b", "c")], "closed form"),
+        ([("a", "b"), ("b", "c"), ("a", "c")], "newton"),
+    ],
+)
+def test_decomposable_collections_have_a_closed_form(edges, method, generator) -> None:
+    law = random_law(ABC, generator=generator)
+    hypergraph = InteractionHypergraph(ABC, edges, closure=True)
+    result = project(law, hypergraph, method="auto")
+    assert result.method == method
+    expected = oracle(law.probs.numpy(), [ABC.indices(e) for e in hypergraph.maximal_edges])
+    assert_close(result.probs, expected)
+    assert result.as_law().domain == ABC
+
+
+def test_large_tables_use_proportional_fitting(generator) -> None:
+    domain = Domain.from_cardinalities([5] * 5)
+    law = random_dirichlet_law(domain, generator=generator)
+    hypergraph = InteractionHypergraph.from_order(domain, 4)
+    result = project(law, hypergraph)
+    assert result.method == "ipf"
+    assert result.is_converged
+    assert result.margin_error < 1e-11
+    top = Projections(law).project(InteractionHypergraph.saturated(domain))
+    assert top.divergence == 0
+
+
+def test_projection_is_the_closest_member_and_a_fit_to_data() -> None:
+    data = load_table("czech_autoworkers")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    result = project(data, hypergraph)
+    from pyro_hoim import fit
+
+    assert_close(result.divergence, -fit(hypergraph, data).log_likelihood / data.total_count - data.entropy())
+    rng = np.random.default_rng(0)
+    codings = parametrization(hypergraph)
+    free = torch.from_numpy(0.01 * rng.standard_normal((20, hypergraph.num_parameters)))
+    for tables in codings.to_tables(free):
+        logs = np.log(result.probs.numpy())
+        for edge, table in codings.split(tables).items():
+            axes = data.domain.indices(edge)
+            logs = logs + table.numpy().reshape([n if i in axes else 1 for i, n in enumerate(logs.shape)])
+        q = np.exp(logs)
+        assert divergence(Law.from_observations(data).probs.numpy(), q / q.sum()) > result.divergence
+
+
+def test_projections_are_computed_once(generator) -> None:
+    projections = Projections(random_law(ABC, generator=generator))
+    pairs = InteractionHypergraph.from_order(ABC, 2)
+    assert projections.project(pairs) is projections.project(InteractionHypergraph.from_order(ABC, 2))
+    assert len(projections) == 1
+    assert projections.marginal(("a", "b")) is projections.marginal(("b", "a"))
+    assert "1 known" in repr(projections)
+
+
+def test_arguments_of_projections_are_checked(generator) -> None:
+    law = random_law(ABC, generator=generator)
+    pairs = InteractionHypergraph.from_order(ABC, 2)
+    with pytest.raises(InputError, match="closed under subsets"):
+        project(law, InteractionHypergraph(ABC, [("a", "b")], hierarchical=False))
+    with pytest.raises(InputError, match="law's variables"):
+        project(law, InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2))
+    with pytest.raises(InputTypeError, match="law"):
+        project(law.probs, pairs)
+    with pytest.raises(InputTypeError, match="InteractionHypergraph"):
+        project(law, [("a", "b")])
+    with pytest.raises(InputError, match="method"):
+        project(law, pairs, method="gradient")
+    with pytest.raises(InputError, match="tolerance"):
+        project(law, pairs, tolerance=0.0)
+    with pytest.raises(InputError, match="max_iterations"):
+        project(law, pairs, max_iterations=0)
+
+
+def test_no_warning_escapes_where_the_projection_is_on_the_boundary() -> None:
+    law = Law(Domain.from_cardinalities([2, 2, 2]), np.array([0.5, 0, 0, 0, 0, 0, 0, 0.5]).reshape(2, 2, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in (1, 2, 3):
+            result = project(law, InteractionHypergraph.from_order(law.domain, k))
+            assert_close(result.divergence, {1: 2 * math.log(2), 2: 0.0, 3: 0.0}[k])
+
+
+def test_every_hierarchical_collection_of_four_variables(generator) -> None:
+    from pyro_hoim.information import hierarchical_collections
+
+    law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), generator=generator)
+    for hypergraph in itertools.islice(hierarchical_collections(law.domain), 0, None, 3):
+        result = project(law, hypergraph)
+        expected = oracle(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
+        assert_close(result.probs, expected, relative=1e-9)

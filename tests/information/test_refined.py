@@ -1,0 +1,307 @@
+"""Refined information: closed forms, the identities of paper 1 over whole lattices, and what must break them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim.information import (
+    Law,
+    Projections,
+    addable_edges,
+    all_refined_information,
+    conditional_refined_information,
+    decompose,
+    hierarchical_collections,
+    marginal_refined_information,
+    maximal_chains,
+    project,
+    random_dirichlet_law,
+    random_law,
+    refined_information,
+)
+from pyro_hoim.testing import assert_close, hypergraphs
+
+BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+LOG2 = math.log(2)
+
+
+def xor_law():
+    probs = np.zeros((2, 2, 2))
+    for a, b in itertools.product(range(2), repeat=2):
+        probs[a, b, a ^ b] = 0.25
+    return Law(BINARY, probs)
+
+
+def divergence(p, q):
+    return math.fsum(a * math.log(a / b) for a, b in zip(p.ravel().tolist(), q.ravel().tolist(), strict=True) if a > 0)
+
+
+# Closed forms
+
+
+def test_exclusive_or_has_third_order_information_only() -> None:
+    law = xor_law()
+    assert_close(law.divergence(), LOG2)
+    for step in all_refined_information(law):
+        assert_close(step.value, LOG2 if len(step.edge) == 3 else 0.0)
+    assert_close(marginal_refined_information(law, tuple("abc")).value, LOG2)
+    assert_close(conditional_refined_information(law, tuple("abc")).value, LOG2)
+    # From the independent law to pairs there is nothing, although a and b determine c.
+    independent, pairs = (InteractionHypergraph.from_order(BINARY, k) for k in (1, 2))
+    assert_close(refined_information(law, independent, pairs).value, 0.0)
+    assert_close(law.information.interaction_information([("a", "b", "c")]), [LOG2])
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 10**6))
+def test_two_variables_have_their_mutual_information(first, second, seed) -> None:
+    domain = Domain.from_cardinalities({"a": first, "b": second})
+    law = random_dirichlet_law(domain, generator=torch.Generator().manual_seed(seed))
+    p = law.probs.numpy()
+    outer = np.outer(p.sum(1), p.sum(0))
+    expected = math.fsum((p[p > 0] * np.log(p[p > 0] / outer[p > 0])).tolist())
+    independent = InteractionHypergraph.from_order(domain, 1)
+    assert_close(refined_information(law, independent, ("b", "a")).value, expected)
+    assert_close(marginal_refined_information(law, ("a", "b")).value, expected)
+    assert_close(law.information.interaction_information([("a", "b")]), [expected])
+
+
+def test_causal_fork_of_figure_10() -> None:
+    """A drives B and C: B and C share information, but none given A."""
+    domain = Domain.from_cardinalities({"A": 2, "B": 2, "C": 2})
+    a, b, c = np.array([0.4, 0.6]), np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.7, 0.3], [0.1, 0.9]])
+    law = Law(domain, np.einsum("i,ij,ik->ijk", a, b, c))
+    projections = Projections(law)
+    assert marginal_refined_information(projections, ("B", "C")).value > 0.05
+    assert_close(conditional_refined_information(projections, ("B", "C")).value, 0.0)
+    assert_close(marginal_refined_information(projections, tuple("ABC")).value, 0.0)
+    # Conditional mutual information in closed form: I(A; B | C).
+    p = law.probs.numpy()
+    ab = p.sum((0, 1)) * p / (p.sum(1, keepdims=True) * p.sum(0, keepdims=True))
+    expected = float((p * np.log(ab)).sum())
+    assert_close(conditional_refined_information(projections, ("A", "B")).value, expected)
+    # Negative control: with an arrow from B to C the value is far from zero.
+    arrow = np.array([[[0.7, 0.3], [0.2, 0.8]], [[0.1, 0.9], [0.6, 0.4]]])
+    assert (
+        conditional_refined_information(Law(domain, np.einsum("i,ij,ijk->ijk", a, b, arrow)), ("B", "C")).value > 0.01
+    )
+
+
+def test_markov_chain_of_four_variables_has_no_conditional_information_across(generator) -> None:
+    law = random_law(
+        Domain.from_cardinalities(dict.fromkeys("abcd", 3)), [*map(tuple, ("a", "ab", "bc", "cd"))], generator=generator
+    )
+    projections = Projections(law)
+    for pair in itertools.combinations("abcd", 2):
+        value = conditional_refined_information(projections, pair).value
+        assert (value > 1e-3) if "".join(pair) in ("ab", "bc", "cd") else (value < 1e-12)
+
+
+def test_marginal_and_conditional_values_are_those_of_their_collections(generator) -> None:
+    law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), generator=generator)
+    saturated = InteractionHypergraph.saturated(law.domain)
+    for edge in saturated.edges:
+        below = [s for k in range(1, len(edge)) for s in itertools.combinations(edge, k)]
+        smallest = InteractionHypergraph(law.domain, below)
+        marginal = marginal_refined_information(law, edge)
+        assert (marginal.collection, marginal.edge) == (smallest, edge)
+        assert_close(marginal.value, refined_information(law, smallest, edge).value, relative=1e-9)
+        largest = InteractionHypergraph(law.domain, [s for s in saturated.edges if not set(s) >= set(edge)])
+        conditional = conditional_refined_information(law, edge[::-1])
+        assert (conditional.collection, conditional.edge) == (largest, edge)
+        assert_close(conditional.value, refined_information(law, largest, edge).value)
+    top = law.domain.names
+    assert_close(marginal_refined_information(law, top).value, conditional_refined_information(law, top).value)
+
+
+# Identities
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_chain_of_three_variables_sums_to_the_divergence(generator, sparse) -> None:
+    law = random_law(MIXED, generator=generator)
+    if sparse:
+        probs = law.probs.clone()
+        probs[0, 1, 0] = probs[1, 2, 1] = probs[1, 1, 1] = 0
+        law = Law(MIXED, probs / probs.sum())
+    projections = Projections(law)
+    p = law.probs[law.probs > 0]
+    expected = float((p * (p * 12).log()).sum())
+    chains = list(maximal_chains(MIXED))
+    assert len(chains) == 48
+    for chain in chains:
+        table = decompose(projections, chain)
+        assert_close(table.total, expected, relative=1e-9)
+        assert all(step.value >= 0 for step in table)
+        assert [step.edge for step in table.steps] == list(chain)
+    assert len(projections) == 19
+
+
+def test_chains_of_four_variables_sum_to_the_divergence(generator) -> None:
+    law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 3}), generator=generator)
+    projections = Projections(law)
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        hypergraph, chain = InteractionHypergraph(law.domain), []
+        while added := addable_edges(hypergraph):
+            chain.append(added[rng.integers(len(added))])
+            hypergraph = hypergraph.add_edges([chain[-1]])
+        assert len(chain) == 15
+        assert_close(decompose(projections, chain).total, law.divergence(), relative=1e-9)
+
+
+def test_wrong_conventions_do_not_sum_to_the_divergence(generator) -> None:
+    """Negative controls of the test above: another sign, another direction, values of another collection."""
+    law = random_law(MIXED, generator=generator)
+    table = decompose(law)
+    signed = sum((-1) ** len(step.edge) * step.value for step in table)
+    uniform = torch.full_like(law.probs, 1 / 12)
+    marginal = sum(marginal_refined_information(law, step.edge).value for step in table)
+    for wrong in (signed, divergence(uniform, law.probs), marginal):
+        with pytest.raises(AssertionError):
+            assert_close(wrong, law.divergence(), relative=1e-9)
+
+
+def test_coarser_chains_add_up_to_the_same(generator) -> None:
+    law = random_law(MIXED, generator=generator)
+    orders = [InteractionHypergraph(MIXED), *(InteractionHypergraph.from_order(MIXED, k) for k in (1, 2, 3))]
+    coarse, fine = decompose(law, orders), decompose(law)
+    assert_close(coarse.total, law.divergence(), relative=1e-9)
+    for k, step in enumerate(coarse.steps, start=1):
+        assert step.added == tuple(s.edge for s in fine if len(s.edge) == k)
+        assert_close(step.value, math.fsum(s.value for s in fine if len(s.edge) == k), relative=1e-9)
+    with pytest.raises(InputError, match="one added set, received 3"):
+        _ = coarse.steps[0].edge
+    assert coarse.to_pandas()["edge"].tolist() == ["a + b + c", "a:b + a:c + b:c", "a:b:c"]
+
+
+@settings(max_examples=60)
+@given(hypergraphs(), hypergraphs(), st.integers(0, 10**6))
+def test_pythagorean_identity(hypergraph, other, seed) -> None:
+    law = random_law(hypergraph.domain, scale=0.7, generator=torch.Generator().manual_seed(seed))
+    extra = [e for e in other.edges if set(e) <= set(law.domain.names)]
+    larger = hypergraph.add_edges(extra, closure=True)
+    near, far = project(law, larger), project(law, hypergraph)
+    value = refined_information(law, hypergraph, larger).value
+    assert_close(divergence(near.probs, far.probs), value, relative=1e-8)
+    assert_close(near.divergence + value, far.divergence, relative=1e-9)
+    assert value >= 0
+    # The same holds with any member of the smaller family in the place of the uniform law.
+    member = project(random_law(law.domain, generator=torch.Generator().manual_seed(seed + 1)), hypergraph).probs
+    assert_close(divergence(law.probs, member), far.divergence + divergence(far.probs, member), relative=1e-7)
+
+
+def test_projecting_twice_is_projecting_once(generator) -> None:
+    law = random_law(MIXED, generator=generator)
+    pairs, singles = (InteractionHypergraph.from_order(MIXED, k) for k in (2, 1))
+    twice = project(project(law, pairs).as_law(), singles)
+    assert_close(twice.probs, project(law, singles).probs, relative=1e-9)
+
+
+def test_pairs_agree_with_j_in_sign_and_higher_sets_do_not_have_to(generator) -> None:
+    law = random_law(Domain.from_cardinalities(dict.fromkeys("abc", 3)), generator=generator)
+    for pair in itertools.combinations("abc", 2):
+        j = float(law.information.interaction_information([pair]))
+        assert_close(marginal_refined_information(law, pair).value, j)
+    total = law.information.interaction_information(InteractionHypergraph.saturated(law.domain).edges).sum()
+    assert_close(total, law.divergence())  # J is a decomposition as well, with negative terms
+    laws = [random_law(law.domain, generator=generator) for _ in range(10)]
+    signs = [float(p.information.interaction_information([tuple("abc")])) for p in laws]
+    assert min(signs) < 0 < max(signs)
+    assert all(marginal_refined_information(p, tuple("abc")).value > 0 for p in laws)
+
+
+def test_relabelling_and_reordering_change_nothing(generator) -> None:
+    law = random_law(MIXED, generator=generator)
+    turned = Law(MIXED, law.probs.flip(0)[:, [2, 0, 1]])
+    swapped = Law(Domain.from_cardinalities({"c": 2, "a": 2, "b": 3}), law.probs.permute(2, 0, 1))
+    expected = {(s.collection.edges, s.edge): s.value for s in all_refined_information(law)}
+    for other in (turned, swapped):
+        for step in all_refined_information(other):
+            edges = InteractionHypergraph(MIXED, step.collection.edges).edges
+            edge = InteractionHypergraph(MIXED, [step.edge], hierarchical=False).edges[0]
+            assert_close(step.value, expected[edges, edge], relative=1e-9)
+
+
+def test_all_values_of_four_variables_take_one_projection_a_collection(generator) -> None:
+    law = random_law(Domain.from_cardinalities([2, 2, 2, 2]), generator=generator)
+    projections = Projections(law)
+    table = all_refined_information(projections)
+    assert (len(table), len(projections)) == (453, 167)
+    assert len(hierarchical_collections(law.domain)) == 167
+    assert min(step.value for step in table) >= 0
+    frame = table.to_pandas()
+    assert frame["order"].is_monotonic_increasing
+    assert frame["step"].nunique() == 453
+    for edge in (("x0",), ("x1", "x3"), law.domain.names):
+        values = frame[frame["edge"] == ":".join(edge)]["value"]
+        for bound in (marginal_refined_information(law, edge), conditional_refined_information(law, edge)):
+            assert (values - bound.value).abs().min() < 1e-9
+    assert "453 values" in repr(table)
+
+
+def test_values_come_in_schema_order(generator) -> None:
+    law = random_law(MIXED, generator=generator)
+    table = decompose(law, [tuple(e) for e in ("c", "b", "bc", "a", "ab", "ac", "abc")])
+    assert [step.edge for step in table] == list(InteractionHypergraph.saturated(MIXED).edges)
+    assert [step.edge for step in table.steps[:3]] == [("c",), ("b",), ("b", "c")]
+    frame = table.to_pandas()
+    assert frame["edge"].tolist() == ["a", "b", "c", "a:b", "a:c", "b:c", "a:b:c"]
+    assert frame["step"].tolist() == [3, 1, 0, 4, 5, 2, 6]
+    assert frame["collection"].tolist()[:3] == ["b:c", "c", "1"]
+
+
+def test_observations_stand_for_their_empirical_law() -> None:
+    from pyro_hoim import load_table
+
+    data = load_table("czech_autoworkers")
+    names = data.domain.names
+    value = marginal_refined_information(data, names[:2]).value
+    assert_close(value, data.entropy(names[:1]) + data.entropy(names[1:2]) - data.entropy(names[:2]))
+
+
+# Arguments
+
+
+def test_wrong_arguments_are_refused(generator) -> None:
+    law = random_law(MIXED, generator=generator)
+    singles, pairs = (InteractionHypergraph.from_order(MIXED, k) for k in (1, 2))
+    with pytest.raises(InputError, match="subset a:b is not in the collection"):
+        refined_information(law, singles, tuple("abc"))
+    with pytest.raises(InputError, match="in the collection already"):
+        refined_information(law, pairs, tuple("ab"))
+    with pytest.raises(InputError, match="only in the smaller one"):
+        refined_information(law, pairs, singles)
+    with pytest.raises(UnknownNameError, match="'z'"):
+        refined_information(law, singles, ("a", "z"))
+    with pytest.raises(InputError, match="repeated"):
+        refined_information(law, singles, ("a", "a"))
+    with pytest.raises(InputError, match="at least one variable"):
+        refined_information(law, singles, ())
+    with pytest.raises(InputError, match="closed under subsets"):
+        refined_information(law, InteractionHypergraph(MIXED, [("a", "b")], hierarchical=False), "a")
+    with pytest.raises(InputError, match="law's variables"):
+        refined_information(law, InteractionHypergraph.from_order(BINARY, 1), ("a", "b"))
+    with pytest.raises(InputTypeError, match="law"):
+        refined_information(law.probs, singles, tuple("ab"))
+    with pytest.raises(InputError, match="empty set"):
+        marginal_refined_information(law, ())
+    with pytest.raises(UnknownNameError):
+        conditional_refined_information(law, tuple("az"))
+    with pytest.raises(InputError, match="at least two collections"):
+        decompose(law, [singles])
+    with pytest.raises(InputError, match="growing"):
+        decompose(law, [singles, singles])
+    with pytest.raises(InputError, match="cannot be added"):
+        decompose(law, [("a",), ("a", "b")])
+    six = Law(Domain.from_cardinalities([1] * 6), np.ones((1,) * 6))
+    with pytest.raises(IntractableError, match="6 variables"):
+        all_refined_information(six)
