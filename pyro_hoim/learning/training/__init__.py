@@ -3,12 +3,15 @@
 from .base import Loss, Margins, Trainer, TrainingReport
 from .exact import ExactTrainer
 from .ridge import InteractionRidge
+from .sampled import SampledTrainer, SampledTraining
 
 __all__ = [
     "ExactTrainer",
     "InteractionRidge",
     "Loss",
     "Margins",
+    "SampledTrainer",
+    "SampledTraining",
     "Trainer",
     "TrainingReport",
 ]

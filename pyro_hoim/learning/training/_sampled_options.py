@@ -1,0 +1,146 @@
+"""Settings of training by weighted chains. Private to training; :class:`SampledTraining` is exported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ...errors import InputError
+from ...sampling.chains import EngineName
+from ...sampling.schedule import MAX_BLOCK_STATES, GibbsSchedule
+from ...structure.hypergraph import Edge, InteractionHypergraph
+
+__all__ = ["SampledTraining"]
+
+_WHOLE = {
+    "num_chains": 16,
+    "num_iterations": 1,
+    "sweeps_per_step": 1,
+    "refresh_temperatures": 1,
+    "refresh_rounds": 0,
+    "margin_states": 1,
+    "margin_sweeps": 1,
+    "loss_budget": 1,
+    "seed": 0,
+}
+_POSITIVE = ("learning_rate", "damping", "max_change", "smoothing", "loss_standard_error")
+
+
+@dataclass(frozen=True)
+class SampledTraining:
+    r"""How chains are moved, weighted and checked while parameters are fitted to them.
+
+    Args:
+        num_chains: chains of the population; the error of every gradient entry is about
+            :math:`\sqrt{p (1 - p) / \mathrm{num\_chains}}`.
+        num_iterations: parameter steps of one call of ``train``; the rate falls linearly to zero over them.
+        learning_rate: of Adam, in nats per step.
+        damping: added to the root mean square of the gradient in Adam. Well above the sampling error of the gradient,
+            it keeps noise from wandering into states that no chain visits.
+        max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
+            step, in nats; longer steps are shortened.
+        sweeps_per_step: Gibbs sweeps after every parameter step.
+        chains: ``"weighted"`` chains follow the parameters from the independent law by importance weights;
+            ``"persistent"`` ones start at the training rows and carry no weights (persistent contrastive divergence):
+            they never leave the modes of the data, and are there for comparison.
+        resample_below: weighted chains are resampled where their effective share falls below it.
+        restart: every call of ``train`` begins again from the independent law. Otherwise tables and chains go on,
+            which is faster, but weights cannot find modes that appear when many interactions join late.
+        average: share of the last iterations whose parameters are averaged (not under a proximal penalty, since
+            means of sparse tables are not sparse).
+        smoothing: count added to every level of a variable in the independent law that annealed runs start from.
+        blocks: draw ``"sites"`` one at a time, or whole ``"interactions"`` (those of up to 4,096 joint states).
+        emphasise_new: share of the visits that go to blocks of interactions which joined after the last call of
+            ``train``; None treats all alike.
+        refresh_every: iterations between two checks of the chains against a fresh annealed population; None never
+            checks, not even at the end.
+        refresh_temperatures: of that population.
+        refresh_rounds: most times that training goes on after a final check which found modes that were missed.
+        margin_states: states that margins are counted in, at least.
+        margin_sweeps: sweeps between two states of a chain there.
+        loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
+        loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.
+        seed: of everything random.
+        engine: of the chains, see :class:`~pyro_hoim.sampling.GibbsChains`.
+        precision: of the conditionals.
+        progress: show a bar on standard error.
+
+    Raises:
+        InputError: an option outside its range.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> SampledTraining(num_iterations=200).num_chains
+        4000
+    """
+
+    num_chains: int = 4000
+    num_iterations: int = 500
+    learning_rate: float = 0.05
+    damping: float = 0.01
+    max_change: float = 0.5
+    sweeps_per_step: int = 1
+    chains: Literal["weighted", "persistent"] = "weighted"
+    resample_below: float = 0.5
+    restart: bool = True
+    average: float = 0.1
+    smoothing: float = 0.5
+    blocks: Literal["sites", "interactions"] = "sites"
+    emphasise_new: float | None = None
+    refresh_every: int | None = 100
+    refresh_temperatures: int = 300
+    refresh_rounds: int = 3
+    margin_states: int = 20_000
+    margin_sweeps: int = 5
+    loss_standard_error: float = 0.02
+    loss_budget: int = 2**23
+    seed: int = 0
+    engine: EngineName = "auto"
+    precision: torch.dtype = torch.float32
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in _WHOLE.items():
+            _check_whole(getattr(self, name), name, least)
+        if self.refresh_every is not None:
+            _check_whole(self.refresh_every, "refresh_every", 1)
+        if self.seed >= 2**62:
+            raise InputError(f"seed: expected a number below 2^62, received {self.seed}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise InputError(f"{name}: expected a positive finite number, received {value!r}")
+        if not 0 < self.resample_below <= 1 or not 0 < self.average <= 1:
+            raise InputError(
+                "resample_below and average: expected shares within (0, 1], received "
+                f"{self.resample_below!r} and {self.average!r}"
+            )
+        if self.emphasise_new is not None and not 0 < self.emphasise_new < 1:
+            raise InputError(f"emphasise_new: expected a share between 0 and 1, or None, got {self.emphasise_new!r}")
+        for name, known in (("chains", ("weighted", "persistent")), ("blocks", ("sites", "interactions"))):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name}: expected {known[0]!r} or {known[1]!r}, received {getattr(self, name)!r}")
+
+    def schedule(self, hypergraph: InteractionHypergraph, new: Sequence[Edge] = ()) -> GibbsSchedule:
+        """Blocks of the sweeps; those of ``new`` interactions are emphasised where that is asked for."""
+        blocks: Literal["sites"] | list[Edge] = "sites"
+        if self.blocks == "interactions":
+            cards = dict(zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True))
+            blocks = [e for e in hypergraph.blocks() if math.prod(cards[n] for n in e) <= MAX_BLOCK_STATES]
+            covered = {name for block in blocks for name in block}
+            blocks += [(name,) for name in hypergraph.domain.names if name not in covered]
+        if self.emphasise_new is None or not new:
+            return GibbsSchedule(blocks)
+        return GibbsSchedule(blocks, emphasised=tuple(new), emphasis=self.emphasise_new)
+
+
+def _check_whole(value: object, name: str, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
