@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -67,7 +67,7 @@ def prune(
     *,
     start: InteractionHypergraph | None = None,
     heredity: Heredity | None = 1.0,
-    ranking: Ranking | Callable[[Sequence[Edge], ScoreContext], np.ndarray] = "variance",
+    ranking: Ranking | Score = "variance",
     per_round: int = 1,
     min_order: int = 2,
     patience: int = 1,
@@ -89,9 +89,8 @@ def prune(
         validation: further rows over the same domain.
         trainer: how a collection is fitted, taken over.
         start: collection to start from; default the trainer's.
-        heredity: interactions that need the removed one under this rule are safe-guards for it: an edge is removed only
-            if every larger edge keeps its share of facets. 1.0 keeps a hierarchical collection hierarchical, None
-            allows any removal.
+        heredity: an interaction is removed only if every larger one keeps the share of its facets that this rule asks
+            for, where it had it. 1.0 keeps a hierarchical collection hierarchical, None allows any removal.
         ranking: ``"variance"`` (:func:`table_variance`), ``"refit"`` (:func:`loss_of_refit`), or a function that gives
             every edge a number; the smallest go first.
         per_round: interactions removed in a round.

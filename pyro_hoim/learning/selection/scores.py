@@ -55,7 +55,7 @@ class ScoreContext:
 class Score(Protocol):
     """A score of candidates, higher is better. A plain function will do."""
 
-    def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+    def __call__(self, candidates: Sequence[Edge], context: ScoreContext, /) -> np.ndarray:
         """One number for every candidate, (num_candidates,)."""
         ...
 

@@ -93,7 +93,8 @@ def select(
     """
     check_rows(train, validation, trainer)
     domain = train.domain
-    pool = CandidatePool(domain, heredity, max_order, None if candidates is None else (given := _listed(candidates)))
+    given = None if candidates is None else _listed(candidates)
+    pool = CandidatePool(domain, heredity, max_order, given)
     name, scored = checked_score(score)
     begin = _checked_start(domain.cardinalities, trainer, start)
     limit = None if max_interactions is None else count_argument(max_interactions, "max_interactions")
@@ -104,7 +105,7 @@ def select(
         "score": name,
         "per_round": count_argument(per_round, "per_round"),
         "max_order": max_order,
-        "candidates": None if candidates is None else sorted([sorted(domain.indices(e)) for e in given]),
+        "candidates": None if given is None else sorted([sorted(domain.indices(e)) for e in given]),
         "patience": count_argument(patience, "patience"),
         "max_interactions": limit,
         "min_score": repr(float(min_score)),

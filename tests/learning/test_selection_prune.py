@@ -1,0 +1,211 @@
+"""Backward selection: known structures, what removal costs, heredity kept, checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.learning.selection import ScoreContext, prune, select
+from pyro_hoim.learning.selection.prune import loss_of_refit, table_variance
+from pyro_hoim.learning.training import ExactTrainer
+from pyro_hoim.models import LogLinearEnergy, parametrization
+from pyro_hoim.partition import Enumeration
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
+SATURATED = InteractionHypergraph.saturated(DOMAIN)
+
+
+def law_of(hypergraph, seed, scale=1.0):
+    """A random law of a family, flat in schema order."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
+    model = LogLinearEnergy.from_theta(hypergraph, theta)
+    codes = torch.cartesian_prod(*[torch.arange(n) for n in DOMAIN.cardinalities])
+    return torch.softmax(-model.energy(codes), 0).numpy()
+
+
+def draw(law, size, rng):
+    return Observations.from_table(DOMAIN, rng.multinomial(size, law).reshape(DOMAIN.cardinalities))
+
+
+def trainer_of(rows, hypergraph=SATURATED, **options):
+    return ExactTrainer(rows, hypergraph, **{"tolerance": 1e-8, **options})
+
+
+def structure(*maximal):
+    return InteractionHypergraph(DOMAIN, [*maximal, *[(n,) for n in "abcd"]], closure=True)
+
+
+@pytest.mark.parametrize("ranking", ["variance", "refit"])
+@pytest.mark.parametrize("truth", [structure(("a", "b"), ("c", "d")), structure(("a", "b", "c"), ("c", "d"))])
+def test_finds_a_known_structure(truth, ranking):
+    rng = np.random.default_rng(3)
+    law = law_of(truth, seed=5)
+    train, validation = draw(law, 200_000, rng), draw(law, 100_000, rng)
+    found = prune(train, validation, trainer_of(train), ranking=ranking, tolerance=1e-4)
+    assert found.hypergraph == truth
+    assert found.status == "stopped early"
+    assert len(found.rounds) == len(SATURATED) - len(truth) + 2  # the start, one each, and the one that was too much
+    assert found.rounds[-1].changed[0] in truth
+    control = prune(train, validation, trainer_of(train), ranking=ranking, tolerance=10.0)
+    assert control.status == "exhausted"
+    assert control.hypergraph == structure()
+
+
+def test_prune_after_select_removes_what_became_idle():
+    rng = np.random.default_rng(4)
+    truth = structure(("a", "b"), ("b", "c"), ("c", "d"))  # a chain: distant pairs depend, but not given the others
+    law = law_of(truth, seed=1, scale=1.5)
+    train, validation = draw(law, 100_000, rng), draw(law, 50_000, rng)
+    trainer = trainer_of(train, structure())
+    larger = select(train, validation, trainer, score="J", per_round=3, max_order=2, patience=9)
+    assert len(larger.rounds[-1].changed) == 3
+    found = prune(train, validation, trainer, tolerance=1e-4)
+    assert found.hypergraph == truth
+
+
+def test_variance_is_the_divergence_of_setting_a_table_to_zero():
+    rows = draw(law_of(SATURATED, 2), 1000, np.random.default_rng(2))
+    trainer = trainer_of(rows)
+    generator = torch.Generator().manual_seed(1)
+    for size, relative in ((1e-3, 3e-3), (1e-1, 0.3)):
+        tables = _tables(size, generator)
+        trainer.load_state_dict({"tables": tables})
+        edges = SATURATED.edges
+        found = table_variance(edges, ScoreContext(rows, trainer))
+        before = Enumeration().log_partition(LogLinearEnergy(SATURATED, tables)).value
+        for edge, value in zip(edges, found, strict=True):
+            smaller = tables.clone()
+            smaller[SATURATED.term_slices[edge]] = 0.0
+            after = Enumeration().log_partition(LogLinearEnergy(SATURATED, smaller)).value
+            eta = Enumeration().expectations(LogLinearEnergy(SATURATED, tables))
+            exact = float(eta @ (tables - smaller) - before + after)
+            assert value == pytest.approx(exact, rel=relative)
+
+
+def _tables(size, generator):
+    theta = size * torch.randn(SATURATED.num_parameters, generator=generator, dtype=torch.float64)
+    return parametrization(SATURATED).to_tables(theta)
+
+
+def test_refit_is_what_removal_costs():
+    rows = draw(law_of(SATURATED, 2, 0.5), 5000, np.random.default_rng(2))
+    trainer = trainer_of(rows)
+    trainer.train()
+    before = trainer.tables.clone()
+    edges = [("a", "b", "c", "d"), ("a", "b")]
+    found = loss_of_refit(edges, ScoreContext(rows, trainer))
+    assert torch.equal(trainer.tables, before)
+    for edge, value in zip(edges, found, strict=True):
+        other = trainer_of(rows, SATURATED.remove_edges([edge], hierarchical=False))
+        other.train()
+        assert value == pytest.approx(other.loss(rows).value - trainer.loss(rows).value, abs=1e-9)
+        assert value > 0
+
+
+def test_heredity_is_kept_or_not():
+    rng = np.random.default_rng(8)
+    law = law_of(structure(), 3)
+    train, validation = draw(law, 3000, rng), draw(law, 1000, rng)
+
+    def collections(heredity, per_round=1):
+        found = prune(
+            train,
+            validation,
+            trainer_of(train, max_iterations=5),
+            heredity=heredity,
+            per_round=per_round,
+            tolerance=9.0,
+            ranking=lambda edges, context: np.array([float(len(e)) for e in edges]),  # would remove pairs first
+        )
+        present = set(SATURATED.edges)
+        path = []
+        for entry in found.rounds[1:]:
+            present -= set(entry.changed)
+            path.append(InteractionHypergraph(DOMAIN, present, hierarchical=False))
+        return path
+
+    assert all(c.is_hierarchical for c in collections(1.0))
+    assert all(c.is_hierarchical for c in collections(1.0, per_round=3))
+    assert not all(c.is_hierarchical for c in collections(None))
+    for threshold in (0.5, 1.0):
+        for c in collections(threshold, per_round=2):
+            assert all(c.heredity_score(e) >= threshold for e in c.edges if len(e) > 1)
+    assert not all(c.heredity_score(e) >= 0.5 for c in collections(None) for e in c.edges)
+    assert all(len(c) >= 4 for c in collections(None))  # single variables stay
+
+
+class Dying(ExactTrainer):
+    calls = 0
+    die_at = 10**9
+
+    def train(self):
+        self.calls += 1
+        report = super().train()
+        if self.calls == self.die_at:
+            raise KeyboardInterrupt
+        return report
+
+
+def test_a_killed_search_continues_bit_by_bit(tmp_path):
+    rng = np.random.default_rng(9)
+    law = law_of(structure(("a", "b")), 3)
+    train, validation = draw(law, 3000, rng), draw(law, 1000, rng)
+    options = {"patience": 9, "tolerance": 1e-3}
+    whole = prune(train, validation, Dying(train, SATURATED, max_iterations=6), **options)
+    assert len(whole.rounds) > 6
+    dying = Dying(train, SATURATED, max_iterations=6)
+    dying.die_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        prune(train, validation, dying, checkpoint=tmp_path / "run", **options)
+    again = Dying(train, SATURATED, max_iterations=6)
+    found = prune(train, validation, again, checkpoint=tmp_path / "run", resume=True, **options)
+    assert [replace(r, seconds=0.0) for r in found.rounds] == [replace(r, seconds=0.0) for r in whole.rounds]
+    assert (found.best_round, found.hypergraph, found.status) == (whole.best_round, whole.hypergraph, whole.status)
+    assert torch.equal(found.tables, whole.tables)
+    assert again.calls == len(whole.rounds) - 4
+    with pytest.raises(InputError, match="belongs to a run with"):
+        select(train, validation, Dying(train, SATURATED), checkpoint=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ranking": "norm"}, InputError, "ranking: expected 'variance', 'refit' or a function"),
+        ({"ranking": 1}, InputTypeError, "ranking: expected a name or a function"),
+        ({"ranking": lambda e, c: np.zeros(2)}, InputError, "ranking: expected 11 numbers"),
+        ({"tolerance": -1.0}, InputError, "tolerance: expected"),
+        ({"tolerance": math.inf}, InputError, "tolerance: expected"),
+        ({"heredity": 0.0}, InputError, "heredity: expected"),
+        ({"per_round": 0}, InputError, "per_round: expected"),
+        ({"min_order": 0}, InputError, "min_order: expected"),
+        ({"start": "all"}, InputTypeError, "start: expected"),
+        ({"start": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "start: expected a collection"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    rows = draw(law_of(SATURATED, 1), 300, np.random.default_rng(1))
+    with pytest.raises(error, match=message):
+        prune(rows, rows, trainer_of(rows), **options)
+
+
+def test_ties_keep_the_order_of_edges():
+    rows = draw(law_of(SATURATED, 1), 300, np.random.default_rng(1))
+    found = prune(
+        rows,
+        rows,
+        trainer_of(rows, InteractionHypergraph.from_order(DOMAIN, 2), max_iterations=3),
+        ranking=lambda edges, context: np.zeros(len(edges)),
+        tolerance=9.0,
+        per_round=2,
+    )
+    assert list(itertools.chain(*(entry.changed for entry in found.rounds))) == list(itertools.combinations("abcd", 2))

@@ -1,0 +1,491 @@
+"""The search: algorithms 1 and 2 written out by brute force, known structures, stop rule, checkpoints, results."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.learning.selection import Gain, Refined, ScoreContext, Selection, select
+from pyro_hoim.learning.selection.rounds import StopRule
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Loss, TrainingReport
+from pyro_hoim.model_file import ModelFile, save_model
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import Enumeration
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
+HEREDITIES = (0.3, 0.5, 1.0, "semi-strong")
+
+
+def design(domain, edges):
+    """Orthonormal pure statistics of the states, (states, parameters), and the columns of each edge."""
+    columns = [np.ones((domain.num_states, 0))]
+    for edge in edges:
+        factors = []
+        for name, n in zip(domain.names, domain.cardinalities, strict=True):
+            centred = np.eye(n) - 1 / n
+            factors.append(np.linalg.svd(centred)[0][:, : n - 1] if name in edge else np.ones((n, 1)))
+        columns.append(functools.reduce(np.kron, factors))
+    return np.concatenate(columns, 1)
+
+
+def maximum_likelihood(domain, edges, counts):
+    """Law of the states by Newton's method."""
+    x, p = design(domain, edges), counts / counts.sum()
+    theta = np.zeros(x.shape[1])
+    for _ in range(100):
+        q = np.exp(x @ theta)
+        q /= q.sum()
+        gradient = x.T @ (q - p)
+        if np.abs(gradient).max(initial=0) < 1e-13:
+            break
+        hessian = x.T @ (q[:, None] * x) - np.outer(x.T @ q, x.T @ q)
+        theta -= np.linalg.solve(hessian, gradient)
+    return q
+
+
+def absolute_j(domain, edge, p):
+    value = 0.0
+    for size in range(len(edge) + 1):
+        for part in itertools.combinations(edge, size):
+            margin = p.reshape(domain.cardinalities).sum(tuple(i for i, n in enumerate(domain.names) if n not in part))
+            value += (-1) ** (len(edge) - size) * float((margin * np.log(margin * margin.size)).sum())
+    return abs(value)
+
+
+def written_out(train, validation, heredity, per_round, divide, start):
+    """Algorithms 1 and 2 with ">=" in line 5 and a descending sort in line 12; the last round is the worse one."""
+    domain = train.domain
+    p, r = (rows.table().numpy().ravel() / rows.total_count for rows in (train, validation))
+    selected, rounds, best = [frozenset(), *start], [], math.inf
+    while True:
+        edges = sorted((e for e in selected if e), key=lambda e: (len(e), sorted(e)))
+        q = maximum_likelihood(domain, edges, p)
+        error = -float(r @ np.log(q))
+        rounds.append((set(selected) - {frozenset()}, error))
+        if error >= best:
+            return rounds
+        best = error
+        available = []
+        for size in range(1, len(domain) + 1):
+            for edge in itertools.combinations(domain.names, size):
+                present = sum(frozenset(edge) - {name} in selected for name in edge)
+                passes = present >= size - 1 if heredity == "semi-strong" else present / size >= heredity
+                if passes and frozenset(edge) not in selected:
+                    available.append(edge)
+        scores = []
+        for edge in available:
+            score = absolute_j(domain, edge, p)
+            if divide:
+                score /= math.prod(domain[name].cardinality - 1 for name in edge)
+            scores.append(score)
+        if not available:
+            return rounds
+        order = sorted(range(len(available)), key=lambda i: -scores[i])
+        selected += [frozenset(available[i]) for i in order[:per_round]]
+
+
+def law_of(domain, edges, rng, scale=1.0):
+    log_law = design(domain, edges) @ (scale * rng.normal(size=design(domain, edges).shape[1]))
+    return np.exp(log_law) / np.exp(log_law).sum()
+
+
+def draw(law, size, rng, domain=DOMAIN):
+    return Observations.from_table(domain, rng.multinomial(size, law).reshape(domain.cardinalities))
+
+
+def two_parts(seed, size=4_000):
+    rng = np.random.default_rng(seed)
+    parts = [(list(itertools.combinations("abcd", k)), scale) for k, scale in ((1, 0.4), (2, 0.2), (3, 0.6))]
+    law = np.prod([law_of(DOMAIN, edges, rng, scale) for edges, scale in parts], axis=0)
+    law = 0.9 * law / law.sum() + 0.1 / 24
+    return draw(law, size, rng), draw(law, size // 4, rng)
+
+
+def trainer_of(rows, start=None, **options):
+    hypergraph = InteractionHypergraph.from_order(rows.domain, 1) if start is None else start
+    return ExactTrainer(rows, hypergraph, **{"tolerance": 1e-9, **options})
+
+
+def same(first, second):
+    """Equal but for the time that was spent."""
+    assert [replace(r, seconds=0.0) for r in first.rounds] == [replace(r, seconds=0.0) for r in second.rounds]
+    assert (first.best_round, first.status, first.hypergraph) == (second.best_round, second.status, second.hypergraph)
+    assert torch.equal(first.tables, second.tables)
+
+
+@pytest.mark.parametrize("divide", [False, True])
+@pytest.mark.parametrize("heredity", HEREDITIES)
+@pytest.mark.parametrize("empty", [False, True])
+def test_equals_the_algorithms_written_out(heredity, divide, empty):
+    train, validation = two_parts(seed=11)
+    start = InteractionHypergraph(DOMAIN) if empty else None
+    score = "J-per-parameter" if divide else "J"
+    found = select(
+        train, validation, trainer_of(train, start), heredity=heredity, score=score, per_round=2, start=start
+    )
+    singles = [] if empty else [frozenset(name) for name in "abcd"]
+    expected = written_out(train, validation, heredity, 2, divide, singles)
+    assert len(found.rounds) == len(expected) > 2
+    collection = set(singles)
+    for entry, (edges, error) in zip(found.rounds, expected, strict=True):
+        collection |= {frozenset(edge) for edge in entry.changed}
+        assert collection == edges
+        assert entry.validation_loss == pytest.approx(error, abs=1e-8)
+        assert entry.validation_kl == pytest.approx(error - validation.entropy(), abs=1e-8)
+        assert list(entry.scores) == sorted(entry.scores, reverse=True)
+    errors = [error for _, error in expected]
+    assert found.best_round == int(np.argmin(errors))
+    assert set(map(frozenset, found.hypergraph.edges)) == expected[found.best_round][0]
+
+
+def test_settings_matter_to_the_sequence():
+    # Control for the test above: neither heredity nor the division nor the number per round is without effect.
+    train, validation = two_parts(seed=11)
+
+    def sequence(per_round=2, **options):
+        rounds = select(train, validation, trainer_of(train), patience=50, per_round=per_round, **options).rounds
+        return [edge for entry in rounds for edge in entry.changed]
+
+    base = sequence(heredity=0.3, score="J")
+    assert base != sequence(heredity=1.0, score="J")
+    assert base != sequence(heredity=0.3, score="J-per-parameter")
+    assert sequence(heredity=0.3, score="J", per_round=1) != sequence(heredity=0.3, score="J", per_round=5)
+
+
+@pytest.mark.parametrize("heredity", [0.5, 1.0])
+@pytest.mark.parametrize(
+    "maximal", [[("a", "b"), ("c", "d")], [("a", "b", "c"), ("d",)], [("a", "b", "c"), ("c", "d")], [("a",)]]
+)
+def test_finds_a_known_structure(maximal, heredity):
+    rng = np.random.default_rng(7)
+    truth = InteractionHypergraph(DOMAIN, [*maximal, *[(n,) for n in "abcd"]], closure=True)
+    law = law_of(DOMAIN, truth.edges, rng)
+    train, validation = draw(law, 200_000, rng), draw(law, 100_000, rng)
+    found = select(train, validation, trainer_of(train), heredity=heredity, per_round=1)
+    assert found.hypergraph == truth
+    assert found.status == "exhausted"
+    # Control: the plain score keeps proposing, and only the validation rows end that.
+    plain = select(train, validation, trainer_of(train), heredity=heredity, score="J", per_round=1, patience=99)
+    assert len(plain.rounds[-1].changed) == 1
+    assert plain.rounds[-1].num_interactions == 15
+
+
+def test_weak_heredity_takes_a_triple_without_its_pairs_and_the_model_is_lifted():
+    # Exclusive or: no pair holds any information, the triple all of it.
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    law = np.array([[[4, 1], [1, 4]], [[1, 4], [4, 1]]]) / 20
+    train = Observations.from_table(domain, law * 4_000)
+    start = InteractionHypergraph.from_formula(domain, "a + b + c + a:b", hierarchical=False)
+    found = select(train, train, trainer_of(train), heredity=0.3, start=start)
+    assert ("a", "b", "c") in found.hypergraph
+    assert ("a", "c") not in found.hypergraph
+    model = found.log_linear()
+    assert model.hypergraph == found.hypergraph.closure()
+    log_z = Enumeration().log_partition(model).value
+    codes = torch.cartesian_prod(*[torch.arange(2)] * 3)
+    np.testing.assert_allclose((-model.energy(codes) - log_z).exp().reshape(2, 2, 2), law, atol=1e-6)
+    strong = select(train, train, trainer_of(train), heredity=1.0)
+    assert ("a", "b", "c") not in strong.hypergraph
+    assert strong.log_linear().hypergraph == strong.hypergraph
+
+
+def test_refined_score_is_the_refined_information():
+    train, _ = two_parts(seed=3, size=20_000)
+    trainer = trainer_of(train)
+    p = train.table().numpy().ravel() / train.total_count
+    singles = [(n,) for n in "abcd"]
+
+    def divergence(edges):
+        return float(p @ np.log(p / maximum_likelihood(DOMAIN, edges, p)))
+
+    candidates = [("a", "b"), ("b", "d"), ("a", "c", "d")]
+    expected = [divergence(singles) - divergence([*singles, edge]) for edge in candidates]
+    before = trainer.tables.clone()
+    np.testing.assert_allclose(Refined()(candidates, ScoreContext(train, trainer)), expected, atol=1e-9)
+    assert torch.equal(trainer.tables, before)
+    found = select(train, train, trainer, score="refined", per_round=1, max_rounds=1)
+    assert found.rounds[1].scores[0] == pytest.approx(found.rounds[0].train_loss - found.rounds[1].train_loss, abs=1e-9)
+    with pytest.raises(IntractableError, match="the limit is 20; use score='gain'"):
+        select(train, train, trainer_of(train), score=Refined(max_states=20))
+
+
+# The stop rule
+
+
+@pytest.mark.parametrize(
+    ("losses", "errors", "patience", "verdicts", "best", "status"),
+    [
+        ([3, 2, 2.5], [0, 0, 0], 1, "start improved worse", 1, "stopped early"),
+        ([3, 2, 2], [0, 0, 0], 1, "start improved worse", 1, "stopped early"),
+        ([3, 2, 2.5, 1], [0, 0, 0, 0], 2, "start improved worse improved", 3, None),
+        ([3, 2, math.inf], [0, 0, 0], 1, "start improved worse", 1, "stopped early"),
+        ([3, 2, math.nan], [0, 0, 0], 1, "start improved worse", 1, "stopped early"),
+        ([3, 2.95], [0.1, 0.1], 1, "start undecided", 0, None),
+        ([3, 3.2], [0.1, 0.1], 1, "start undecided", 0, None),
+        ([3, 3.3], [0.1, 0.1], 1, "start worse", 0, "stopped early"),
+        ([3, 2.9, 2.8, 2.7], [0.1] * 4, 1, "start undecided undecided improved", 3, None),  # small steps add up
+        ([3] * 6, [0.1] * 6, 1, "start" + " undecided" * 5, 0, "undecided"),
+    ],
+)
+def test_stop_rule(losses, errors, patience, verdicts, best, status):
+    train, validation = two_parts(seed=1, size=400)
+    template = select(train, validation, trainer_of(train), max_rounds=0).rounds[0]
+    rule, rounds, found = StopRule(patience), [], 0
+    for loss, error in zip(losses, errors, strict=True):
+        verdict = rule.verdict(rounds[found] if rounds else None, Loss(loss, error, "estimated"))
+        rounds.append(replace(template, validation_loss=loss, validation_std_error=error, verdict=verdict))
+        found = len(rounds) - 1 if verdict in ("start", "improved") else found
+    assert [r.verdict for r in rounds] == verdicts.split()
+    assert found == best
+    assert rule.status(rounds, found) == status
+
+
+def test_limits_end_the_search():
+    train, validation = two_parts(seed=2)
+    options = {"score": "J", "patience": 99}
+    assert len(select(train, validation, trainer_of(train), max_rounds=2, **options).rounds) == 3
+    found = select(train, validation, trainer_of(train), max_interactions=9, per_round=3, **options)
+    assert (found.status, [r.num_interactions for r in found.rounds]) == ("max_interactions", [4, 7, 9])
+    found = select(train, validation, trainer_of(train), max_order=2, **options)
+    assert (found.status, found.rounds[-1].num_interactions) == ("exhausted", 10)
+    known = [("b", "a"), ("a", "b", "c")]
+    found = select(train, validation, trainer_of(train), candidates=known, heredity=None, **options)
+    assert [set(r.changed) for r in found.rounds[1:]] == [{("a", "b"), ("a", "b", "c")}]
+    found = select(train, validation, trainer_of(train), min_score=math.inf, **options)
+    assert (found.status, len(found.rounds)) == ("exhausted", 1)
+
+
+def test_a_function_is_a_score():
+    train, validation = two_parts(seed=2)
+    seen = []
+
+    def alphabetical(candidates, context):
+        seen.append((len(candidates), context.hypergraph))
+        return np.array([-float("abcd".index(edge[0])) for edge in candidates])
+
+    found = select(
+        train, validation, trainer_of(train), score=alphabetical, per_round=2, min_score=-math.inf, max_rounds=1
+    )
+    assert found.rounds[1].changed == (("a", "b"), ("a", "c"))  # of equal scores the earlier edge comes first
+    assert seen == [(6, InteractionHypergraph.from_order(DOMAIN, 1))]
+    assert "alphabetical" in found.settings["score"]
+
+
+def test_variables_of_one_level_stay_outside():
+    domain = Domain.from_cardinalities({"a": 2, "b": 1, "c": 2})
+    rows = Observations.from_table(domain, [[[40, 10]], [[10, 40]]])
+    found = select(rows, rows, trainer_of(rows), score="J")
+    assert found.hypergraph.edges == (("a",), ("c",), ("a", "c"))
+
+
+class Pretending(ExactTrainer):
+    """An exact trainer that reports another kind of loss."""
+
+    def loss(self, rows):
+        return Loss(super().loss(rows).value + 100.0, 0.0, "pseudo-likelihood")
+
+
+def test_divergences_are_those_of_the_likelihood_whatever_the_loss():
+    train, validation = two_parts(seed=2)
+    start = InteractionHypergraph.from_order(DOMAIN, 1)
+    honest = select(train, validation, trainer_of(train), max_rounds=2)
+    found = select(train, validation, Pretending(train, start, tolerance=1e-9), max_rounds=2)
+    for first, second in zip(honest.rounds, found.rounds, strict=True):
+        assert second.train_kl == pytest.approx(first.train_kl, abs=1e-9)
+        assert second.validation_kl == pytest.approx(first.validation_kl, abs=1e-9)
+        assert second.validation_loss == pytest.approx(first.validation_loss + 100, abs=1e-9)
+
+    class Unknown(Pretending):
+        def log_partition(self):
+            return None
+
+    found = select(train, validation, Unknown(train, start), max_rounds=1)
+    assert found.rounds[1].validation_kl is None
+    assert found.capacity_curve()["validation_kl"].isna().all()
+
+
+class Diverging(ExactTrainer):
+    def train(self):
+        report = super().train()
+        return TrainingReport("diverged", 1, 1.0) if len(self.hypergraph) > 6 else report
+
+
+def test_divergence_ends_the_search():
+    train, validation = two_parts(seed=2)
+    trainer = Diverging(train, InteractionHypergraph.from_order(DOMAIN, 1))
+    found = select(train, validation, trainer, score="J", per_round=1, patience=99)
+    assert found.status == "diverged"
+    assert found.rounds[-1].training_status == "diverged"
+    assert found.rounds[-1].num_interactions == 7
+
+
+# Checkpoints
+
+
+class Killed(BaseException):
+    """Stands in for the end of a process: nothing may catch it."""
+
+
+class Dying(ExactTrainer):
+    """Stops in the middle of a round."""
+
+    calls = 0
+    die_at = 10**9
+    error: type[BaseException] = Killed
+
+    def train(self):
+        self.calls += 1
+        report = super().train()
+        if self.calls == self.die_at:
+            raise self.error
+        return report
+
+
+def dying(train, **options):
+    trainer = Dying(train, InteractionHypergraph.from_order(DOMAIN, 1), penalty=InteractionRidge(0.1), max_iterations=7)
+    for name, value in options.items():
+        setattr(trainer, name, value)
+    return trainer
+
+
+@pytest.mark.parametrize("error", [Killed, KeyboardInterrupt])
+@pytest.mark.parametrize("die_at", [2, 4])
+def test_a_killed_search_continues_bit_by_bit(tmp_path, error, die_at):
+    train, validation = two_parts(seed=5)
+    options = {"score": "J", "per_round": 1, "patience": 3, "heredity": 0.3}
+    whole = select(train, validation, dying(train), **options)
+    assert len(whole.rounds) > 5
+    path = tmp_path / "run"
+    with pytest.raises(error):
+        select(train, validation, dying(train, die_at=die_at, error=error), checkpoint=path, **options)
+    with pytest.raises(InputError, match="pass resume=True"):
+        select(train, validation, dying(train), checkpoint=path, **options)
+    resumed = dying(train)
+    same(select(train, validation, resumed, checkpoint=path, resume=True, **options), whole)
+    assert resumed.calls == len(whole.rounds) - die_at + 1  # finished rounds are not made again
+    again = dying(train)
+    same(select(train, validation, again, checkpoint=path, resume=True, **options), whole)
+    assert again.calls == 0
+
+
+def test_a_longer_search_continues_a_shorter_one(tmp_path):
+    train, validation = two_parts(seed=5)
+    options = {"score": "J", "per_round": 1, "patience": 9}
+    path = tmp_path / "run"
+    select(train, validation, dying(train), max_rounds=2, checkpoint=path, **options)
+    longer = select(train, validation, dying(train), max_rounds=4, checkpoint=path, resume=True, **options)
+    same(longer, select(train, validation, dying(train), max_rounds=4, **options))
+
+
+def test_another_run_is_refused(tmp_path):
+    train, validation = two_parts(seed=5)
+    path = tmp_path / "run"
+    options = {"score": "J", "per_round": 1, "max_rounds": 1, "checkpoint": path}
+    select(train, validation, dying(train), **options)
+    for change in ({"heredity": 0.5}, {"score": "gain"}, {"per_round": 2}, {"patience": 2}, {"max_order": 2}):
+        with pytest.raises(InputError, match=next(iter(change))):
+            select(train, validation, dying(train), **{**options, **change}, resume=True)
+    with pytest.raises(InputError, match="another validation data"):
+        select(train, train, dying(train), **options, resume=True)
+    with pytest.raises(InputError, match="trainer"):
+        select(train, validation, trainer_of(train), **options, resume=True)
+    with pytest.raises(InputError, match="resume: expected the path of a checkpoint"):
+        select(train, validation, dying(train), resume=True)
+
+
+# Results
+
+
+def test_result_survives_its_file(tmp_path):
+    train, validation = two_parts(seed=5)
+    found = select(train, validation, trainer_of(train), score="J", heredity=0.3, per_round=3)
+    found = replace(found, rounds=(*found.rounds[:-1], replace(found.rounds[-1], validation_loss=math.inf)))
+    path = tmp_path / "selection.safetensors"
+    found.save(path)
+    loaded = Selection.load(path)
+    same(loaded, found)
+    assert loaded.settings == found.settings
+    save_model(tmp_path / "other", ModelFile(found.hypergraph, found.tables, coding="balanced"))
+    with pytest.raises(InputError, match="holds no selection"):
+        Selection.load(tmp_path / "other")
+
+
+def test_capacity_curve_and_words(capsys):
+    train, validation = two_parts(seed=5)
+    found = select(train, validation, trainer_of(train), score="J", per_round=2, progress=True)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "interactions, validation" in output.err
+    curve = found.capacity_curve()
+    assert list(curve.index) == list(range(len(found.rounds)))
+    assert curve["is_best"].sum() == 1
+    assert curve["validation_kl"].idxmin() == found.best_round == curve.index[curve["is_best"]][0]
+    assert (curve["train_kl"].diff().dropna() < 0).all()
+    assert curve["num_parameters"].iloc[found.best_round] == found.hypergraph.num_parameters
+    assert f"{found.best.num_interactions} interactions" in repr(found)
+    model = LogLinearEnergy(found.hypergraph, found.tables)
+    loss = (
+        float(Enumeration().log_partition(model).value)
+        + float(validation.counts @ model.energy(validation.codes)) / 1000
+    )
+    assert loss == pytest.approx(found.best.validation_loss, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"heredity": 2}, InputError, "heredity: expected"),
+        ({"score": "best"}, InputError, "score: expected one of 'J'"),
+        ({"score": 3}, InputTypeError, "score: expected a name or a function"),
+        ({"score": lambda c, x: np.zeros(1)}, InputError, r"score: expected shape \(6,\)"),
+        ({"score": lambda c, x: np.full(len(c), math.nan)}, InputError, "received NaN for a:b"),
+        ({"per_round": 0}, InputError, "per_round: expected at least 1"),
+        ({"per_round": 1.5}, InputTypeError, "per_round: expected a whole number"),
+        ({"patience": 0}, InputError, "patience: expected at least 1"),
+        ({"max_rounds": -1}, InputError, "max_rounds: expected at least 0"),
+        ({"max_interactions": True}, InputTypeError, "max_interactions: expected a whole number"),
+        ({"min_score": math.nan}, InputError, "min_score: expected a number"),
+        ({"candidates": "ab"}, InputTypeError, "candidates: expected sets of names"),
+        ({"start": [("a",)]}, InputTypeError, "start: expected an InteractionHypergraph"),
+        ({"start": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "start: expected a collection"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    train, validation = two_parts(seed=5, size=400)
+    with pytest.raises(error, match=message):
+        select(train, validation, trainer_of(train), **options)
+
+
+def test_bad_rows():
+    train, validation = two_parts(seed=5, size=400)
+    other = Observations.from_table(Domain.from_cardinalities([2]), [1, 1])
+    with pytest.raises(InputError, match="validation: expected rows over the trainer's variables"):
+        select(train, other, trainer_of(train))
+    with pytest.raises(InputError, match="train: expected the rows that the trainer was made with"):
+        select(validation, validation, trainer_of(train))
+    with pytest.raises(InputTypeError, match="trainer: expected a trainer"):
+        select(train, validation, "exact")
+    with pytest.raises(InputTypeError, match="validation: expected Observations"):
+        select(train, validation.table(), trainer_of(train))
+    with pytest.raises(InputError, match="validation: expected at least one observation"):
+        select(train, validation.rows(torch.arange(0)), trainer_of(train))
+    missing = Observations.from_tensor(torch.tensor([[0, 0, 0, -1]]), DOMAIN)
+    with pytest.raises(MissingDataError, match="validation: 1 missing"):
+        select(train, missing, trainer_of(train))
+
+
+def test_gain_needs_no_fit_of_candidates():
+    train, validation = two_parts(seed=5)
+    trainer = dying(train)
+    found = select(train, validation, trainer, score=Gain(search_cost=False), per_round=1)
+    assert trainer.calls == len(found.rounds) > 2
