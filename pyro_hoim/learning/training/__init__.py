@@ -2,6 +2,7 @@
 
 from .base import Loss, Margins, Trainer, TrainingReport
 from .exact import ExactTrainer
+from .pseudo import PseudoTrainer
 from .ridge import InteractionRidge
 from .sampled import SampledTrainer, SampledTraining
 
@@ -10,6 +11,7 @@ __all__ = [
     "InteractionRidge",
     "Loss",
     "Margins",
+    "PseudoTrainer",
     "SampledTrainer",
     "SampledTraining",
     "Trainer",

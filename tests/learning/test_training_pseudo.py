@@ -1,0 +1,305 @@
+"""Training by pseudo-likelihood: the compiled loss against autograd and enumeration, masking, laws of the contract."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_mushroom, load_table
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.learning import L2, fit
+from pyro_hoim.learning.objectives import PseudoLikelihood
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer
+from pyro_hoim.learning.training._pseudo_loss import ConditionalLayout, PseudoRows
+from pyro_hoim.models import parametrization
+from pyro_hoim.partition import VariableElimination
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_close, exact_table, random_tables, standard_hypergraphs
+from pyro_hoim.testing.training import check_trainer
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 4, "d": 2})
+WEAK = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("a", "b", "c"), ("c", "d")], hierarchical=False)
+
+
+def order(k, domain=DOMAIN):
+    return InteractionHypergraph.from_order(domain, k)
+
+
+def rows(seed=0, mean=4.0, domain=DOMAIN, low=0):
+    counts = low + np.random.default_rng(seed).poisson(mean, domain.cardinalities)
+    return Observations.from_table(domain, counts)
+
+
+def graphs():
+    found = {name: graph for name, graph in standard_hypergraphs().items() if len(graph.domain)}
+    wide = Domain.from_cardinalities({"a": 5, "b": 2, "c": 1, "d": 3, "e": 2})
+    return found | {"weak": WEAK, "wide": order(4, wide)}
+
+
+# The compiled loss
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_loss_and_gradient_equal_those_of_autograd(scale):
+    for name, graph in graphs().items():
+        data = rows(1, domain=graph.domain)
+        codings = parametrization(graph)
+        tables = random_tables(graph, np.random.default_rng(2), scale=scale)
+        theta = codings.convert(torch.from_numpy(tables), "balanced", "free").numpy()
+        expected, slopes = PseudoLikelihood(graph, data).evaluate(theta)
+        layout, kernel = ConditionalLayout(graph), PseudoRows(data)
+        loss, gradient = kernel.evaluate(layout, tables)
+        assert_close(loss, expected, relative=1e-11, what=name)
+        assert_close(kernel.value(layout, tables), expected, relative=1e-11, what=name)
+        free = codings.free_statistics(torch.from_numpy(gradient))
+        assert_close(free, slopes, relative=1e-11, absolute=1e-12, what=name)
+        if scale == 1.0 and name == "three-way":  # negative control: one table in another order
+            where = graph.term_slices["a", "b"]
+            tables[where] = tables[where][::-1]
+            assert abs(kernel.value(layout, tables) - expected) > 1e-3
+
+
+def test_many_rows_fill_several_blocks():
+    domain = Domain.from_cardinalities([2, 3, 2, 4, 2, 5, 3, 2])
+    codes = np.random.default_rng(3).integers(0, domain.cardinalities, (2000, 8))
+    data = Observations(domain, torch.from_numpy(codes))
+    assert len(data.unique().codes) > 600
+    graph = order(3, domain)
+    tables = random_tables(graph, np.random.default_rng(4), scale=0.5)
+    codings = parametrization(graph)
+    theta = codings.convert(torch.from_numpy(tables), "balanced", "free").numpy()
+    expected, slopes = PseudoLikelihood(graph, data).evaluate(theta)
+    loss, gradient = PseudoRows(data).evaluate(ConditionalLayout(graph), tables)
+    assert_close(loss, expected, relative=1e-12)
+    assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-11, absolute=1e-12)
+
+
+# Optima
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_same_optimum_as_a_fit_with_ridge(k):
+    data = load_table("czech_autoworkers")
+    graph = order(k, data.domain)
+    expected = fit(graph, data, objective="pseudo-likelihood", penalty=L2(2.0), tolerance=1e-8)
+    trainer = PseudoTrainer(data, graph, penalty=InteractionRidge(2.0), tolerance=1e-10, max_iterations=5000)
+    assert trainer.train().status == "converged"
+    theta = parametrization(graph).convert(trainer.tables, "balanced", "free")
+    assert_close(theta, expected.theta, relative=1e-6, absolute=1e-6)
+    # Negative control: the likelihood has another optimum where the model is not saturated or independent.
+    exact = ExactTrainer(data, graph, penalty=InteractionRidge(2.0), tolerance=1e-9, max_iterations=5000)
+    exact.train()
+    assert k == 1 or float((exact.tables - trainer.tables).abs().max()) > 1e-4
+
+
+def test_saturated_and_independent_models_have_the_estimate_of_the_likelihood():
+    data = rows(5, 8.0, low=1)
+    for k in (1, 4):
+        pseudo = PseudoTrainer(data, order(k), tolerance=1e-10, max_iterations=5000)
+        exact = ExactTrainer(data, order(k), tolerance=1e-10, max_iterations=5000)
+        assert pseudo.train().status == exact.train().status == "converged"
+        assert_close(pseudo.tables, exact.tables, relative=1e-6, absolute=1e-7)
+        assert_close(pseudo.negative_log_likelihood(data).value, exact.loss(data).value, relative=1e-10)
+    assert pseudo.negative_log_likelihood(data).kind == "exact"
+
+
+def test_the_likelihood_of_its_model_is_that_of_enumeration():
+    data, other = rows(6), rows(7)
+    trainer = PseudoTrainer(data, WEAK, penalty=InteractionRidge(1.0))
+    trainer.train()
+    table = exact_table(WEAK, trainer.tables)
+    counts = other.table().numpy()
+    expected = -(counts * table).sum() / counts.sum()
+    assert_close(trainer.negative_log_likelihood(other).value, expected, relative=1e-11)
+    assert trainer.loss(other).kind == "pseudo-likelihood"
+    exact = ExactTrainer(data, WEAK, penalty=InteractionRidge(1.0))
+    exact.train()
+    assert exact.loss(data).value < trainer.negative_log_likelihood(data).value
+
+
+def test_validation_rows_stop_a_call_at_their_best():
+    data = load_table("czech_autoworkers")
+    train, validation = data.split([0.1, 0.9], 0)
+    graph = InteractionHypergraph.saturated(data.domain)
+    trainer = PseudoTrainer(train, graph, validation=validation, patience=5, method="gradient", max_iterations=3000)
+    report = trainer.train()
+    assert report.num_iterations < 3000
+    free = PseudoTrainer(train, graph, method="gradient", max_iterations=report.num_iterations)
+    free.train()
+    assert free.loss(validation).value > trainer.loss(validation).value
+
+
+# Masking
+
+
+def sparse_rows():
+    """Level 2 of b never occurs with level 1 of a, and level 3 of c never with level 0 of d."""
+    counts = 1 + np.random.default_rng(8).poisson(4.0, DOMAIN.cardinalities)
+    counts[1, 2] = 0
+    counts[:, :, 3, 0] = 0
+    return Observations.from_table(DOMAIN, counts)
+
+
+def masked_law(trainer):
+    table = exact_table(trainer.hypergraph, trainer.tables)
+    table[1, 2] = -math.inf
+    table[:, :, 3, 0] = -math.inf
+    return table - np.log(np.exp(table).sum())
+
+
+def test_masked_conditionals_are_those_of_the_law_without_the_excluded_states():
+    data = sparse_rows()
+    trainer = PseudoTrainer(data, order(2), masked=True, penalty=InteractionRidge(0.1))
+    assert trainer.train().status == "converged"
+    law = masked_law(trainer)
+    counts = data.table().numpy()
+    seen = counts > 0
+    expected = 0.0
+    for axis in range(4):
+        margin = np.logaddexp.reduce(law, axis, keepdims=True)
+        terms = np.broadcast_to(margin, law.shape)[seen] - law[seen]
+        expected += float(counts[seen] @ terms) / counts.sum()
+    assert_close(trainer.loss(data).value, expected, relative=1e-10)
+    likelihood = -float(counts[seen] @ law[seen]) / counts.sum()
+    assert_close(trainer.negative_log_likelihood(data).value, likelihood, relative=1e-10)
+    probs = trainer.margins([("a", "b"), ("c", "d")]).probs
+    assert_close(probs[:6], np.exp(law).sum((2, 3)).reshape(-1), relative=1e-10, absolute=1e-14)
+    assert probs[5] == 0.0
+    assert "left out" in trainer.log_partition().notes[0]
+
+
+def test_rows_with_an_excluded_combination_lose_infinitely_much_only_when_masked():
+    data = sparse_rows()
+    codes = torch.tensor([[0, 0, 0, 0], [1, 2, 0, 1]])
+    other = Observations(DOMAIN, codes)
+    masked = PseudoTrainer(data, order(2), masked=True, penalty=InteractionRidge(0.1))
+    plain = PseudoTrainer(data, order(2), masked=False, penalty=InteractionRidge(0.1))
+    for trainer in (masked, plain):
+        trainer.train()
+        assert math.isfinite(trainer.loss(data).value)
+    assert masked.loss(other).value == math.inf
+    assert masked.negative_log_likelihood(other).value == math.inf
+    assert math.isfinite(plain.loss(other).value)
+    assert math.isfinite(plain.negative_log_likelihood(other).value)
+    assert masked.loss(data).value < plain.loss(data).value
+    masked.restructure(order(1))  # single variables exclude nothing
+    assert math.isfinite(masked.loss(other).value)
+
+
+def test_masking_changes_nothing_where_every_combination_occurs():
+    data = rows(9, 6.0, low=1)
+    trainers = [PseudoTrainer(data, order(3), masked=masked) for masked in (True, False)]
+    for trainer in trainers:
+        trainer.train()
+    assert torch.equal(trainers[0].tables, trainers[1].tables)
+
+
+def test_masked_gradient_equals_finite_differences():
+    data = sparse_rows()
+    trainer = PseudoTrainer(data, order(2), masked=True)
+    graph, codings = trainer.hypergraph, parametrization(trainer.hypergraph)
+    theta = 0.5 * np.random.default_rng(10).standard_normal(graph.num_parameters)
+
+    def value(theta):
+        tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
+        return trainer._train_rows.value(trainer._layout, trainer._effective(tables))
+
+    step = 1e-5
+    slopes = [(value(theta + m) - value(theta - m)) / (2 * step) for m in step * np.eye(len(theta))]
+    tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
+    _, gradient = trainer._train_rows.evaluate(trainer._layout, trainer._effective(tables))
+    free = codings.free_statistics(torch.from_numpy(gradient)).numpy()
+    assert_close(free, slopes, relative=1e-6, absolute=1e-8)
+    _, unmasked = trainer._train_rows.evaluate(trainer._layout, tables)  # negative control
+    assert np.abs(codings.free_statistics(torch.from_numpy(unmasked)).numpy() - slopes).max() > 1e-3
+
+
+# Reach and arguments
+
+
+def test_large_domains_train_and_refuse_what_needs_log_z():
+    domain = Domain.from_cardinalities([2] * 40)
+    generator = torch.Generator().manual_seed(0)
+    data = Observations(domain, torch.randint(0, 2, (80, 40), generator=generator))
+    trainer = PseudoTrainer(data, order(2, domain), penalty=InteractionRidge(5.0))
+    assert trainer.train().status == "converged"
+    assert trainer.log_partition() is None
+    for ask in (lambda: trainer.margins([("x0",)]), lambda: trainer.negative_log_likelihood(data)):
+        with pytest.raises(IntractableError, match="out of exact reach"):
+            ask()
+    assert math.isfinite(trainer.loss(data).value)
+    chain = InteractionHypergraph(domain, list(itertools.pairwise(domain.names)), closure=True)
+    trainer.restructure(chain)
+    assert trainer.log_partition().kind == "exact"
+    assert_close(trainer.margins([("x0", "x39")]).probs.sum(), 1.0, relative=1e-12)
+    masked = PseudoTrainer(sparse_rows(), order(2), masked=True, partition=VariableElimination())
+    assert masked.log_partition() is None
+    with pytest.raises(IntractableError, match="backend"):
+        masked.margins([("a",)])
+
+
+def test_a_step_too_large_is_reported_and_leaves_sound_tables():
+    trainer = PseudoTrainer(rows(), order(3), method="gradient", step=1e4, max_iterations=50)
+    before = trainer.loss(trainer.rows).value
+    assert trainer.train().status == "diverged"
+    assert torch.isfinite(trainer.tables).all()
+    assert trainer.loss(trainer.rows).value <= before + 1e-12
+
+
+def test_wrong_arguments():
+    with pytest.raises(InputTypeError, match="masked"):
+        PseudoTrainer(rows(), order(1), masked=1)
+    with pytest.raises(InputError, match="method"):
+        PseudoTrainer(rows(), order(1), method="newton")
+    with pytest.raises(InputTypeError, match="penalty"):
+        PseudoTrainer(rows(), order(1), penalty=L2(1.0))
+    with pytest.raises(InputError, match="rows"):
+        PseudoTrainer(rows(), order(1)).loss(rows(domain=Domain.from_cardinalities({"a": 2})))
+
+
+# The contract
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"masked": True}, {"method": "gradient", "max_iterations": 20, "penalty": InteractionRidge(1.0)}],
+    ids=["plain", "masked", "gradient"],
+)
+def test_laws_of_a_trainer(options):
+    check_trainer(lambda data, graph: PseudoTrainer(data, graph, **options))
+    assert isinstance(PseudoTrainer(rows(), order(1), **options), Trainer)
+
+
+class _Likelihood(PseudoTrainer):
+    """Negative control: calls the likelihood a pseudo-likelihood."""
+
+    def loss(self, rows):
+        return self.negative_log_likelihood(rows)._replace(kind="pseudo-likelihood")
+
+
+def test_a_wrong_loss_fails_the_laws():
+    with pytest.raises(AssertionError, match="check_loss"):
+        check_trainer(_Likelihood, hypergraphs={"cycle": standard_hypergraphs()["cycle"]})
+
+
+@pytest.mark.usefixtures("shared_data")
+def test_mushroom_many_body_rows_of_table_4():
+    """Pseudo-likelihood is worse than the likelihood by far on two bodies, as published, and better than one body."""
+    data = load_mushroom()
+    data = data.project(data.domain.names[:10])
+    _, rest = data.split([0.5, 0.5], 0)
+    train, validation = rest.split([0.7, 0.3], 0)
+    entropy = validation.entropy()
+    trainer = PseudoTrainer(train, order(1, data.domain))
+    one = trainer.negative_log_likelihood(validation).value - entropy
+    assert 4.4 < one < 4.8  # published: 4.6062
+    trainer = PseudoTrainer(train, order(2, data.domain), validation=validation, max_iterations=100)
+    trainer.train()
+    pseudo = trainer.negative_log_likelihood(validation).value - entropy
+    exact = ExactTrainer(train, order(2, data.domain), validation=validation, max_iterations=60)
+    exact.train()
+    assert exact.loss(validation).value - entropy < pseudo < one
