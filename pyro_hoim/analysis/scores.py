@@ -14,6 +14,7 @@ from scipy.stats import norm
 from ..data import Observations
 from ..errors import InputError, IntractableError
 from ..learning import FitResult, row_log_likelihood
+from ..learning.prediction import predict
 from ..models import LogLinearEnergy, parametrization
 from ..schema import Domain
 
@@ -100,7 +101,9 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
 
     .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
 
-    Missing cells among the others are summed over; rows whose target is missing do not count.
+    A summary of :func:`~pyro_hoim.learning.prediction.predict` with its defaults: look-ups where all other cells are
+    known, at any size; missing ones are summed over, or averaged over by seeded Gibbs chains where the sum is too
+    large. Rows whose target is missing do not count.
 
     Args:
         energy: one model.
@@ -119,19 +122,12 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
     if not bool(known.any()):
         raise InputError(f"target: no row has a known value of {target!r}")
     rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
-    truth, weights, total = rows.codes[:, column], rows.counts, rows.total_count
-    scores = []
-    for level in range(data.domain[target].cardinality):
-        codes = rows.codes.clone()
-        codes[:, column] = level
-        scores.append(row_log_likelihood(energy, Observations.from_tensor(codes, data.domain), normalised=False))
-    guess = torch.stack(scores, -1).argmax(-1)
-    frequency = torch.zeros(data.domain[target].cardinality, dtype=torch.float64).index_add_(0, truth, weights)
+    found = predict(energy, rows, target)
     return {
         "target": target,
-        "accuracy": float(weights[guess == truth].sum()) / total,
-        "majority_accuracy": float(frequency.max()) / total,
-        "rows": total,
+        "accuracy": found.accuracy,
+        "majority_accuracy": found.majority_accuracy,
+        "rows": found.rows,
     }
 
 

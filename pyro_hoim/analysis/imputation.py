@@ -1,0 +1,203 @@
+"""Filling missing cells of rows from a fitted model: several random completions, or the most probable one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+import torch
+
+from ..data import Observations
+from ..errors import InputError, InputTypeError
+from ..learning.given import (
+    ClampedGibbs,
+    RowMethod,
+    chain_portions,
+    check_model,
+    condition_rows,
+    drawn_seed,
+    exact_portions,
+    is_exactly_feasible,
+    row_chains,
+    row_patterns,
+)
+from ..learning.prediction import extend_rows
+from ..models import LogLinearEnergy
+from ..partition import Auto
+from ..sampling import GibbsChains
+
+__all__ = ["Imputation", "impute"]
+
+
+@dataclass(frozen=True, eq=False)
+class Imputation:
+    """Completed rows.
+
+    Attributes:
+        data: the rows as they were.
+        codes: the completions, long (num_imputations, N, d).
+        is_exact: rows without an approximation: complete ones, perfect draws, proven modes; (N,).
+        how: ``draws`` or ``most probable``.
+    """
+
+    data: Observations
+    codes: torch.Tensor
+    is_exact: torch.Tensor
+    how: str
+
+    @property
+    def num_imputations(self) -> int:
+        """Completions of every row."""
+        return len(self.codes)
+
+    def observations(self, number: int = 0) -> Observations:
+        """One completed data set, with the counts of the rows.
+
+        Raises:
+            InputError: there is no such completion.
+        """
+        if not 0 <= number < self.num_imputations:
+            raise InputError(f"number: expected 0 to {self.num_imputations - 1}, received {number}")
+        return Observations.from_tensor(self.codes[number], self.data.domain, weights=self.data.counts)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All completions below each other, with a first column ``imputation`` counted from 1 where there are several.
+
+        Raises:
+            InputError: several completions of data with a variable called ``imputation``.
+        """
+        frames = [self.observations(i).to_pandas(count=None) for i in range(self.num_imputations)]
+        if len(frames) == 1:
+            return frames[0]
+        if "imputation" in frames[0]:
+            raise InputError("to_pandas: the data have a variable 'imputation'; use observations(number) instead")
+        for number, frame in enumerate(frames, start=1):
+            frame.insert(0, "imputation", number)
+        return pd.concat(frames, ignore_index=True)
+
+
+def impute(
+    model: LogLinearEnergy,
+    data: Observations,
+    num_imputations: int = 1,
+    *,
+    how: Literal["draws", "most probable"] = "draws",
+    method: RowMethod = "auto",
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Imputation:
+    r"""Fill the missing cells of every row given its known cells.
+
+    .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
+
+    Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion is
+    jointly most probable, and makes the data look more alike than they are. Exact where conditioning on the known cells
+    leaves a law within reach (then draws are independent); otherwise every draw is the last state of a Gibbs chain of
+    its own with the known cells clamped, and the most probable completion is the best state that the chains visited,
+    improved one variable at a time until no change helps: a local maximum. Completions are given the parameters of the
+    model; their uncertainty is not included.
+
+    Args:
+        model: one model.
+        data: rows over the model's variables, or over some of them; the others are missing.
+        num_imputations: completions of every row; 1 for the most probable one.
+        how: ``draws`` or ``most probable``.
+        method: ``auto``: exact where a row needs at most 2e7 operations or all rows together at most 2e9, else Gibbs;
+            ``exact``: exact or refused; ``gibbs``: chains.
+        gibbs: length of the chains; defaults of :class:`~pyro_hoim.learning.given.ClampedGibbs`.
+        seed: seed of everything random.
+
+    Returns:
+        Completed rows.
+
+    Raises:
+        InputError: another domain, a batch of models, unknown options, or several most probable completions.
+        InputTypeError: a number of imputations that is no whole number.
+        IntractableError: ``exact`` beyond the reach of the backends.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        Donald Rubin, Multiple Imputation for Nonresponse in Surveys, 1987.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [-1, 1]]), graph.domain)
+        >>> impute(model, rows).codes.tolist()
+        [[[0, 0], [1, 1]]]
+    """
+    if isinstance(num_imputations, bool) or not isinstance(num_imputations, int):
+        raise InputTypeError(f"num_imputations: expected a whole number, received {num_imputations!r}")
+    if num_imputations < 1:
+        raise InputError(f"num_imputations: expected at least 1, received {num_imputations}")
+    if how not in ("draws", "most probable"):
+        raise InputError(f"how: expected 'draws' or 'most probable', received {how!r}")
+    if how == "most probable" and num_imputations > 1:
+        raise InputError("num_imputations: there is one most probable completion of a row; ask for 1 or for draws")
+    data = extend_rows(data, model.domain)
+    check_model(model, data.domain, method)
+    settings = ClampedGibbs() if gibbs is None else gibbs
+    generator = torch.Generator().manual_seed(seed)
+    codes = data.codes.repeat(num_imputations, 1, 1)
+    is_exact = torch.ones(len(data.codes), dtype=torch.bool)
+    num_incomplete = int((data.codes < 0).any(1).sum())
+    for missing, rows in row_patterns(data):
+        columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
+        if not missing:
+            continue
+        if is_exactly_feasible(model, missing, num_incomplete, method):
+            for part in exact_portions(model, missing, rows):
+                laws = condition_rows(model, missing, data.codes[part])
+                found = (
+                    Auto().sample(laws, (num_imputations,), generator)
+                    if how == "draws"
+                    else Auto().mode(laws)[0].unsqueeze(0)
+                )
+                codes[:, part[:, None], columns] = found
+            continue
+        is_exact[rows] = False
+        num_chains = num_imputations if how == "draws" else settings.num_chains
+        for part in chain_portions(rows, num_chains):
+            chains = row_chains(model, missing, data.codes[part], num_chains, settings, drawn_seed(generator))
+            if how == "draws":
+                states = chains.codes.reshape(len(part), num_chains, -1).movedim(1, 0)
+            else:
+                best = _best_states(model, chains, settings, len(part))
+                states = _ascend(model, best, columns.tolist()).unsqueeze(0)
+            codes[:, part[:, None], columns] = states[..., columns]
+    return Imputation(data, codes, is_exact, how)
+
+
+def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
+    """State of least energy that the chains of every row visit, (num_rows, d)."""
+    best = chains.codes.clone()
+    least = chains.energy.clone()
+    for _ in range(gibbs.num_records):
+        chains.sweep(gibbs.thin)
+        energy = chains.energy
+        better = energy < least
+        least = torch.where(better, energy, least)
+        best[better] = chains.codes[better]
+    chosen = least.reshape(num_rows, -1).argmin(1)
+    return best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
+
+
+def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:
+    """Set one variable after the other to its most probable level until nothing changes, (R, d)."""
+    states = states.clone()
+    moving = torch.arange(len(states))
+    while len(moving):
+        before = states[moving]
+        now = before.clone()
+        for column in columns:
+            log_probs = model.block_conditional([model.domain.names[column]], now)
+            gain = log_probs.max(1).values - log_probs.gather(1, now[:, column, None]).squeeze(1)
+            now[:, column] = torch.where(gain > 1e-12, log_probs.argmax(1), now[:, column])
+        states[moving] = now
+        moving = moving[(now != before).any(1)]
+    return states

@@ -1,0 +1,211 @@
+"""Predictions against enumeration: complete rows, missing cells summed over, and averages over clamped chains."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t as student
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.learning.given import ClampedGibbs, condition_rows, row_patterns
+from pyro_hoim.learning.prediction import Prediction, extend_rows, predict
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import Auto
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_table, random_tables
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 4, "e": 2})
+GRAPH = InteractionHypergraph.from_order(DOMAIN, 3)
+LARGE = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
+
+
+def small_model(seed: int = 3, scale: float = 0.5) -> LogLinearEnergy:
+    return LogLinearEnergy(GRAPH, torch.from_numpy(random_tables(GRAPH, np.random.default_rng(seed), scale=scale)))
+
+
+def large_model(scale: float = 0.05) -> LogLinearEnergy:
+    generator = torch.Generator().manual_seed(1)
+    theta = scale * torch.randn(LARGE.num_parameters, generator=generator, dtype=torch.float64)
+    return LogLinearEnergy.from_theta(LARGE, theta)
+
+
+def random_rows(num: int, share: float, seed: int = 0) -> Observations:
+    """Rows over the small domain with missing cells."""
+    generator = np.random.default_rng(seed)
+    codes = np.stack([generator.integers(0, n, num) for n in DOMAIN.cardinalities], 1)
+    codes[generator.random(codes.shape) < share] = -1
+    return Observations.from_tensor(torch.from_numpy(codes), DOMAIN)
+
+
+def oracle(model: LogLinearEnergy, data: Observations, target: str) -> np.ndarray:
+    """Conditional laws of the target by enumeration, (N, K)."""
+    table = np.exp(exact_table(model.hypergraph, model.tables.numpy()))
+    axis = DOMAIN.index(target)
+    rows = []
+    for row in data.codes.tolist():
+        cells = table
+        for i in reversed(range(len(row))):
+            if i != axis:
+                cells = cells.sum(i, keepdims=True) if row[i] < 0 else cells.take([row[i]], i)
+        rows.append(cells.ravel() / cells.sum())
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("method", ["auto", "exact"])
+@pytest.mark.parametrize("target", DOMAIN.names)
+def test_exact_predictions_are_those_of_enumeration(target: str, method: str) -> None:
+    model, data = small_model(), random_rows(60, 0.4)
+    assert {len(names) for names, _ in row_patterns(data)} > {0, 1, 2, 3}
+    found = predict(model, data, target, method=method)
+    assert_close(found.probs, oracle(model, data, target), relative=1e-10)
+    assert found.kind == "exact" and bool(found.is_exact.all()) and not bool(found.std_error.any())
+    thinned = torch.where(torch.arange(GRAPH.num_terms) < GRAPH.num_terms - 8, model.tables, 0.0)  # control
+    with pytest.raises(AssertionError):
+        assert_close(found.probs, oracle(LogLinearEnergy(GRAPH, thinned), data, target), relative=1e-10)
+
+
+def test_conditioned_rows_are_single_conditioned_models() -> None:
+    model, data = small_model(), random_rows(7, 0.0)
+    batch = condition_rows(model, ["b", "d"], data.codes)
+    for row, tables in zip(data.codes.tolist(), batch.tables, strict=True):
+        known = {n: row[DOMAIN.index(n)] for n in ("a", "c", "e")}
+        single, _ = model.condition(known)
+        assert single.hypergraph == batch.hypergraph
+        assert_close(tables, single.tables, relative=1e-12, absolute=1e-12)
+
+
+def worst_deviation(found: Prediction, law: np.ndarray, num_chains: int) -> float:
+    """Smallest p value of all rows and levels, each by Student's t over chains, corrected for their number."""
+    statistic = np.abs(found.probs.numpy() - law) / found.std_error.numpy()
+    return float(2 * student.sf(statistic.max(), num_chains - 1) * statistic.size)
+
+
+def test_chains_average_to_the_conditional_law() -> None:
+    model, data = small_model(), random_rows(12, 0.5, seed=5)
+    incomplete = Observations.from_tensor(data.codes[(data.codes[:, 1:] < 0).any(1)], DOMAIN)
+    settings = ClampedGibbs(num_chains=400, num_temperatures=20, burn_in=50, num_sweeps=20, thin=2)
+    found = predict(model, incomplete, "a", method="gibbs", gibbs=settings, seed=2)
+    assert found.kind == "biased" and not bool(found.is_exact.any())
+    assert worst_deviation(found, oracle(model, incomplete, "a"), 400) > FALSE_ALARM_RATE
+    tempered = LogLinearEnergy(GRAPH, 0.9 * model.tables)  # control: the law at another temperature is told apart
+    assert worst_deviation(found, oracle(tempered, incomplete, "a"), 400) < FALSE_ALARM_RATE
+    again = predict(model, incomplete, "a", method="gibbs", gibbs=settings, seed=2)
+    other = predict(model, incomplete, "a", method="gibbs", gibbs=settings, seed=3)
+    assert torch.equal(found.log_probs, again.log_probs) and not torch.equal(found.log_probs, other.log_probs)
+
+
+def test_averages_over_what_does_not_matter_are_exact() -> None:
+    """Rao-Blackwell: where missing cells do not touch the target, every state gives the exact conditional law."""
+    graph = InteractionHypergraph(DOMAIN, [("a", "b"), ("c", "d"), ("d", "e")], closure=True)
+    model = LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(1))))
+    rows = Observations.from_tensor(torch.tensor([[0, 1, -1, -1, 0], [1, 2, -1, -1, 1]]), DOMAIN)
+    settings = ClampedGibbs(num_chains=2, num_temperatures=1, burn_in=0, num_sweeps=2, thin=1)
+    found = predict(model, rows, "a", method="gibbs", gibbs=settings)
+    assert_close(found.probs, oracle(model, rows, "a"), relative=1e-12)
+    assert float(found.std_error.max()) < 1e-12
+
+
+def test_complete_rows_of_a_large_model_need_no_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a normaliser was asked for")
+
+    for name in ("plan", "log_partition", "log_marginal", "select"):
+        monkeypatch.setattr(Auto, name, refuse)
+    model = large_model()
+    codes = torch.randint(0, 2, (50, 60), generator=torch.Generator().manual_seed(0))
+    found = predict(model, Observations.from_tensor(codes, LARGE.domain), "x7")
+    flipped = torch.stack([codes.clone(), codes.clone()])
+    flipped[0, :, 7], flipped[1, :, 7] = 0, 1
+    assert_close(found.log_probs, torch.log_softmax(-model.energy(flipped), 0).T, relative=1e-10)
+
+
+def test_large_models_with_missing_cells() -> None:
+    model = large_model(0.2)
+    codes = torch.randint(0, 2, (4, 60), generator=torch.Generator().manual_seed(0))
+    few, many = codes.clone(), codes.clone()
+    few[:, 3:9] = -1
+    many[:, 3:50] = -1
+    exact = predict(model, Observations.from_tensor(few, LARGE.domain), "x5")
+    assert exact.kind == "exact"
+    grid = torch.tensor(list(itertools.product(range(2), repeat=6)))
+    states = few[:, None, :].repeat(1, len(grid), 1)
+    states[:, :, 3:9] = grid
+    weights = torch.softmax(-model.energy(states), -1)
+    assert_close(exact.probs[:, 1], (weights * grid[:, 2]).sum(-1), relative=1e-10)
+    data = Observations.from_tensor(many, LARGE.domain)
+    estimated = predict(model, data, "x5", gibbs=ClampedGibbs(num_chains=8, num_sweeps=40, burn_in=20))
+    assert estimated.kind == "biased" and bool((estimated.std_error > 0).all())
+    assert_close(estimated.probs.sum(1), torch.ones(4), relative=1e-9)
+    with pytest.raises(IntractableError, match="method='gibbs'"):
+        predict(model, data, "x5", method="exact")
+
+
+def test_the_target_of_a_row_is_not_read() -> None:
+    model, data = small_model(), random_rows(30, 0.0)
+    hidden = data.codes.clone()
+    hidden[:, 3] = -1
+    found, blind = (predict(model, Observations.from_tensor(c, DOMAIN), "d") for c in (data.codes, hidden))
+    assert torch.equal(found.log_probs, blind.log_probs)
+    narrow = Observations.from_tensor(data.codes[:, [0, 1, 2, 4]], DOMAIN.project(["a", "b", "c", "e"]))
+    assert torch.equal(predict(model, narrow, "d").log_probs, found.log_probs)
+    assert blind.rows == 0 and math.isnan(blind.accuracy) and math.isnan(blind.log_loss)
+    assert math.isnan(blind.majority_accuracy) and all(math.isnan(v) for v in blind.class_accuracy.values())
+
+
+def test_scores_by_hand() -> None:
+    log_probs = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]).double().log()
+    found = Prediction(
+        "t",
+        ("u", "v", "w"),
+        log_probs,
+        torch.zeros(4, 3),
+        torch.ones(4, dtype=torch.bool),
+        torch.tensor([0, 1, 1, -1]),
+        torch.tensor([2.0, 1.0, 3.0, 5.0], dtype=torch.float64),
+    )
+    assert found.codes.tolist() == [0, 1, 0, 2] and found.labels_predicted == ("u", "v", "u", "w")
+    assert found.rows == 6 and found.accuracy == pytest.approx(0.5) and found.majority_accuracy == pytest.approx(4 / 6)
+    assert found.confusion.tolist() == [[2, 0, 0], [3, 1, 0], [0, 0, 0]]
+    shares = found.class_accuracy
+    assert (shares["u"], shares["v"]) == (1.0, 0.25) and math.isnan(shares["w"])
+    expected = -(2 * math.log(0.6) + math.log(0.7) + 3 * math.log(0.4)) / 6
+    assert found.log_loss == pytest.approx(expected, rel=1e-6)  # float32 probabilities above
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["predicted", "p(u)", "p(v)", "p(w)", "is_exact"] and len(frame) == 4
+
+
+def test_global_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    predict(small_model(), random_rows(3, 0.6), "a", method="gibbs", gibbs=ClampedGibbs(num_chains=2, num_sweeps=2))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_bad_arguments_are_refused() -> None:
+    model, data = small_model(), random_rows(3, 0.3)
+    with pytest.raises(UnknownNameError, match="target: unknown variable 'z'"):
+        predict(model, data, "z")
+    with pytest.raises(InputError, match="method: expected one of auto, exact, gibbs"):
+        predict(model, data, "a", method="best")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected one model"):
+        predict(model.expand([2]), data, "a")
+    other = Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities({"a": 5}))
+    with pytest.raises(InputError, match="'a' has other labels"):
+        extend_rows(other, DOMAIN)
+    foreign = Observations.from_tensor(torch.tensor([[0]]), Domain.from_cardinalities({"q": 2}))
+    with pytest.raises(UnknownNameError, match="unknown variable 'q'"):
+        predict(model, foreign, "a")
+    for options, words in [
+        ({"num_chains": 1}, "num_chains: expected at least 2"),
+        ({"num_sweeps": 3, "thin": 2}, "multiple of thin=2"),
+        ({"burn_in": -1}, "burn_in: expected at least 0"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            ClampedGibbs(**options)
+    with pytest.raises(InputTypeError, match="thin: expected a whole number"):
+        ClampedGibbs(thin=1.0)  # type: ignore[arg-type]
