@@ -103,8 +103,10 @@ class TableTrainer:
         """Inverse of :meth:`state_dict`, after :meth:`restructure` to the same collection.
 
         Raises:
-            InputError: no tables, of another length, or not finite.
+            InputError: no tables, of another length, not finite, or not balanced.
         """
+        from ._exact_kernels import centre
+
         found = state.get("tables")
         if not isinstance(found, torch.Tensor) or tuple(found.shape) != self._tables.shape:
             shape = tuple(found.shape) if isinstance(found, torch.Tensor) else found
@@ -113,7 +115,15 @@ class TableTrainer:
                 "restructure to the collection of the state first"
             )
         check_finite(found, "state")
-        self._tables = found.detach().to("cpu", torch.float64).numpy().copy()
+        tables = found.detach().to("cpu", torch.float64).numpy().copy()
+        centred = tables.copy()
+        centre(self._axes, centred)
+        if tables.size and float(np.abs(centred - tables).max()) > 1e-6 * (1 + float(np.abs(tables).max())):
+            raise InputError(
+                "state: expected balanced tables, but a fibre does not sum to zero; "
+                "give tables made by a coding, see parametrization(hypergraph).convert"
+            )
+        self._tables = tables
 
 
 def margin_edges(hypergraph: InteractionHypergraph, edges: Sequence[tuple[str, ...]]) -> list[tuple[int, ...]]:
