@@ -11,7 +11,7 @@ import torch
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
-from pyro_hoim.learning import L2, fit
+from pyro_hoim.learning import L1, L2, fit
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer
 from pyro_hoim.learning.training._descent import Descent
 from pyro_hoim.learning.training._exact_engines import BackendEngine, DenseEngine, choose_engine
@@ -132,6 +132,7 @@ def test_same_optimum_as_a_fit_with_ridge(k):
     assert value.kind == "exact"
     assert value.std_error == 0
     assert_close(value.value, -expected.log_likelihood / data.total_count, relative=1e-9)
+    assert torch.equal(tight(data, graph, penalty=L2(2.0)).tables, trainer.tables)
     # Negative control: half the strength is another optimum.
     other = tight(data, graph, penalty=InteractionRidge(1.0))
     assert float((other.tables - trainer.tables).abs().max()) > 1e-4
@@ -358,7 +359,7 @@ def test_wrong_arguments():
     with pytest.raises(InputError, match="rows"):
         ExactTrainer(rows(domain=Domain.from_cardinalities({"a": 2})), order(1))
     with pytest.raises(InputTypeError, match="penalty"):
-        ExactTrainer(data, order(1), penalty=L2(1.0))
+        ExactTrainer(data, order(1), penalty=L1(1.0))
     with pytest.raises(InputError, match="exact backend"):
         ExactTrainer(data, order(1), partition=AnnealedImportance())
     with pytest.raises(InputTypeError, match="partition"):

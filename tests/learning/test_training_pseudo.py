@@ -10,7 +10,7 @@ import torch
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.learning import L2, fit
+from pyro_hoim.learning import L1, L2, fit
 from pyro_hoim.learning.objectives import PseudoLikelihood
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer
 from pyro_hoim.learning.training._pseudo_loss import ConditionalLayout, PseudoRows
@@ -256,7 +256,7 @@ def test_wrong_arguments():
     with pytest.raises(InputError, match="method"):
         PseudoTrainer(rows(), order(1), method="newton")
     with pytest.raises(InputTypeError, match="penalty"):
-        PseudoTrainer(rows(), order(1), penalty=L2(1.0))
+        PseudoTrainer(rows(), order(1), penalty=L1(1.0))
     with pytest.raises(InputError, match="rows"):
         PseudoTrainer(rows(), order(1)).loss(rows(domain=Domain.from_cardinalities({"a": 2})))
 

@@ -11,6 +11,7 @@ from ...data import Observations
 from ...errors import InputError, InputTypeError, check_finite, check_unique
 from ...structure.hypergraph import InteractionHypergraph
 from ..arguments import check_data
+from ..penalties import L2
 from ._tables import MarginsOfRows, edge_axes, initial_tables, restructured_tables
 from .base import Margins, TrainingReport
 from .ridge import InteractionRidge
@@ -27,12 +28,16 @@ class TableTrainer:
         penalty: added to the loss of all rows.
     """
 
-    def __init__(self, rows: Observations, hypergraph: InteractionHypergraph, penalty: InteractionRidge | None) -> None:
+    def __init__(
+        self, rows: Observations, hypergraph: InteractionHypergraph, penalty: InteractionRidge | L2 | None
+    ) -> None:
         if not isinstance(rows, Observations):
             raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
         check_data(hypergraph, rows, "rows")
+        if isinstance(penalty, L2):
+            penalty = InteractionRidge(penalty.strength)
         if penalty is not None and not isinstance(penalty, InteractionRidge):
-            raise InputTypeError(f"penalty: expected InteractionRidge or None, received {type(penalty).__name__}")
+            raise InputTypeError(f"penalty: expected InteractionRidge, L2 or None, received {type(penalty).__name__}")
         self.rows = rows
         self.penalty = penalty
         self._frequencies = MarginsOfRows()

@@ -11,6 +11,7 @@ from ...data import Observations
 from ...partition import LogPartition, PartitionBackend
 from ...structure.hypergraph import InteractionHypergraph
 from ..arguments import check_data, check_validation
+from ..penalties import L2
 from ._descent import Descent, HeldOutLoss
 from ._exact_engines import check_backend, choose_engine
 from ._table_trainer import TableTrainer, join_margins, margin_edges
@@ -36,7 +37,7 @@ class ExactTrainer(TableTrainer):
         rows: complete training rows.
         hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
             plus one half, the others at zero.
-        penalty: ridge added to the negative log-likelihood of all rows; without one an estimate may be infinite, and
+        penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows; without one an estimate may be infinite, and
             training then ends at ``max_iterations`` or where the gradient is below the tolerance.
         partition: exact backend that is used instead of the sweep.
         method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed step.
@@ -75,7 +76,7 @@ class ExactTrainer(TableTrainer):
         rows: Observations,
         hypergraph: InteractionHypergraph,
         *,
-        penalty: InteractionRidge | None = None,
+        penalty: InteractionRidge | L2 | None = None,
         partition: PartitionBackend | None = None,
         method: Literal["lbfgs", "gradient"] = "lbfgs",
         max_iterations: int = 1000,

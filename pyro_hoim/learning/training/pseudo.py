@@ -15,6 +15,7 @@ from ...errors import InputTypeError, IntractableError
 from ...partition import LogPartition, PartitionBackend
 from ...structure.hypergraph import InteractionHypergraph
 from ..arguments import check_data, check_validation
+from ..penalties import L2
 from ._descent import Descent, HeldOutLoss
 from ._exact_engines import BackendEngine, Engine, check_backend, choose_engine
 from ._pseudo_loss import ConditionalLayout, PseudoRows
@@ -40,7 +41,7 @@ class PseudoTrainer(TableTrainer):
         rows: complete training rows.
         hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
             plus one half, the others at zero.
-        penalty: ridge added to the negative log pseudo-likelihood of all rows.
+        penalty: ridge (or ``L2``) added to the negative log pseudo-likelihood of all rows.
         masked: leave combinations that no training row has in some interaction out of every conditional: the model
             gives them probability zero, and a row that has one an infinite loss. Without masking all levels count, and
             every loss is finite.
@@ -80,7 +81,7 @@ class PseudoTrainer(TableTrainer):
         rows: Observations,
         hypergraph: InteractionHypergraph,
         *,
-        penalty: InteractionRidge | None = None,
+        penalty: InteractionRidge | L2 | None = None,
         masked: bool = False,
         partition: PartitionBackend | None = None,
         method: Literal["lbfgs", "gradient"] = "lbfgs",
