@@ -352,6 +352,18 @@ def test_out_of_reach_is_refused_and_the_trainer_stays_as_it_was():
     assert_close(trainer.tables[apart.term_slices["x0", "x1"]], before[chain.term_slices["x0", "x1"]], relative=0)
 
 
+def test_elimination_is_chosen_where_it_is_far_cheaper():
+    domain = Domain.from_cardinalities([2] * 16)
+    chain = InteractionHypergraph(domain, list(itertools.pairwise(domain.names)), closure=True)
+    chosen = choose_engine(chain)
+    assert isinstance(chosen, BackendEngine)
+    assert isinstance(choose_engine(order(2, domain)), DenseEngine)
+    tables = random_tables(chain, np.random.default_rng(11))
+    (log_z, eta), (expected, other) = chosen.evaluate(tables), DenseEngine(chain).evaluate(tables)
+    assert_close(log_z, expected, relative=1e-12)
+    assert_close(eta, other, relative=1e-11)
+
+
 def test_wrong_arguments():
     data = rows()
     with pytest.raises(InputTypeError, match="rows"):

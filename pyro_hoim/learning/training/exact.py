@@ -37,8 +37,8 @@ class ExactTrainer(TableTrainer):
         rows: complete training rows.
         hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
             plus one half, the others at zero.
-        penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows; without one an estimate may be infinite, and
-            training then ends at ``max_iterations`` or where the gradient is below the tolerance.
+        penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows; without one an estimate may be
+            infinite, and training then ends at ``max_iterations`` or where the gradient is below the tolerance.
         partition: exact backend that is used instead of the sweep.
         method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed step.
         max_iterations: most steps of one call of :meth:`train`.
