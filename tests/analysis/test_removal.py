@@ -1,0 +1,146 @@
+"""Models without some interactions, and the measured effect, against enumeration."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from pyro_hoim.analysis.removal import _bridge, log_z_difference, removal_effect, without
+from pyro_hoim.analysis.synthetic import synthesise
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.learning import fit
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, random_tables
+
+LIMIT = norm.isf(FALSE_ALARM_RATE / 2)
+ROWS = load_table("ucb_admissions")
+GRAPH = InteractionHypergraph.from_order(ROWS.domain, 2)
+
+
+def fitted(graph: InteractionHypergraph) -> LogLinearEnergy:
+    result = fit(graph, ROWS)
+    return LogLinearEnergy(result.hypergraph, result.tables)
+
+
+def law(model: LogLinearEnergy) -> np.ndarray:
+    return np.exp(exact_table(model.hypergraph, model.tables.numpy()))
+
+
+def test_without_takes_out_the_tables_of_an_edge_and_its_supersets() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}))
+    model = LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(0), batch_shape=(2,))))
+    rest = without(model, [("b", "a")])
+    assert set(graph.edges) - set(rest.hypergraph.edges) == {("a", "b"), ("a", "b", "c")}
+    assert rest.batch_shape == (2,) and rest.hypergraph.is_hierarchical
+    for edge, where in rest.hypergraph.term_slices.items():
+        assert torch.equal(rest.tables[..., where], model.tables[..., graph.term_slices[edge]])
+    loose = InteractionHypergraph(graph.domain, [("a",), ("a", "b", "c")], hierarchical=False)
+    single = LogLinearEnergy(loose, torch.zeros(14))
+    assert without(single, [("a",)]).hypergraph.edges == ()
+    for edges, words in (([("a", "b")], "a:b is not an edge"), ([], "at least one interaction")):
+        with pytest.raises(InputError, match=words):
+            without(single, edges)
+    with pytest.raises(UnknownNameError):
+        without(single, [("z",)])
+
+
+def test_log_z_differences_are_exact_within_reach_and_estimated_beyond() -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2)
+    first, second = (
+        LogLinearEnergy(graph, torch.from_numpy(random_tables(graph, np.random.default_rng(s), scale=0.6)))
+        for s in (0, 1)
+    )
+    truth = float(exact_log_partition(graph, second.tables) - exact_log_partition(graph, first.tables))
+    assert log_z_difference(first, second) == (pytest.approx(truth, rel=1e-10), 0.0)
+    ratios = [(first.energy(x) - second.energy(x)) for x in (synthesise(m, 4000, 3).codes for m in (first, second))]
+    value, error = _bridge(*ratios)
+    assert 0 < error < 0.05 and abs(value - truth) < LIMIT * error
+    assert abs(_bridge(ratios[0], ratios[0])[0] - truth) > LIMIT * error  # control: samples of the wrong law
+    assert math.isinf(_bridge(torch.tensor([-50.0] * 99 + [0.0]), torch.tensor([50.0] * 99 + [0.0]))[1])
+
+
+def test_a_large_model_with_a_known_difference() -> None:
+    """Two variables apart from sixty others: their interaction changes log Z by a closed form."""
+    domain = Domain.from_cardinalities([2] * 62)
+    names = domain.names
+    core = InteractionHypergraph.from_order(domain.project(names[:60]), 2)
+    graph = InteractionHypergraph(domain, [*core.edges, names[60:61], names[61:], names[60:]])
+    theta = 0.05 * torch.randn(graph.num_parameters, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    theta[graph.parameter_slices[names[60:]]] = 2.0
+    model = LogLinearEnergy.from_theta(graph, theta)
+    tables = {e: model.tables[graph.term_slices[e]] for e in (names[60:61], names[61:], names[60:])}
+    plain = tables[names[60:61]][:, None] + tables[names[61:]]
+    full = plain + tables[names[60:]].reshape(2, 2)
+    truth = float(plain.logsumexp((0, 1)) - full.logsumexp((0, 1)))
+    value, error = log_z_difference(model, without(model, [names[60:]]), num_samples=2000, seed=1)
+    assert 0 < error < 0.1 and abs(value - truth) < LIMIT * error
+    assert abs(value) > LIMIT * error  # control: no difference would be seen
+
+
+def test_effect_by_enumeration() -> None:
+    model = fitted(GRAPH)
+    test = Observations.from_table(ROWS.domain, counts=np.ones(ROWS.domain.cardinalities, dtype=int))
+    effect = removal_effect(
+        model,
+        [("Gender", "Admit")],
+        ROWS,
+        test,
+        target="Admit",
+        level="Admitted",
+        sensitive="Gender",
+        refit=lambda rest: fitted(rest.hypergraph),
+    )
+    assert effect.removed == (("Admit", "Gender"),) and list(effect.models) == ["before", "zeroed", "refitted"]
+    counts, admit, gender = ROWS.table().numpy(), ROWS.domain.index("Admit"), ROWS.domain.index("Gender")
+    before = law(model)
+    assert effect.groups is not None and effect.prediction is not None
+    changes = effect.log_likelihood.set_index(["part", "model"])["change"]
+    for name, other in effect.models.items():
+        q = law(other)
+        if name != "before":
+            gain = np.log(q) - np.log(before)
+            assert changes["train", name] == pytest.approx((counts * gain).sum() / counts.sum(), rel=1e-8)
+            assert changes["test", name] == pytest.approx(gain.mean(), rel=1e-8)
+        probs = np.moveaxis(q / q.sum(admit, keepdims=True), admit, 0)[ROWS.domain["Admit"].code("Admitted")]
+        axis = gender - (gender > admit)
+        means = probs.mean(1 - axis)
+        np.testing.assert_allclose(effect.groups[name], means, rtol=1e-8)
+        assert effect.parity_difference[name] == pytest.approx(np.ptp(means), rel=1e-8)
+    assert changes["train", "refitted"] > changes["train", "zeroed"]  # the refit is the best of its family
+    assert changes["train", "refitted"] < 0
+    errors = effect.log_likelihood
+    assert (errors["log_z_error"] == 0).all() and (errors["row_error"] > 0).all()
+    assert "refitted, test: log-likelihood" in effect.text and "P(Admit = Admitted) differs by" in effect.text
+
+
+def test_effect_without_target() -> None:
+    effect = removal_effect(fitted(GRAPH), [("Admit", "Dept")], ROWS)
+    assert effect.prediction is None and effect.groups is None and effect.parity_difference == {}
+    assert effect.text.count("\n") == 1 and effect.log_likelihood["part"].tolist() == ["train"]
+
+
+def test_bad_arguments_are_refused() -> None:
+    model = fitted(GRAPH)
+    edges = [("Admit", "Dept")]
+    with pytest.raises(UnknownNameError, match="target: unknown variable"):
+        removal_effect(model, edges, ROWS, target="Admission")
+    for options in ({"sensitive": "Gender"}, {"sensitive": "Admit", "target": "Admit"}):
+        with pytest.raises(InputError, match="sensitive: expected a variable other than the target"):
+            removal_effect(model, edges, ROWS, **options)
+    with pytest.raises(InputError, match="level: belongs to a target"):
+        removal_effect(model, edges, ROWS, level="Admitted")
+    with pytest.raises(InputError, match="test: expected the variables"):
+        removal_effect(model, edges, ROWS, ROWS.project(["Admit"]))
+    with pytest.raises(InputError, match="train: expected complete rows"):
+        removal_effect(model, edges, Observations.from_tensor(torch.tensor([[0, -1, 0]]), ROWS.domain))
+    small = LogLinearEnergy(InteractionHypergraph.saturated(Domain.from_cardinalities([2])), torch.zeros(2))
+    with pytest.raises(InputError, match="refit: expected a model over the same variables"):
+        removal_effect(model, edges, ROWS, refit=lambda _: small)
