@@ -397,6 +397,10 @@ def test_another_run_is_refused(tmp_path):
             select(train, validation, dying(train), **{**options, **change}, resume=True)
     with pytest.raises(InputError, match="another validation data"):
         select(train, train, dying(train), **options, resume=True)
+    stronger = dying(train)
+    stronger.penalty = InteractionRidge(0.2)
+    with pytest.raises(InputError, match="trainer penalty"):
+        select(train, validation, stronger, **options, resume=True)
     with pytest.raises(InputError, match="trainer"):
         select(train, validation, trainer_of(train), **options, resume=True)
     with pytest.raises(InputError, match="resume: expected the path of a checkpoint"):

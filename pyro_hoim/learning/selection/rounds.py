@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,6 +226,7 @@ class RoundRunner:
         return {
             **self._settings,
             "trainer": type(self.trainer).__name__,
+            **_trainer_settings(self.trainer),
             "training data digest": _digest(self._train),
             "validation data digest": _digest(self._validation),
         }
@@ -261,6 +262,17 @@ class RoundRunner:
         self.trainer.restructure(collection(path["edges"]))
         prefix = "trainer."
         self.trainer.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+
+
+def _trainer_settings(trainer: Trainer) -> dict[str, str]:
+    """Immutable records that a trainer shows as attributes, such as its penalty, its schedule and its rows."""
+    found: dict[str, str] = {}
+    for name, value in sorted(vars(trainer).items()):
+        if isinstance(value, Observations):
+            found[f"trainer {name} digest"] = _digest(value)
+        elif not name.startswith("_") and is_dataclass(value):
+            found[f"trainer {name}"] = repr(value)
+    return found
 
 
 def _digest(rows: Observations) -> str:

@@ -1,0 +1,115 @@
+"""Pictures of a search of interactions: capacity curves, what it cost and where it was best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from ..errors import InputError
+from .figures import FAINT, INK, ORANGE, _plain
+
+__all__ = ["capacity_figure"]
+
+DARK = "#17405a"
+LIGHT = "#7db4d6"
+_LABELS = {"num_parameters": "free parameters", "num_interactions": "interactions"}
+
+
+def capacity_figure(
+    curves: Mapping[str, pd.DataFrame],
+    *,
+    against: Literal["num_parameters", "num_interactions"] = "num_parameters",
+    references: Mapping[str, float] | None = None,
+    columns: int = 4,
+) -> Figure:
+    """Divergence against size on logarithmic axes, one panel a search (paper 1, figures 4 to 6).
+
+    Training is dark, validation light; the best round is ringed, and its validation value written beside it. Rounds
+    without a finite positive divergence are left out. All panels have the same axes.
+
+    Args:
+        curves: panel titles and the frames of ``Selection.capacity_curve()``.
+        against: what is counted to the right.
+        references: values drawn as dashed lines across every panel, such as those of other models, by label.
+        columns: panels side by side.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: no curve, or one without a finite divergence.
+    """
+    if not curves:
+        raise InputError("curves: expected at least one capacity curve, received none")
+    for title, curve in curves.items():
+        if not _shown(curve, "validation_kl").any():
+            raise InputError(f"curves: {title!r} has no positive, finite validation KL; nothing can be drawn")
+    across = min(columns, len(curves))
+    down = -(-len(curves) // across)
+    size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.ravel()[len(curves) :]:
+        axes.set_axis_off()
+    for axes, (title, curve) in zip(grid.ravel(), curves.items(), strict=False):
+        _panel(axes, title, curve, against, references or {})
+    for axes in grid[:, 0]:
+        axes.set_ylabel("KL, nats per row", color=INK, fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel(_LABELS[against], color=INK, fontsize=9)
+    handles = [
+        Line2D([], [], color=DARK, marker="o", markersize=4, linewidth=1.4, label="training"),
+        Line2D([], [], color=LIGHT, marker="o", markersize=4, linewidth=1.4, label="validation"),
+        Line2D([], [], color=ORANGE, marker="o", markersize=9, fillstyle="none", linestyle="none", label="best round"),
+        *(
+            Line2D([], [], color=FAINT, linestyle=(0, (4, 3 + 3 * i)), label=label)
+            for i, label in enumerate(references or {})
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9)
+    return figure
+
+
+def _shown(curve: pd.DataFrame, name: str) -> np.ndarray:
+    """Rounds whose value can stand on a logarithmic axis."""
+    values = curve[name].to_numpy(dtype=float)
+    return np.isfinite(values) & (values > 0)
+
+
+def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references: Mapping[str, float]) -> None:
+    size = curve[against].to_numpy(dtype=float)
+    for i, value in enumerate(references.values()):
+        axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
+    for name, colour in (("train_kl", DARK), ("validation_kl", LIGHT)):
+        shown = _shown(curve, name)
+        axes.plot(
+            size[shown], curve[name].to_numpy(dtype=float)[shown], "o-", color=colour, markersize=3, linewidth=1.4
+        )
+    values = curve["validation_kl"].to_numpy(dtype=float)
+    best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation_kl"))
+    for i in best:
+        axes.plot(size[i], values[i], "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8)
+        axes.annotate(
+            f"{values[i]:.3f}",
+            (size[i], values[i]),
+            xytext=(-4, 11),
+            textcoords="offset points",
+            ha="right",
+            color=ORANGE,
+            fontsize=9,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_title(title, fontsize=10, color=INK)
+    axes.grid(visible=True, which="major", color=FAINT, alpha=0.25, linewidth=0.6)
+    _plain(axes)
