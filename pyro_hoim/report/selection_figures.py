@@ -99,11 +99,12 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references
         axes.annotate(
             f"{values[i]:.3f}",
             (size[i], values[i]),
-            xytext=(-4, 11),
+            xytext=(0, 11),
             textcoords="offset points",
-            ha="right",
+            ha="center",
             color=ORANGE,
             fontsize=9,
+            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
         )
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -1,8 +1,9 @@
 """Selection of interactions: candidates under heredity, their scores, greedy search and pruning."""
 
 from .candidates import CandidatePool, Heredity, next_available
-from .prune import prune
+from .prune import loss_of_refit, prune, table_variance
 from .result import Selection, SelectionRound
+from .rounds import StopRule
 from .scores import Gain, GainEstimate, InteractionInformation, Refined, Score, ScoreContext
 from .search import select
 
@@ -17,7 +18,10 @@ __all__ = [
     "ScoreContext",
     "Selection",
     "SelectionRound",
+    "StopRule",
+    "loss_of_refit",
     "next_available",
     "prune",
     "select",
+    "table_variance",
 ]

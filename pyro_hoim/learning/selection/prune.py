@@ -103,12 +103,21 @@ def prune(
         progress: show a bar on standard error.
 
     Returns:
-        :class:`~pyro_hoim.learning.selection.result.Selection`; ``changed`` of a round are the removed interactions.
+        :class:`~pyro_hoim.learning.selection.Selection`; ``changed`` of a round are the removed interactions.
 
     Raises:
         InputError: arguments out of range, rows that are not the trainer's, or a checkpoint of another run.
         InputTypeError: arguments of the wrong type.
         MissingDataError: missing cells.
+
+    Example:
+        >>> from pyro_hoim.learning.training import ExactTrainer
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
+        >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(domain))
+        >>> prune(rows, rows, trainer, tolerance=0.01).hypergraph.edges
+        (('a',), ('b',), ('c',), ('a', 'b'))
     """
     check_rows(train, validation, trainer)
     begin = trainer.hypergraph if start is None else start

@@ -108,9 +108,10 @@ class Gain:
     :math:`m` the number of candidates. A row is predicted by the data without it, shrunken towards the model with the
     weight of a rows. It is a lower bound: :math:`(c_x - 1 + a q_x) / (n - 1 + a)` sums to at most 1 over the cells, so
     by Gibbs' inequality :math:`\mathrm{LOO}_S(a) \le D(\hat p_S \| q_S)`, and one step of iterative proportional
-    fitting, :math:`q(x)\, \hat p_S(x_S) / q_S(x_S)`, lies in the family with S and lowers the divergence by exactly
-    :math:`D(\hat p_S \| q_S)`, which the projection onto that family can only exceed. Where the data add nothing
-    the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best of m trials.
+    fitting, :math:`q(x)\, \hat p_S(x_S) / q_S(x_S)`, lies in the family with S and its subsets and lowers the
+    divergence by exactly :math:`D(\hat p_S \| q_S)`, which the projection onto that family can only exceed. Where the
+    data add nothing, the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best
+    of m trials.
 
     Where a subset of S is not in the collection, the table of S cannot express it; q is then first fitted to the data's
     margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M

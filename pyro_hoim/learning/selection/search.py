@@ -46,7 +46,7 @@ def select(
         \hat q_{\mathcal I} = \arg\min_{q \in \mathcal M_{\mathcal I}} D(\hat p_{\mathrm{train}} \| q)
 
     Every round scores the sets that heredity admits, adds the best ``per_round`` of them, trains from where the
-    parameters are, and takes the loss of the validation rows; :class:`~pyro_hoim.learning.selection.rounds.StopRule`
+    parameters are, and takes the loss of the validation rows; :class:`~pyro_hoim.learning.selection.StopRule`
     says how losses with an error are compared. The collection and tables of the best round are returned, while the
     paper's algorithm returns those of the round after it. The cost is that of the trainer, plus one pass over the
     data and one margin of the model for every candidate. With a threshold below 1 collections may lack subsets.
@@ -59,7 +59,7 @@ def select(
             ``"semi-strong"`` for all but one; None only together with ``candidates``.
         score: ``"gain"`` (leave-one-out gain at the present model), ``"J"`` (the paper's), each with
             ``"-per-parameter"``; ``"refined"`` (a fit of every candidate); or a function of candidates and a
-            :class:`~pyro_hoim.learning.selection.scores.ScoreContext`.
+            :class:`~pyro_hoim.learning.selection.ScoreContext`.
         per_round: interactions added in a round.
         max_order: variables of the largest interaction; default no limit.
         candidates: add none but these sets, such as known pathways.
@@ -74,7 +74,7 @@ def select(
         progress: show rounds, interactions and validation loss on standard error.
 
     Returns:
-        :class:`~pyro_hoim.learning.selection.result.Selection`.
+        :class:`~pyro_hoim.learning.selection.Selection`.
 
     Raises:
         InputError: arguments out of range, rows that are not the trainer's, no observations, a start with a
@@ -90,6 +90,16 @@ def select(
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
         Interaction Selection, 2024, section 4.1, appendix B.4, equation (7), algorithms 1 and 2. Line 5 of algorithm 2
         must read "at least", line 12 must sort in descending order.
+
+    Example:
+        >>> from pyro_hoim.learning.training import ExactTrainer
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
+        >>> trainer = ExactTrainer(rows, InteractionHypergraph.from_order(domain, 1))
+        >>> selection = select(rows, rows, trainer)
+        >>> selection.hypergraph.edges, selection.status
+        ((('a',), ('b',), ('c',), ('a', 'b')), 'exhausted')
     """
     check_rows(train, validation, trainer)
     domain = train.domain
