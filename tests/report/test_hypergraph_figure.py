@@ -1,0 +1,164 @@
+"""Pictures of hypergraphs: what is drawn, in which order and how wide, and that every size can be rendered."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Polygon
+
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.report.figures import BLUE, ORANGE, as_data_uri
+from pyro_hoim.report.hypergraph_figure import circle_order, hypergraph_figure, pair_matrix_figure
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+FIVE = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys("abcde", 2)), 3)
+MANY = InteractionHypergraph.from_order(
+    Domain.from_cardinalities({f"stalk-surface-below-{i}": 2 for i in range(23)}), 2
+)
+
+
+def arcs(figure: Figure) -> list[PathPatch]:
+    return [p for p in figure.axes[0].patches if isinstance(p, PathPatch)]
+
+
+def legend_texts(figure: Figure) -> list[str]:
+    legend = figure.axes[0].get_legend()
+    return [] if legend is None else [t.get_text() for t in legend.get_texts()]
+
+
+def test_pairs_are_as_wide_as_they_are_heavy() -> None:
+    weights = {("a", "b"): 4.0, ("c", "a"): 2.0, ("b", "c"): 0.0, ("d", "e"): 1.0}
+    found = sorted(arc.get_linewidth() for arc in arcs(hypergraph_figure(FIVE, weights)))
+    assert found == pytest.approx([0.5 + 5.5 * s for s in (0.25, 0.5, 1.0)])
+    (heaviest,) = arcs(hypergraph_figure(FIVE, weights, top=1))
+    assert heaviest.get_linewidth() == pytest.approx(6.0) and to_hex(heaviest.get_edgecolor()) == BLUE
+    assert "pairs: heaviest 1 of 3" in legend_texts(hypergraph_figure(FIVE, weights, top=1))
+    assert "pairs: 3" in legend_texts(hypergraph_figure(FIVE, weights))
+    assert len(arcs(hypergraph_figure(FIVE))) == 10
+    assert not arcs(hypergraph_figure(FIVE, {}))
+
+
+def test_larger_sets_are_hulls_when_few_and_stars_when_many() -> None:
+    few = hypergraph_figure(FIVE, max_sets=4)
+    hulls = [p for p in few.axes[0].patches if isinstance(p, Polygon)]
+    assert len(hulls) == 8  # a face and an outline each
+    assert "sets of 3: heaviest 4 of 10" in legend_texts(few)
+    many = hypergraph_figure(FIVE, max_sets=10)
+    assert not [p for p in many.axes[0].patches if isinstance(p, Polygon)]
+    hubs = [line for line in many.axes[0].lines if line.get_marker() == "o" and line.get_markeredgecolor() == "white"]
+    spokes = [line for line in many.axes[0].lines if len(line.get_xdata()) == 2]
+    assert (len(hubs), len(spokes)) == (10, 30)
+    assert {"and 4 more", "a : b : c"} <= set(legend_texts(many))
+    weights = {("c", "d", "e"): 3.0, ("a", "b", "c"): 1.0}
+    assert "c : d : e" in legend_texts(hypergraph_figure(FIVE, weights, max_sets=1))
+    assert "a : b : c" not in legend_texts(hypergraph_figure(FIVE, weights, max_sets=1))
+
+
+def test_infinite_pairs_are_dashed_and_set_no_scale() -> None:
+    found = {to_hex(a.get_edgecolor()): a for a in arcs(hypergraph_figure(FIVE, {("a", "b"): math.inf, ("c", "d"): 2}))}
+    assert set(found) == {BLUE, ORANGE}
+    assert found[BLUE].get_linewidth() == pytest.approx(6.0)
+    assert "infinite" in legend_texts(hypergraph_figure(FIVE, {("a", "b"): math.inf}))
+
+
+def test_bound_variables_are_neighbours_on_the_circle() -> None:
+    names = MANY.domain.names
+    chain = [names[i] for i in (0, 7, 3, 19, 11)]
+    weights = dict.fromkeys(itertools.pairwise(chain), 5.0)
+    order = circle_order(MANY, weights)
+    assert sorted(order) == sorted(names) and order == circle_order(MANY, weights)
+    at = [order.index(n) for n in chain]
+    steps = {(b - a) % 23 for a, b in itertools.pairwise(at)}
+    assert steps in ({1}, {22})
+    assert circle_order(FIVE) == FIVE.domain.names
+
+
+def overlapping(figure: Figure) -> int:
+    """Pairs of labels of one figure whose boxes on the canvas overlap."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    area = figure.bbox
+    boxes = []
+    for label in figure.axes[0].texts:
+        label.set_bbox(None)
+        turned = label.get_rotation()
+        label.set_rotation(0)
+        box = label.get_window_extent(canvas.get_renderer())
+        label.set_rotation(turned)
+        whole = label.get_window_extent(canvas.get_renderer())
+        assert area.x0 <= whole.x0 and whole.x1 <= area.x1 and area.y0 <= whole.y0 and whole.y1 <= area.y1
+        boxes.append((label, box.width, box.height))
+    count = 0
+    corners = []
+    for label, width, height in boxes:
+        anchor = figure.axes[0].transData.transform(label.get_position())
+        angle = math.radians(label.get_rotation())
+        along = np.array([math.cos(angle), math.sin(angle)])
+        across = np.array([-along[1], along[0]])
+        start = {"left": 0.0, "right": -width, "center": -width / 2}[label.get_ha()]
+        points = [
+            anchor + along * (start + width * s) + across * height * t for s in np.linspace(0, 1, 30) for t in (0,)
+        ]
+        corners.append((np.array(points), height))
+    for i in range(len(corners)):
+        for j in range(i):
+            gap = np.linalg.norm(corners[i][0][:, None] - corners[j][0][None], axis=-1).min()
+            count += bool(gap < 0.8 * min(corners[i][1], corners[j][1]))
+    return count
+
+
+def test_labels_of_many_variables_are_inside_and_apart() -> None:
+    assert overlapping(hypergraph_figure(MANY)) == 0
+    assert overlapping(hypergraph_figure(FIVE)) == 0
+    crowded = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 220), 1)
+    assert overlapping(hypergraph_figure(crowded)) > 0  # control: the check sees labels that touch
+
+
+def test_matrix_holds_the_weights_in_circle_order() -> None:
+    weights = {("a", "b"): 4.0, ("c", "d"): 2.0, ("a", "e"): math.inf}
+    figure = pair_matrix_figure(FIVE, weights, label="nats", title="pairs")
+    axes = figure.axes[0]
+    values = np.ma.filled(axes.images[0].get_array(), np.nan)
+    assert values[0, 1] == values[1, 0] == 4 and values[2, 3] == 2 and values[1, 2] == 0
+    assert np.isnan(values[0, 4]) and np.isnan(np.diag(values)).all()
+    assert [t.get_text() for t in axes.get_yticklabels()] == list("abcde")
+    assert [t.get_text() for t in axes.texts].count("4") == 2
+    assert figure.axes[1].get_ylabel() == "nats"
+    assert not pair_matrix_figure(MANY).axes[0].texts
+    loose = InteractionHypergraph.from_formula(FIVE.domain, "a*b + c")
+    crosses = [line for line in pair_matrix_figure(loose).axes[0].lines if line.get_marker() == "x"]
+    assert len(crosses) == 18
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 3, 9, 23, 40])
+def test_any_size_can_be_rendered(num: int) -> None:
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * num), min(2, num)) if num else None
+    graph = graph or InteractionHypergraph(Domain())
+    assert as_data_uri(hypergraph_figure(graph, title="t")).startswith("data:image/png")
+    assert as_data_uri(pair_matrix_figure(graph)).startswith("data:image/png")
+
+
+def test_sets_of_every_order_can_be_rendered() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2] * 6))
+    for max_sets in (0, 5, 50):
+        as_data_uri(hypergraph_figure(graph, max_sets=max_sets))
+
+
+def test_bad_weights_are_refused() -> None:
+    for value in (-1.0, math.nan):
+        with pytest.raises(InputError, match="weights: expected numbers of at least 0"):
+            hypergraph_figure(FIVE, {("a", "b"): value})
+    with pytest.raises(InputError, match="a:b:c:d is no interaction"):
+        pair_matrix_figure(FIVE, {("a", "b", "c", "d"): 1.0})
+    with pytest.raises(UnknownNameError):
+        circle_order(FIVE, {("a", "z"): 1.0})
+    with pytest.raises(InputError, match="max_sets"):
+        hypergraph_figure(FIVE, max_sets=-1)
