@@ -109,7 +109,12 @@ class Law:
     @cached_property
     def information(self) -> InformationTable:
         """Entropy H and multiple mutual information I and J of sets of variables (paper 1, equations 1 to 3)."""
-        return InformationTable(Observations.from_table(self.domain, weights=self.probs.numpy()))
+        return InformationTable(self.cells)
+
+    @cached_property
+    def cells(self) -> Observations:
+        """The law as observations of total weight 1, one row for each cell."""
+        return Observations.from_table(self.domain, weights=self.probs.numpy())
 
 
 def random_law(

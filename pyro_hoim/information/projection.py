@@ -77,7 +77,8 @@ def project(
         hypergraph: a hierarchical collection over the same domain.
         method: ``auto`` takes Newton's method up to 600 parameters and 2^23 cells times parameters, else proportional
             fitting; the other two take what they say unless a closed form exists.
-        tolerance: of proportional fitting: largest allowed change of a marginal probability within a sweep.
+        tolerance: of proportional fitting: largest allowed change of a marginal probability within a sweep. Newton's
+            method ends when the gradient is below 1e-9, which also bounds the error of the divergence in practice.
         max_iterations: most sweeps of proportional fitting.
 
     Raises:
@@ -226,12 +227,11 @@ def _is_small(hypergraph: InteractionHypergraph) -> bool:
 
 def _newton(law: Law, hypergraph: InteractionHypergraph) -> Projection:
     """Projection as the fit to the law taken as observations of total weight 1."""
-    data = Observations.from_table(law.domain, weights=law.probs.numpy())
     with warnings.catch_warnings():
         # An estimate at infinity is a projection on the boundary; what did not converge is said by the caller.
         warnings.simplefilter("ignore", NonexistentEstimateWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = fit(hypergraph, data, method="newton")
+        result = fit(hypergraph, law.cells, method="newton")
     q = result.probs.numpy().reshape(law.probs.shape)
     return _finished(law, hypergraph, q, "newton", result.num_iterations, result.is_converged)
 

@@ -295,9 +295,10 @@ def all_refined_information(law: Law | Observations | Projections) -> RefinedInf
         [['a', '1'], ['a', 'b'], ['b', '1'], ['b', 'a'], ['a:b', 'a + b']]
     """
     projections = as_projections(law)
+    lattice = {frozenset(h.edges): h for h in hierarchical_collections(projections.law.domain)}
     steps = [
-        _step(projections, collection, collection.add_edges([edge]))
-        for collection in hierarchical_collections(projections.law.domain)
+        _step(projections, collection, lattice[edges | {edge}])
+        for edges, collection in lattice.items()
         for edge in addable_edges(collection)
     ]
     return RefinedInformationTable(tuple(steps))
@@ -312,8 +313,8 @@ def _step(
     support = p > 0
     with np.errstate(divide="ignore"):
         value = math.fsum(p[support] * (np.log(near[support]) - np.log(far[support])))
-    present = set(smaller.edge_indices)
-    added = tuple(e for e, i in zip(larger.edges, larger.edge_indices, strict=True) if i not in present)
+    present = set(smaller.edges)
+    added = tuple(edge for edge in larger.edges if edge not in present)
     return RefinedInformation(smaller, added, max(0.0, value))
 
 
