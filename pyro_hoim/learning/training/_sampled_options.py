@@ -59,7 +59,8 @@ class SampledTraining:
         refresh_every: iterations between two checks of the chains against a fresh annealed population; None never
             checks, not even at the end.
         refresh_temperatures: of that population.
-        refresh_rounds: most times that training goes on after a final check which found modes that were missed.
+        refresh_rounds: most times that training goes on for 25 steps at a tenth of the rate, after a final check which
+            found modes that were missed.
         margin_states: states that margins are counted in, at least.
         margin_sweeps: sweeps between two states of a chain there.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
@@ -96,7 +97,7 @@ class SampledTraining:
     emphasise_new: float | None = None
     refresh_every: int | None = 100
     refresh_temperatures: int = 300
-    refresh_rounds: int = 3
+    refresh_rounds: int = 6
     margin_states: int = 20_000
     margin_sweeps: int = 5
     loss_standard_error: float = 0.02

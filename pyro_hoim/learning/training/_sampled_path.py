@@ -20,12 +20,12 @@ from .base import TrainingReport
 __all__ = ["Outcome", "Problem", "SampledPath"]
 
 Floats = NDArray[np.float64]
-_MAX_SWEEPS = 8  # per step, to which sampling is raised
+_MAX_SWEEPS = 4  # per step, to which sampling is raised
 _SLOWER = 0.7  # factor of the rate after a check that found the chains wrong
 _RECOVERY = 0.1  # the same after a divergence
 _MAX_RECOVERIES = 3
 _EXTRA_RATE = 0.1  # of the learning rate, where training goes on after a failed final check
-_EXTRA_SHARE = 0.2  # of the iterations, for every such round
+_EXTRA = 25  # iterations of every such round: enough to push a mode down, too few for noise to raise others
 _COLLAPSED = 0.02  # effective share of the chains after a step that counts as collapsed
 _MAX_COLLAPSES = 20  # in a row
 _WORSE = 0.5  # nats above the best check, or the start, that a check may find before training counts as diverged
@@ -226,7 +226,7 @@ class SampledPath:
             if k == settings.refresh_rounds:
                 self._notes.append(_STILL_OFF)
                 break
-            extra = max(1, round(_EXTRA_SHARE * count))
+            extra = min(_EXTRA, count)
             self._rate = min(self._rate, _EXTRA_RATE * settings.learning_rate)
             is_sound = self._iterate(extra, 0.5, f"round {k + 1}, iteration", checks=False)
             num += extra

@@ -192,10 +192,11 @@ class SampledTrainer:
         return outcome.report
 
     def _rows_as_chains(self) -> Population:
-        """Training rows drawn in proportion to their counts."""
+        """Training rows in proportion to their counts."""
         count = self.settings.num_chains
-        shares = self.rows.counts.numpy() / self.rows.total_count
-        picked = np.random.default_rng(self._seed(_START)).choice(len(shares), count, p=shares)
+        shares = np.cumsum(self.rows.counts.numpy()) / self.rows.total_count
+        points = (np.random.default_rng(self._seed(_START)).random() + np.arange(count)) / count
+        picked = np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1)
         return Population(self.rows.codes[torch.from_numpy(picked)], np.zeros(count))
 
     # Results

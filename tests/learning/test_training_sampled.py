@@ -1,0 +1,511 @@
+"""Training by weighted chains: weights and counts against enumeration, recovery, interrupts, laws of the contract."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError, MissingDataError, UnknownNameError
+from pyro_hoim.learning import L1, L2, GroupL2
+from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining, Trainer
+from pyro_hoim.learning.training._adam import Adam
+from pyro_hoim.learning.training._sampled_coordinates import Coordinates
+from pyro_hoim.learning.training._weighted_chains import (
+    Population,
+    WeightedChains,
+    disagreement,
+    effective_size,
+    single_terms,
+)
+from pyro_hoim.models import parametrization
+from pyro_hoim.sampling.schedule import GibbsSchedule
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import (
+    FALSE_ALARM_RATE,
+    assert_close,
+    exact_log_partition,
+    exact_statistics,
+    exact_table,
+    random_tables,
+    recompute_counts,
+    recompute_energy,
+    standard_hypergraphs,
+    total_variation_bound,
+)
+from pyro_hoim.testing.training import check_trainer
+
+CARDS = {"a": 2, "b": 3, "c": 4, "d": 2}
+DOMAIN = Domain.from_cardinalities(CARDS)
+WEAK = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("a", "b", "c"), ("c", "d")], hierarchical=False)
+QUICK = SampledTraining(num_chains=500, num_iterations=40, refresh_every=20, refresh_temperatures=20)
+
+
+def order(k, domain=DOMAIN):
+    return InteractionHypergraph.from_order(domain, k)
+
+
+def rows(seed=0, mean=8.0, domain=DOMAIN):
+    counts = 1 + np.random.default_rng(seed).poisson(mean, domain.cardinalities)
+    return Observations.from_table(domain, counts)
+
+
+def trainer(hypergraph=None, settings=QUICK, penalty=None, **changes):
+    return SampledTrainer(
+        rows(),
+        order(2) if hypergraph is None else hypergraph,
+        penalty=penalty,
+        settings=dataclasses.replace(settings, **changes),
+    )
+
+
+def chains_of(hypergraph, tables, count=200, seed=1, **changes):
+    law = torch.from_numpy(single_terms(hypergraph, tables))
+    settings = dataclasses.replace(QUICK, num_chains=count, **changes)
+    return WeightedChains(hypergraph, tables, settings, GibbsSchedule(), law, seed)
+
+
+def equal_states(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+# The contract
+
+
+SMALL = {
+    name: graph
+    for name, graph in standard_hypergraphs().items()
+    if name in ("three-way", "no edges", "unmentioned", "one variable", "one state", "not hierarchical")
+}
+
+
+@pytest.mark.parametrize("penalty", [None, InteractionRidge(1.0), GroupL2(2.0)], ids=["none", "ridge", "group"])
+def test_the_laws_of_the_contract(penalty):
+    # margins are over at most 24 cells, from 20,000 states that are worth a quarter at least; log Z has standard
+    # errors of at most 0.02, and 5 of them are allowed
+    check_trainer(
+        lambda data, graph: SampledTrainer(data, graph, penalty=penalty, settings=QUICK),
+        hypergraphs=SMALL,
+        margin_tolerance=total_variation_bound(24, 5000),
+        loss_tolerance=0.1,
+    )
+
+
+def test_a_sampled_trainer_is_a_trainer():
+    made = trainer()
+    assert isinstance(made, Trainer)
+    assert made.name == "sampled"
+
+
+# Weights, gradients and margins against enumeration
+
+
+@pytest.mark.parametrize("hypergraph", [order(2), order(3), WEAK], ids=["pairs", "triples", "weak"])
+def test_weights_grow_by_the_difference_of_energies(hypergraph):
+    rng = np.random.default_rng(3)
+    tables, after = (random_tables(hypergraph, rng) for _ in range(2))
+    chains = chains_of(hypergraph, tables)
+    codes = chains.chains.codes
+    growth = chains.set_tables(after, chains.chains.energy.numpy())
+    expected = recompute_energy(hypergraph, tables, codes) - recompute_energy(hypergraph, after, codes)
+    assert_close(growth, expected, relative=1e-9, absolute=1e-9)
+    chains.grow(growth)
+    weights = np.exp(expected - expected.max())
+    eta = recompute_counts(hypergraph, codes, weights / weights.sum())
+    assert_close(chains.eta(), eta, relative=1e-9, absolute=1e-12)
+    assert_close(chains.effective_size, weights.sum() ** 2 / np.square(weights).sum(), relative=1e-9)
+
+
+def test_a_gradient_is_the_difference_of_eta():
+    graph, data = order(2), rows()
+    tables = random_tables(graph, np.random.default_rng(4)) * 0.3
+    codes = torch.from_numpy(np.random.default_rng(5).integers(0, [2, 3, 4, 2], (50, 4)))
+    made = trainer()
+    made.load_state_dict({**made.state_dict(), "tables": torch.from_numpy(tables)})
+    goal = data.marginal_counts(graph.edges).numpy() / data.total_count
+    from pyro_hoim.learning.training._sampled_path import Problem, SampledPath
+
+    for graph_penalty in (None, GroupL2(1.0)):
+        coordinates = Coordinates(graph, graph_penalty, data.total_count)
+        problem = Problem(graph, goal, made._reference, GibbsSchedule(), coordinates)
+        balanced = parametrization(graph).purify(torch.from_numpy(tables))[0].numpy()
+        path = SampledPath(problem, QUICK, balanced, Population(codes, np.zeros(50)), 0)
+        difference = goal - recompute_counts(graph, codes, np.full(50, 1 / 50))
+        if graph_penalty is not None:
+            difference = parametrization(graph).free_statistics(torch.from_numpy(difference)).numpy()
+        assert_close(path._gradient(), difference, relative=1e-9, absolute=1e-12)
+
+
+def test_resampling_keeps_the_weighted_mean():
+    graph = order(2)
+    tables = random_tables(graph, np.random.default_rng(6))
+    chains = chains_of(graph, np.zeros_like(tables), count=4000)
+    chains.grow(chains.set_tables(3 * tables, chains.chains.energy.numpy()))
+    before = chains.eta()
+    assert chains.effective_size < 2000
+    assert chains.resample()
+    assert not chains.log_weights.any()
+    # systematic resampling gives every chain its expected number of copies, up to one
+    assert np.abs(chains.eta() - before).max() < 200 / 4000
+    assert not chains.resample()
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5])
+def test_log_z_of_an_annealed_population(scale):
+    graph = order(3)
+    tables = scale * random_tables(graph, np.random.default_rng(7))
+    found = chains_of(graph, single_tables(graph, tables), count=4000)
+    found.set_tables(tables, found.chains.energy.numpy())
+    reference = single_terms(graph, tables)
+    log_z0 = sum(np.logaddexp.reduce(part) for part in np.split(reference, np.cumsum(list(CARDS.values()))[:-1]))
+    annealed = found.anneal(100)
+    # 4,000 chains whose weights vary little; the error is the spread of the weights over sqrt(4000), times at most 5
+    assert annealed.effective_size > 2000
+    assert abs(annealed.log_z + log_z0 - float(exact_log_partition(graph, tables))) < 5 / math.sqrt(2000)
+
+
+def single_tables(graph, tables):
+    kept = np.zeros_like(tables)
+    for edge, where in graph.term_slices.items():
+        if len(edge) == 1:
+            kept[where] = tables[where]
+    return kept
+
+
+def test_margins_are_counts_of_the_weighted_states():
+    made = trainer(margin_states=3000)
+    made.train()
+    sets = [("a",), ("d", "b"), ("a", "b", "c", "d"), ()]
+    probs, size = made.margins(sets)
+    codes, weights, _ = made._margin_states()
+    assert codes.shape == (4, 3000)
+    start = 0
+    for members in ([0], [1, 3], [0, 1, 2, 3], []):
+        shape = [list(CARDS.values())[i] for i in members]
+        table = np.zeros(shape)
+        cells = np.ravel_multi_index([codes[i].astype(int) for i in members], shape) if members else np.zeros(3000, int)
+        np.add.at(table.reshape(-1), cells, weights)
+        assert_close(probs[start : start + table.size], table.reshape(-1), relative=1e-9, absolute=1e-12)
+        start += table.size
+    assert start == len(probs)
+    assert 100 < size <= 3000
+    assert torch.equal(made.margins(sets).probs, probs)
+
+
+def test_margins_after_interactions_left():
+    made = trainer(num_iterations=100, num_chains=2000)
+    made.train()
+    kept = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("c",), ("d",), ("a", "b")])
+    made.restructure(kept)
+    law = np.exp(exact_table(kept, made.tables))
+    probs, size = made.margins([("a", "b")])
+    distance = 0.5 * np.abs(probs.numpy() - law.sum((2, 3)).reshape(-1)).sum()
+    assert distance < total_variation_bound(6, int(size))
+
+
+def test_margins_of_few_effective_chains_are_annealed():
+    made = trainer()
+    made.train()
+    count = len(made._population.codes)
+    lopsided = np.where(np.arange(count) == 0, 0.0, -100.0)
+    made._settle(made._tables, Population(made._population.codes, lopsided))
+    probs, size = made.margins([("a", "b")])
+    law = np.exp(exact_table(order(2), made.tables)).sum((2, 3)).reshape(-1)
+    assert size > 50
+    assert 0.5 * np.abs(probs.numpy() - law).sum() < total_variation_bound(6, int(size))
+
+
+# Pieces
+
+
+def test_steps_of_adam():
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(5, 3))
+    adam = Adam(3, 0.1)
+    mean, square = np.zeros(3), np.zeros(3)
+    for t, g in enumerate(gradients, 1):
+        direction, metric = adam.step(g)
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
+        assert_close(direction, mean / (1 - 0.9**t), relative=1e-12)
+        assert_close(metric, 1 / (np.sqrt(square / (1 - 0.999**t)) + 0.1), relative=1e-12)
+    adam.forget_direction()
+    assert_close(adam.step(gradients[0])[0], gradients[0], relative=1e-12)
+
+
+def test_groups_share_a_metric():
+    adam = Adam(3, 0.1, np.array([0, 0, 1]))
+    metric = adam.step(np.array([1.0, 7.0, 2.0]))[1]
+    assert_close(metric, 1 / (np.array([5.0, 5.0, 2.0]) + 0.1), relative=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [L1(3.0), GroupL2(2.0), GroupL2(2.0, min_order=2)])
+def test_proximal_steps_minimise_in_their_metric(penalty):
+    graph, total = order(2), 10.0
+    coordinates = Coordinates(graph, penalty, total)
+    rng = np.random.default_rng(1)
+    sizes = np.array([0.3, 1.0, 2.5, 0.7] * 5)[: len(graph.edges)][coordinates.groups]
+    x = rng.normal(size=coordinates.size)
+    new = coordinates.step(x, np.zeros_like(x), sizes)
+
+    def objective(y):
+        return 0.5 * float((np.square(y - x) / sizes).sum()) + penalty.value(y, graph) / total
+
+    assert all(objective(new) <= objective(new + 1e-3 * rng.normal(size=x.shape)) for _ in range(200))
+    assert objective(new) < objective(x)
+
+
+def test_a_ridge_acts_on_raw_or_on_balanced_tables():
+    raw, free = (Coordinates(g, InteractionRidge(2.0, {1: 0.0}), 4.0) for g in (order(2), WEAK))
+    assert raw.is_raw
+    assert not free.is_raw
+    x = np.ones(raw.size)
+    shrunk = raw.step(x, np.zeros_like(x), np.full_like(x, 0.5))
+    assert set(shrunk[: sum(CARDS.values())]) == {1.0}
+    assert_close(shrunk[sum(CARDS.values()) :], np.full(raw.size - sum(CARDS.values()), 1 / 1.25), relative=1e-12)
+    assert Coordinates(order(2), L2(2.0), 4.0).residual(x, np.zeros_like(x)) == 0.5
+
+
+def test_disagreement_of_populations():
+    rng = np.random.default_rng(2)
+    first, second = (Population(torch.from_numpy(rng.integers(0, 2, (2000, 3))), np.zeros(2000)) for _ in range(2))
+    distance, is_off = disagreement(first, second, (2, 2, 2))
+    assert distance < 0.05
+    assert not is_off
+    spoiled = Population(first.codes * torch.tensor([1, 0, 1]), first.log_weights)
+    distance, is_off = disagreement(spoiled, second, (2, 2, 2))
+    assert_close(distance, float(second.codes[:, 1].double().mean()), relative=1e-9)
+    assert is_off
+    assert effective_size(np.array([0.0, 0.0, -1000.0])) == 2.0
+
+
+# Determinism, state, interrupts
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_loaded_trainer_goes_on_alike(restart):
+    first, second = (trainer(restart=restart) for _ in range(2))
+    first.train()
+    second.load_state_dict({k: v.clone() for k, v in first.state_dict().items()})
+    assert torch.equal(first.margins([("a", "b")]).probs, second.margins([("a", "b")]).probs)
+    for made in (first, second):
+        made.restructure(order(3))
+        made.train()
+    assert equal_states(first.state_dict(), second.state_dict())
+    assert first.loss(rows()) == second.loss(rows())
+
+
+def test_seeds_matter():
+    first, second, other = (trainer(seed=s) for s in (0, 0, 1))
+    for made in (first, second, other):
+        made.train()
+    assert torch.equal(first.tables, second.tables)
+    assert not torch.equal(first.tables, other.tables)
+
+
+def test_questions_change_nothing():
+    asked, quiet = trainer(restart=False), trainer(restart=False)
+    asked.margins([("a", "b")])
+    for made in (asked, quiet):
+        made.train()
+    asked.margins([("a", "c")])
+    asked.loss(rows(1))
+    asked.log_partition()
+    for made in (asked, quiet):
+        made.train()
+    assert equal_states(asked.state_dict(), quiet.state_dict())
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
+    made, undisturbed = trainer(restart=restart), trainer(restart=restart)
+    for each in (made, undisturbed):
+        each.train()
+    before = {k: v.clone() for k, v in made.state_dict().items()}
+    calls, original = [], WeightedChains.eta
+
+    def interrupted(self):
+        calls.append(None)
+        if len(calls) == 17:
+            raise KeyboardInterrupt
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WeightedChains, "eta", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.train()
+    assert equal_states(made.state_dict(), before)
+    for each in (made, undisturbed):
+        each.train()
+    assert equal_states(made.state_dict(), undisturbed.state_dict())
+
+
+# Divergence
+
+
+def test_an_absurd_rate_is_recovered_from_or_reported():
+    wild = {"max_change": 1e9, "damping": 1e-3, "num_iterations": 200, "num_chains": 1000}
+    recovered = trainer(learning_rate=3e2, penalty=InteractionRidge(1.0), **wild)
+    start = recovered.loss(rows()).value
+    report = recovered.train()
+    assert report.status == "max_iterations"
+    assert any("went back to its last sound parameters" in note for note in report.notes)
+    assert recovered.loss(rows()).value < start
+    lost = trainer(learning_rate=1e12, **wild)
+    first = lost.tables
+    report = lost.train()
+    assert report.status == "diverged"
+    assert any("diverged" in note for note in report.notes)
+    assert_close(lost.tables, first, relative=1e-9, absolute=1e-12)  # the independent law was the last sound one
+    assert math.isfinite(lost.loss(rows()).value)
+
+
+def test_an_ordinary_rate_needs_no_recovery():
+    report = trainer(num_iterations=200, num_chains=1000).train()
+    assert report.status == "max_iterations"
+    assert report.notes == ()
+    assert report.num_iterations == 200
+
+
+# Log Z
+
+
+def test_log_z_has_an_error_bar_and_a_sandwich():
+    made = trainer(num_iterations=100, loss_standard_error=0.005)
+    made.train()
+    exact = float(exact_log_partition(order(2), made.tables))
+    loss = made.loss(rows())
+    assert loss.kind == "estimated"
+    assert 0 < loss.std_error <= 0.005
+    result = made.log_partition()
+    assert result.kind == "biased"
+    assert float(result.std_error) == loss.std_error
+    # a standard error that holds as a normal one does up to three of them; at 1e-6 it is allowed twice as many
+    assert abs(float(result.value) - exact) < 6 * loss.std_error
+    assert abs(float(result.sandwich.gap)) < 6 * math.hypot(
+        float(result.sandwich.forward_error), float(result.sandwich.reverse_error)
+    )
+    assert not any("no reverse run" in note for note in result.notes)
+    assert made.loss(rows()) == loss
+
+
+def test_a_small_budget_is_noted():
+    made = trainer(loss_standard_error=1e-9, loss_budget=1)
+    made.train()
+    result = made.log_partition()
+    assert float(result.std_error) > 1e-9
+    assert any("raise loss_budget" in note for note in result.notes)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"blocks": "interactions"},
+        {"blocks": "interactions", "emphasise_new": 0.5},
+        {"emphasise_new": 0.3},
+        {"chains": "persistent"},
+        {"engine": "torch"},
+        {"precision": torch.float64},
+        {"sweeps_per_step": 2, "progress": True},
+    ],
+    ids=str,
+)
+def test_options_reach_the_same_law(options):
+    made = trainer(order(2), num_iterations=150, num_chains=1000, penalty=InteractionRidge(1.0), **options)
+    made.restructure(order(3))
+    report = made.train()
+    assert report.status == "max_iterations"
+    goal = rows().marginal_counts(order(2).edges).numpy() / rows().total_count
+    eta = exact_statistics(order(2), exact_table(order(3), made.tables))
+    # a ridge of 1 on about 430 rows moves eta by a few thousandths; 1,000 chains have errors of 0.016 at most
+    limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / len(goal)) * 0.5 / math.sqrt(1000) + 0.01
+    assert np.abs(eta - goal).max() < limit
+
+
+def test_schedules():
+    wide = Domain.from_cardinalities({"a": 80, "b": 80, "c": 2})
+    graph = InteractionHypergraph(wide, [("a", "b"), ("b", "c")], closure=True)
+    blocks = SampledTraining(blocks="interactions").schedule(graph).blocks
+    assert set(blocks) == {("b", "c"), ("a",)}
+    plain = SampledTraining(emphasise_new=0.4)
+    assert plain.schedule(graph).emphasised == ()
+    found = plain.schedule(graph, [("b", "c")])
+    assert found.emphasised == (("b", "c"),)
+    assert found.emphasis == 0.4
+
+
+def test_new_interactions_are_known_until_they_are_trained():
+    made = trainer()
+    made.restructure(order(3))
+    assert made._new == tuple(e for e in order(3).edges if len(e) == 3)
+    other = trainer(order(3))
+    other.load_state_dict(made.state_dict())
+    assert other._new == made._new
+    made.train()
+    assert made._new == ()
+
+
+def test_proximal_penalties_give_exact_zeros():
+    made = trainer(penalty=GroupL2(8.0, min_order=2), num_iterations=150, num_chains=2000)
+    made.train()
+    zero = [edge for edge, where in order(2).term_slices.items() if not made.tables[where].any()]
+    assert zero
+    assert all(len(edge) == 2 for edge in zero)
+    unpenalised = trainer(num_iterations=150, num_chains=2000)
+    unpenalised.train()
+    assert all(unpenalised.tables[where].any() for where in order(2).term_slices.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"num_chains": 2}, "num_chains"),
+        ({"num_iterations": 0}, "num_iterations"),
+        ({"num_iterations": True}, "num_iterations"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"damping": math.inf}, "damping"),
+        ({"average": 0.0}, "average"),
+        ({"resample_below": 1.5}, "resample_below"),
+        ({"emphasise_new": 1.0}, "emphasise_new"),
+        ({"chains": "tempered"}, "chains"),
+        ({"blocks": "colours"}, "blocks"),
+        ({"refresh_every": 0}, "refresh_every"),
+        ({"seed": 2**62}, "seed"),
+    ],
+)
+def test_settings_that_are_refused(changes, match):
+    with pytest.raises(InputError, match=match):
+        SampledTraining(**changes)
+
+
+def test_arguments_that_are_refused():
+    class Other:
+        pass
+
+    with pytest.raises(InputTypeError, match="InteractionRidge, L2, L1, GroupL2"):
+        trainer(penalty=Other())
+    with pytest.raises(InputTypeError, match="settings"):
+        SampledTrainer(rows(), order(2), settings=3)
+    with pytest.raises(InputTypeError, match="rows"):
+        SampledTrainer(torch.zeros(3, 4), order(2))
+    missing = Observations(DOMAIN, torch.tensor([[0, -1, 0, 0]]))
+    with pytest.raises(MissingDataError):
+        SampledTrainer(missing, order(2))
+    made = trainer()
+    with pytest.raises(InputError, match="variables"):
+        made.restructure(order(1, Domain.from_cardinalities([2, 2])))
+    with pytest.raises(UnknownNameError):
+        made.margins([("a", "z")])
+    with pytest.raises(InputError, match="restructure to the collection"):
+        made.load_state_dict(trainer(order(3)).state_dict())
+    with pytest.raises(InputError, match="log_weights"):
+        made.load_state_dict({**made.state_dict(), "log_weights": torch.zeros(3)})
+    made.penalty = Other()
+    with pytest.raises(InputTypeError, match="penalty"):
+        made.train()

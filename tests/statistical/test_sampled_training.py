@@ -1,0 +1,155 @@
+"""Sampled training against exact optima, and laws with modes that chains can miss."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+
+from pyro_hoim.data import Observations
+from pyro_hoim.learning import L1, GroupL2
+from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining
+from pyro_hoim.learning.training._weighted_chains import Population
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 3, "d": 2})
+PAIRS = InteractionHypergraph.from_order(DOMAIN, 2)
+WEAK = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("a", "b"), ("b", "c", "d")], hierarchical=False)
+CHAINS = 4000
+
+
+def sample(graph, seed, size):
+    rng = np.random.default_rng(seed)
+    law = np.exp(exact_table(graph, random_tables(graph, rng)))
+    return Observations.from_table(DOMAIN, rng.multinomial(size, law.reshape(-1)).reshape(law.shape))
+
+
+def raw_optimum(data, graph, ridge):
+    """Tables that minimise the mean loss plus a ridge on raw tables, by enumeration."""
+    goal = data.marginal_counts(graph.edges).numpy() / data.total_count
+    strengths = ridge.terms(graph) / data.total_count
+
+    def value(tables):
+        loss = float(exact_log_partition(graph, tables)) - tables @ goal
+        eta = exact_statistics(graph, exact_table(graph, tables))
+        return loss + 0.5 * float(strengths @ tables**2), eta - goal + strengths * tables
+
+    found = optimize.minimize(value, np.zeros(graph.num_terms), jac=True, method="L-BFGS-B", tol=1e-14)
+    assert np.abs(value(found.x)[1]).max() < 1e-5
+    return found.x
+
+
+def limits(eta):
+    """What the sampling error of one gradient may do to eta; averaging over iterations only makes it less."""
+    quantile = stats.norm.isf(FALSE_ALARM_RATE / 2 / len(eta))
+    return quantile * np.sqrt(eta * (1 - eta) / CHAINS) + 1e-4
+
+
+@pytest.mark.parametrize("strength", [2.0, 100.0])
+def test_a_fit_reaches_the_optimum_of_the_ridge(strength):
+    data = sample(PAIRS, 1, 400)
+    eta, wrong = (
+        exact_statistics(PAIRS, exact_table(PAIRS, raw_optimum(data, PAIRS, InteractionRidge(s))))
+        for s in (strength, 5 * strength)
+    )
+    settings = SampledTraining(num_chains=CHAINS, num_iterations=300)
+    trainer = SampledTrainer(data, PAIRS, penalty=InteractionRidge(strength), settings=settings)
+    report = trainer.train()
+    found = exact_statistics(PAIRS, exact_table(PAIRS, trainer.tables))
+    assert report.status == "max_iterations"
+    assert (np.abs(found - eta) <= limits(eta)).all()
+    if strength == 100.0:  # negative control: another strength is told apart
+        assert (np.abs(found - wrong) > limits(wrong)).any()
+
+
+@pytest.mark.parametrize("penalty", [InteractionRidge(20.0), GroupL2(6.0), L1(4.0)], ids=["ridge", "group", "l1"])
+@pytest.mark.parametrize("graph", [PAIRS, WEAK], ids=["pairs", "weak"])
+def test_balanced_optima_are_stationary(graph, penalty):
+    """The exact proximal residual at the end is within the sampling error of a gradient."""
+    data = sample(PAIRS, 2, 400)
+    settings = SampledTraining(num_chains=CHAINS, num_iterations=300)
+    trainer = SampledTrainer(data, graph, penalty=penalty, settings=settings)
+    trainer.train()
+    if isinstance(penalty, InteractionRidge) and graph.is_hierarchical:
+        return  # on raw tables; see above
+    codings = parametrization(graph)
+    theta = codings.from_tables(trainer.tables).numpy()
+    goal = data.marginal_counts(graph.edges) / data.total_count
+
+    def residual(tables):
+        eta = torch.from_numpy(exact_statistics(graph, exact_table(graph, tables)))
+        ascent = codings.free_statistics(goal - eta).numpy()
+        x = codings.from_tables(tables).numpy()
+        return np.abs(penalty.prox(x + ascent, 1 / data.total_count, graph) - x).max()
+
+    # free statistics are projections on orthonormal contrasts: an entry's variance is at most the largest of eta's
+    limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / len(theta)) * 0.5 / math.sqrt(CHAINS)
+    assert residual(trainer.tables) < limit
+    assert residual(torch.zeros_like(trainer.tables)) > limit  # negative control
+
+
+# Modes that the data do not have
+
+SPINS = Domain.from_cardinalities([2] * 8)
+ALL_PAIRS = InteractionHypergraph.from_order(SPINS, 2)
+RIDGE = InteractionRidge(0.1)
+PATTERNS = torch.tensor([[0, 1] * 4, [1, 0] * 4])
+
+
+def two_groups():
+    """Balanced tables with four modes: the spins of even and those of odd positions agree among themselves."""
+    tables = torch.zeros(ALL_PAIRS.num_terms, dtype=torch.float64)
+    for edge, where in ALL_PAIRS.term_slices.items():
+        i, j = (SPINS.index(name) for name in edge) if len(edge) == 2 else (0, 1)
+        if (i - j) % 2 == 0:
+            tables[where] = 2 * torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
+    return tables
+
+
+def two_patterns():
+    """Rows of two of the four modes, those in which even and odd positions differ."""
+    return Observations(SPINS, PATTERNS, torch.tensor([500.0, 500.0]))
+
+
+def distance(trainer):
+    """Total variation between the law of the tables and that of the rows."""
+    law = np.exp(exact_table(ALL_PAIRS, trainer.tables))
+    return 0.5 * float(np.abs(law - two_patterns().table().numpy() / 1000).sum())
+
+
+def trained(tables=None, population=None, **options):
+    settings = SampledTraining(num_chains=2000, num_iterations=150, **options)
+    trainer = SampledTrainer(two_patterns(), ALL_PAIRS, penalty=RIDGE, settings=settings)
+    if tables is not None:
+        trainer.load_state_dict({**trainer.state_dict(), "tables": tables})
+    if population is not None:
+        trainer._settle(trainer._tables, population)
+    return trainer, trainer.train()
+
+
+def test_weighted_chains_remove_spurious_modes_and_persistent_ones_do_not():
+    start = two_groups()
+    persistent, _ = trained(start, chains="persistent", restart=False)
+    assert distance(persistent) > 0.3  # they started at the rows and never left their modes
+    for options in ({"restart": True}, {"restart": False}):
+        weighted, report = trained(start, **options)
+        assert report.status == "max_iterations"
+        assert distance(weighted) < 0.1
+
+
+def test_a_spoiled_population_is_refreshed():
+    """Chains that are all in modes of the data see no reason to change the tables; a fresh population does."""
+    start = two_groups()
+    spoiled = Population(PATTERNS.repeat(1000, 1), np.zeros(2000))
+    refreshed, report = trained(start, spoiled, restart=False, refresh_every=25)
+    assert any("the annealed one took over" in note for note in report.notes)
+    assert distance(refreshed) < 0.1
+    blind, report = trained(start, spoiled, restart=False, refresh_every=None)  # negative control
+    assert report.notes == ()
+    assert distance(blind) > 0.3
