@@ -15,7 +15,15 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
 from pyro_hoim.learning.selection import Gain, Refined, ScoreContext, Selection, select
 from pyro_hoim.learning.selection.rounds import StopRule
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Loss, TrainingReport
+from pyro_hoim.learning.training import (
+    ExactTrainer,
+    InteractionRidge,
+    Loss,
+    PseudoTrainer,
+    SampledTrainer,
+    SampledTraining,
+    TrainingReport,
+)
 from pyro_hoim.model_file import ModelFile, save_model
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.partition import Enumeration
@@ -376,6 +384,31 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path, error, die_at):
     again = dying(train)
     same(select(train, validation, again, checkpoint=path, resume=True, **options), whole)
     assert again.calls == 0
+
+
+SHORT = SampledTraining(num_chains=200, num_iterations=40, refresh_temperatures=50, margin_states=2000, seed=3)
+
+
+def sampled(rows):
+    return SampledTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), settings=SHORT)
+
+
+def by_pseudo_likelihood(rows):
+    return PseudoTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), max_iterations=8)
+
+
+@pytest.mark.parametrize("make", [sampled, by_pseudo_likelihood])
+def test_other_trainers_are_searched_and_continued_alike(tmp_path, make):
+    train, validation = two_parts(seed=5)
+    options = {"per_round": 1, "patience": 9}
+    whole = select(train, validation, make(train), max_rounds=4, **options)
+    assert len(whole.rounds) == 5
+    assert whole.rounds[0].loss_kind == ("estimated" if make is sampled else "pseudo-likelihood")
+    assert (whole.rounds[-1].validation_std_error > 0) == (make is sampled)
+    assert whole.rounds[-1].train_kl < whole.rounds[0].train_kl
+    path = tmp_path / "run"
+    select(train, validation, make(train), max_rounds=2, checkpoint=path, **options)
+    same(select(train, validation, make(train), max_rounds=4, checkpoint=path, resume=True, **options), whole)
 
 
 def test_a_longer_search_continues_a_shorter_one(tmp_path):
