@@ -67,14 +67,15 @@ class Imputation:
         Raises:
             InputError: several completions of data with a variable called ``imputation``.
         """
-        frames = [self.observations(i).to_pandas(count=None) for i in range(self.num_imputations)]
-        if len(frames) == 1:
-            return frames[0]
-        if "imputation" in frames[0]:
+        codes = self.codes.flatten(0, 1)
+        frame = Observations.from_tensor(codes, self.data.domain).to_pandas(count=None)
+        if self.num_imputations == 1:
+            return frame
+        if "imputation" in frame:
             raise InputError("to_pandas: the data have a variable 'imputation'; use observations(number) instead")
-        for number, frame in enumerate(frames, start=1):
-            frame.insert(0, "imputation", number)
-        return pd.concat(frames, ignore_index=True)
+        number = torch.arange(1, self.num_imputations + 1).repeat_interleave(self.codes.shape[1])
+        frame.insert(0, "imputation", number.numpy())
+        return frame
 
 
 def impute(
@@ -152,7 +153,7 @@ def impute(
             continue
         if is_exactly_feasible(model, missing, num_incomplete, method):
             for part in exact_portions(model, missing, rows):
-                laws = condition_rows(model, missing, data.codes[part])
+                laws, _ = condition_rows(model, missing, data.codes[part])
                 found = (
                     Auto().sample(laws, (num_imputations,), generator)
                     if how == "draws"

@@ -10,9 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..data import Observations
 from ..errors import InputError
-from ..learning import fit
 from ..models import LogLinearEnergy
 from ..partition import Auto
 from ..structure import InteractionHypergraph
@@ -157,18 +155,14 @@ def _exact_values(
     model: LogLinearEnergy, edges: Sequence[tuple[str, ...]], groups: Sequence[tuple[tuple[str, ...], ...]]
 ) -> list[RemovalValue]:
     """Divergences from the projections of the model's own table."""
+    from ..information import Law, project
+
     graph = model.hypergraph
-    log_probs = Auto().log_marginal(model, graph.domain.names).double()
-    data = Observations.from_table(graph.domain, weights=log_probs.exp())
-    entropy = data.entropy()
-    values: list[RemovalValue] = []
-    for edge, gone in zip(edges, groups, strict=True):
-        result = fit(graph.remove_edges([edge]), data)
-        if result.log_likelihood is None:
-            raise AssertionError("small models have a likelihood")
-        value = max(0.0, -result.log_likelihood / data.total_count - entropy)
-        values.append(RemovalValue(edge, gone, value, "exact", 0.0))
-    return values
+    law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
+    return [
+        RemovalValue(edge, gone, max(0.0, project(law, graph.remove_edges([edge])).divergence), "exact", 0.0)
+        for edge, gone in zip(edges, groups, strict=True)
+    ]
 
 
 def _bound(

@@ -13,9 +13,11 @@ from scipy.stats import norm
 
 from ..data import Observations
 from ..errors import InputError, IntractableError
-from ..learning import FitResult, row_log_likelihood
+from ..learning import FitResult
+from ..learning.given import row_log_weights
 from ..learning.prediction import predict
 from ..models import LogLinearEnergy, parametrization
+from ..partition import Auto
 from ..schema import Domain
 
 __all__ = [
@@ -61,7 +63,7 @@ def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | No
         The mean scores.
     """
     total = data.total_count
-    values = row_log_likelihood(energy, data, normalised=log_z is None) - (log_z or 0.0)
+    values = row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
     present = data.counts > 0
     weights, values = data.counts[present], values[present]
     nll = -float((weights * values).sum()) / total
@@ -84,15 +86,13 @@ def _log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tenso
     values[complete] = energy.log_pseudo_prob(data.codes[complete])
     if bool(complete.all()):
         return values
-    rows = data.codes[~complete]
-    whole = row_log_likelihood(energy, Observations.from_tensor(rows, data.domain), normalised=False)
-    total = torch.zeros_like(whole)
-    for column in range(len(data.domain)):
-        without = rows.clone()
-        without[:, column] = -1
-        rest = row_log_likelihood(energy, Observations.from_tensor(without, data.domain), normalised=False)
-        total += torch.where(rows[:, column] >= 0, whole - rest, 0.0)
-    values[~complete] = total
+    rows = Observations.from_tensor(data.codes[~complete], data.domain)
+    total = torch.zeros(len(rows.codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        codes = rows.codes[:, column]
+        chosen = predict(energy, rows, name, method="exact").log_probs.gather(1, codes.clamp(min=0)[:, None]).squeeze(1)
+        total += torch.where(codes >= 0, chosen, 0.0)
+    values[~complete] = total.to(values.dtype)
     return values
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..analysis import interaction_table
+from ..analysis.interaction_values import RemovalValue, removal_values
 from ..datasets import tables as tables_of_library
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
 from .output import echo_json, log_partition_json
@@ -42,21 +44,45 @@ def log_z(
         click.echo("\n".join(describe_log_z(result)))
 
 
-@click.command(short_help="Interactions of a model and how strong they are.")
+@click.command(short_help="Interactions of a model, how strong they are and what they are worth.")
 @MODEL
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N strongest.")
+@click.option(
+    "--information/--no-information",
+    default=True,
+    show_default=True,
+    help="Also find what the model loses without each interaction.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(100),
+    default=4096,
+    show_default=True,
+    metavar="N",
+    help="Rows drawn from a large model to estimate that loss.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of those rows.")
 @JSON
-def interactions(model: Path, top: int | None, as_json: bool) -> None:
+def interactions(model: Path, top: int | None, information: bool, samples: int, seed: int, as_json: bool) -> None:
     """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
 
     The coefficient is the entry of largest size, with the levels it stands for. Coefficients of a fit without a finite
     maximum-likelihood estimate that the data do not determine come last and are marked infinite.
+
+    The refined information is what the model loses, in nats a row, without the interaction and those that contain it,
+    all others fitted again: exact for small models. For large ones it is an upper bound (only the interactions inside
+    it are fitted again), estimated from rows drawn from the model, with its standard error; such numbers are marked <=.
     """
     stored = read_model(model)
+    energy = energy_of(stored)
     infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}
-    rows = interaction_table(energy_of(stored))
+    rows = interaction_table(energy)
     marked: list[dict[str, Any]] = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in rows]
     rows = sorted(marked, key=lambda row: row["is_infinite"])[:top]
+    if information:
+        wanted = [row["edge"] for row in rows]
+        values = removal_values(energy, wanted, num_samples=samples, seed=seed) if rows else []
+        rows = [{**row, "refined_information": _information(v)} for row, v in zip(rows, values, strict=True)]
     if as_json:
         echo_json({"interactions": rows})
         return
@@ -65,12 +91,28 @@ def interactions(model: Path, top: int | None, as_json: bool) -> None:
         return
     names = [":".join(row["edge"]) for row in rows]
     width = max(len(n) for n in [*names, "interaction"])
-    click.echo(f"{'interaction':<{width}}  strength  coefficient  levels")
+    heading = f"{'information':>18}  " if information else ""
+    click.echo(f"{'interaction':<{width}}  strength  coefficient  {heading}levels")
     for name, row in zip(names, rows, strict=True):
         shown = f"{row['value']:8.4f}  {row['coefficient']:+11.4f}"
         if row["is_infinite"]:
             shown = f"{'infinite':>8}  {'infinite':>11}"
+        if information:
+            shown += f"  {_information_text(row['refined_information']):>18}"
         click.echo(f"{name:<{width}}  {shown}  {':'.join(row['levels'])}")
+
+
+def _information(value: RemovalValue) -> dict[str, Any]:
+    """The JSON object of a removal value."""
+    return {"value": value.value, "std_error": value.std_error, "kind": value.kind}
+
+
+def _information_text(value: dict[str, Any]) -> str:
+    """The number, with <= and its error where it is an estimated bound."""
+    if value["kind"] == "exact":
+        return f"{value['value']:.5f}"
+    error = f"{value['std_error']:.1g}" if math.isfinite(value["std_error"]) else "?"
+    return f"<={value['value']:.4f} +-{error}"
 
 
 @click.command(short_help="The embedded data sets.")

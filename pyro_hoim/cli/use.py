@@ -6,13 +6,18 @@ import math
 from pathlib import Path
 
 import click
+import pandas as pd
 import torch
 from tqdm import tqdm
 
-from ..analysis import matches_any, prediction_accuracy, score_rows
+from ..analysis import matches_any, score_rows
+from ..analysis.imputation import impute
 from ..data import Observations
+from ..data.csv_file import read_csv
 from ..errors import InputError, IntractableError, check_names
 from ..learning import Combination
+from ..learning.given import ClampedGibbs, RowMethod
+from ..learning.prediction import Prediction, extend_rows, predict as predict_rows
 from ..model_file import ModelFile, load_model
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
@@ -75,20 +80,49 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
 @click.option(
     "--burn-in", type=click.IntRange(0), metavar="N", help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}]"
 )
+@click.option(
+    "--complete",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fill the missing cells of the rows of this CSV file instead, each row N times, given its known cells.",
+)
+@click.option("--most-probable", is_flag=True, help="With --complete: the most probable cells instead of draws.")
+@MISSING
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
 def sample(
-    model: Path, number: int, given: tuple[str, ...], method: str, burn_in: int | None, seed: int, out: Path | None
+    model: Path,
+    number: int,
+    given: tuple[str, ...],
+    method: RowMethod,
+    burn_in: int | None,
+    complete: Path | None,
+    most_probable: bool,
+    missing: tuple[str, ...],
+    seed: int,
+    out: Path | None,
 ) -> None:
-    """Draw independent rows from MODEL as CSV, also given some columns.
+    """Draw independent rows from MODEL as CSV, also given some columns, or fill the gaps of the rows of a file.
 
     The draws are exact (no Markov chain) where the model allows. Otherwise every row is the state of a Gibbs chain of
     its own, led to the model through a path of temperatures and then burnt in; one line on standard error says so.
+
+    With --complete FILE every row of FILE comes back N times with its missing cells drawn given the others (multiple
+    imputation; a first column "imputation" numbers the completed tables where N is above 1).
     """
     if burn_in is not None and method == "exact":
         raise InputError("--burn-in: belongs to --method gibbs, received --method exact")
     stored = read_model(model)
     energy = energy_of(stored)
+    if complete is not None:
+        if given:
+            raise InputError("--given: cannot be combined with --complete; write the value into the file")
+        _check_target_file(out)
+        _fill(energy, read_for(energy, complete, missing), number, method, most_probable, burn_in, seed, out)
+        return
+    for name, is_used in (("--most-probable", most_probable), ("--missing", bool(missing))):
+        if is_used:
+            raise InputError(f"{name}: belongs to --complete FILE")
     evidence: dict[str, int] = {}
     for text in given:
         name, equals, label = text.partition("=")
@@ -98,21 +132,72 @@ def sample(
         if name in evidence:
             raise InputError(f"--given: column {name!r} is fixed twice")
         evidence.update(energy.domain.encode_state({name: label}))
-    if out is not None and out.exists():
-        raise InputError(f"--out: {out} exists; choose another file")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+    _check_target_file(out)
     rest, _ = energy.condition(evidence)
     drawn = _draw(rest, number, method, burn_in, torch.Generator().manual_seed(seed))
     codes = torch.empty((number, len(energy.domain)), dtype=torch.long)
     for column, name in enumerate(energy.domain.names):
         codes[:, column] = evidence[name] if name in evidence else drawn[:, rest.domain.index(name)]
-    frame = Observations.from_tensor(codes, energy.domain).to_pandas(count=None)
+    _write(Observations.from_tensor(codes, energy.domain).to_pandas(count=None), out)
+
+
+def _check_target_file(out: Path | None) -> None:
+    """Refuse a file that exists or cannot be made."""
+    if out is not None and out.exists():
+        raise InputError(f"--out: {out} exists; choose another file")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+
+
+def _write(frame: pd.DataFrame, out: Path | None) -> None:
+    """Rows as CSV, to a file or to standard output."""
     if out is None:
         click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
     else:
         frame.to_csv(out, index=False, lineterminator="\n")
-        click.echo(f"{number} rows written to {out}")
+        click.echo(f"{len(frame)} rows written to {out}")
+
+
+def _fill(
+    energy: LogLinearEnergy,
+    data: Observations,
+    number: int,
+    method: RowMethod,
+    most_probable: bool,
+    burn_in: int | None,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Write completions of rows, each repeated as often as its count says."""
+    if number < 1:
+        raise InputError(f"-n: expected at least 1 completion of every row, received {number}")
+    if not data.has_whole_counts:
+        raise InputError("--complete: expected whole counts")
+    each = torch.repeat_interleave(torch.arange(len(data.codes)), data.counts.long())
+    data = Observations.from_tensor(data.codes[each], energy.domain)
+    if not len(data.codes):
+        raise InputError("--complete: expected at least one observation, received counts that sum to zero")
+    found = impute(
+        energy,
+        data,
+        number,
+        how="most probable" if most_probable else "draws",
+        method=method,
+        gibbs=ClampedGibbs() if burn_in is None else ClampedGibbs(burn_in=burn_in),
+        seed=seed,
+    )
+    _note_approximate(int((~found.is_exact).sum()), "filled")
+    _write(found.to_pandas(), out)
+
+
+def _note_approximate(number: int, verb: str) -> None:
+    """One line on standard error about rows that needed Markov chains."""
+    if number:
+        click.echo(
+            f"pyro-hoim: note: {number} rows miss so many cells that they are {verb} approximately, by Gibbs chains "
+            "that hold the known cells; --method exact refuses them instead",
+            err=True,
+        )
 
 
 def _draw(
@@ -210,20 +295,92 @@ def _text(value: float | None) -> str:
 @MODEL
 @DATA
 @click.option("--target", required=True, metavar="COL", help="The column to predict.")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "exact", "gibbs"]),
+    default="auto",
+    show_default=True,
+    help="How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov "
+    "chains; auto: exact where a row takes about a tenth of a second at most, else gibbs, and says so.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of gibbs.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the prediction of every row here."
+)
 @MISSING
 @JSON
-def predict(model: Path, file: Path, target: str, missing: tuple[str, ...], as_json: bool) -> None:
-    """Predict column COL of FILE from its other columns and compare with what the file says."""
+def predict(
+    model: Path,
+    file: Path,
+    target: str,
+    method: RowMethod,
+    seed: int,
+    out: Path | None,
+    missing: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Predict column COL of FILE from its other columns and compare with what the file says.
+
+    FILE may leave COL out, or some of its cells empty: those rows are predicted (--out writes predictions and
+    probabilities) but not scored. A label that the model does not know is an error; --missing LABEL makes it missing.
+    With all other cells known a prediction is exact for models of any size.
+    """
     stored = read_model(model)
     energy = energy_of(stored)
     check_names([target], energy.domain.names, "--target")
-    data = read_for(energy, file, missing)
-    result = prediction_accuracy(energy, data, target)
-    result["rows"] = whole(result["rows"])
+    _check_target_file(out)
+    data = _read_without(energy, file, target, missing)
+    found = predict_rows(energy, data, target, method=method, seed=seed)
+    approximate = int((~found.is_exact).sum())
+    _note_approximate(approximate, "predicted")
+    if out is not None:
+        found.to_pandas().to_csv(out, index=False, lineterminator="\n")
     if as_json:
-        echo_json(result)
+        echo_json(
+            {
+                "target": target,
+                "accuracy": found.accuracy,
+                "majority_accuracy": found.majority_accuracy,
+                "rows": whole(found.rows),
+                "log_loss": found.log_loss,
+                "class_accuracy": found.class_accuracy,
+                "predicted_rows": len(found.codes),
+                "approximate_rows": approximate,
+                "kind": found.kind,
+            }
+        )
         return
-    click.echo(f"target             {target}")
-    click.echo(f"rows               {result['rows']:g}")
-    click.echo(f"accuracy           {result['accuracy']:.4f}")
-    click.echo(f"majority accuracy  {result['majority_accuracy']:.4f}")
+    click.echo("\n".join(_describe_prediction(found)))
+    if out is not None:
+        click.echo(f"{len(found.codes)} predictions written to {out}")
+
+
+def _read_without(energy: LogLinearEnergy, file: Path, target: str, missing: tuple[str, ...]) -> Observations:
+    """Rows of a file that may leave one column of the model out."""
+    if target in read_csv(file).header:
+        return read_for(energy, file, missing)
+    others = energy.domain.project([n for n in energy.domain.names if n != target])
+    rows = Observations.from_csv(file, domain=others, missing_values=("", *missing))
+    return extend_rows(rows, energy.domain)
+
+
+def _describe_prediction(found: Prediction) -> list[str]:
+    """Lines for a reader."""
+    lines = [f"target             {found.target}", f"rows               {found.rows:g}"]
+    if not found.rows:
+        shares = torch.bincount(found.codes, minlength=len(found.labels)).tolist()
+        return [
+            *lines,
+            "accuracy           not available (no row has a known value of the target)",
+            *(f"predicted          {label}: {n} rows" for label, n in zip(found.labels, shares, strict=True)),
+        ]
+    lines += [
+        f"accuracy           {found.accuracy:.4f}",
+        f"majority accuracy  {found.majority_accuracy:.4f}",
+        f"log loss           {_text(found.log_loss)} nats",
+    ]
+    totals = found.confusion.sum(1).tolist()
+    for (label, share), total in zip(found.class_accuracy.items(), totals, strict=True):
+        if total:
+            lines.append(f"  {label}: {share:.4f} of {total:g} recognised")
+    return lines

@@ -20,7 +20,15 @@ from ..partition import Auto
 from ..sampling import GibbsChains
 from ..schema import Domain
 
-__all__ = ["ClampedGibbs", "RowMethod", "condition_rows", "is_exactly_feasible", "row_chains", "row_patterns"]
+__all__ = [
+    "ClampedGibbs",
+    "RowMethod",
+    "condition_rows",
+    "is_exactly_feasible",
+    "row_chains",
+    "row_log_weights",
+    "row_patterns",
+]
 
 RowMethod = Literal["auto", "exact", "gibbs"]
 METHODS = ("auto", "exact", "gibbs")
@@ -29,6 +37,7 @@ _MAX_OPERATIONS = 2 * 10**9
 _MAX_ROW_OPERATIONS = 2 * 10**7
 _MAX_BYTES = 2**28
 _MAX_CHAINS = 2**15
+_LOOK_UPS_PER_CALL = 2**22
 
 
 @dataclass(frozen=True)
@@ -102,12 +111,14 @@ def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Te
         yield tuple(n for n, gone in zip(data.domain.names, mask, strict=True) if gone), rows
 
 
-def condition_rows(model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor) -> LogLinearEnergy:
-    r"""The laws of the missing variables of many rows as one batch of models, up to a constant per row.
+def condition_rows(
+    model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor
+) -> tuple[LogLinearEnergy, torch.Tensor]:
+    r"""The laws of the missing variables of many rows as one batch of models.
 
-    .. math:: -E'_r(x_M) = -E(x_{r, O}, x_M) + \text{const}_r
+    .. math:: -E(x_{r, O}, x_M) = c_r - E'_r(x_M)
 
-    :meth:`LogLinearEnergy.condition` for one row, without its constant, which no conditional probability needs.
+    :meth:`~pyro_hoim.models.LogLinearEnergy.condition` for many rows at once.
 
     Args:
         model: one model.
@@ -115,34 +126,37 @@ def condition_rows(model: LogLinearEnergy, missing: Sequence[str], codes: torch.
         codes: the rows; entries of missing variables are not read.
 
     Shape:
-        codes (R, d); the batch of the result is (R,).
+        codes (R, d); the batch of the result is (R,), and so is the constant.
 
     Returns:
-        Models over the missing variables in schema order.
+        Models over the missing variables in schema order, and the constants c in nats.
 
     Example:
         >>> from pyro_hoim.structure import InteractionHypergraph
         >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
         >>> model = LogLinearEnergy(graph, torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]))
-        >>> condition_rows(model, ["b"], torch.tensor([[0, -1], [1, -1]])).tables.tolist()
-        [[1.0, 3.0], [3.0, 5.0]]
+        >>> batch, constant = condition_rows(model, ["b"], torch.tensor([[0, -1], [1, -1]]))
+        >>> batch.tables.tolist(), constant.tolist()
+        ([[1.0, 3.0], [3.0, 5.0]], [0.0, 0.0])
     """
     domain = model.domain
     stay = set(domain.indices(missing))
     rest = model.hypergraph.restrict([n for i, n in enumerate(domain.names) if i not in stay])
     tables = model.tables.new_zeros(len(codes), rest.num_terms)
+    constant = model.tables.new_zeros(len(codes))
     where = rest.term_slices
     slices = model.hypergraph.term_slices.values()
     for piece, members, shape in zip(slices, model.hypergraph.edge_indices, model.hypergraph.edge_shapes, strict=True):
         kept = [axis for axis, i in enumerate(members) if i in stay]
         if not kept:
+            constant += model.tables[piece].reshape(shape)[tuple(codes[:, i] for i in members)]
             continue
         fixed = [axis for axis, i in enumerate(members) if i not in stay]
         table = model.tables[piece].reshape(shape).permute(*fixed, *kept)
         at = tuple(codes[:, members[axis]] for axis in fixed)
         table = table[at].flatten(1) if at else table.reshape(1, -1)
         tables[:, where[tuple(domain.names[members[axis]] for axis in kept)]] += table
-    return LogLinearEnergy(rest, tables, validate=False)
+    return LogLinearEnergy(rest, tables, validate=False), constant
 
 
 def is_exactly_feasible(
@@ -172,7 +186,8 @@ def is_exactly_feasible(
     if method == "exact":
         if not cost.feasible:
             raise IntractableError(
-                f"rows that miss {', '.join(missing)}: {cost.reason}. method='gibbs' estimates by Markov chains"
+                f"rows that miss {', '.join(missing)}: {cost.reason}. Predictions and completions have an approximate "
+                "method, gibbs"
             )
         return True
     return cost.feasible and (cost.flops <= _MAX_ROW_OPERATIONS or cost.flops * num_rows <= _MAX_OPERATIONS)
@@ -184,6 +199,50 @@ def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.T
     cost = Auto().plan(model.hypergraph, [n for n in model.domain.names if n not in gone])
     rest = model.hypergraph.restrict([n for n in model.domain.names if n not in gone])
     return rows.split(max(1, _MAX_BYTES // max(1, cost.memory_bytes + 8 * rest.num_terms)))
+
+
+def row_log_weights(model: LogLinearEnergy, data: Observations) -> torch.Tensor:
+    r"""Log of the unnormalised probability of every row, summed over what it misses.
+
+    .. math:: \log \sum_{x_M} \exp(-E(x_O, x_M))
+
+    Exact, in memory that does not grow with the number of completions of the rows: rows that miss the same variables
+    are one batch of conditional models. The counts of the rows play no role.
+
+    Args:
+        model: one model.
+        data: rows over its variables, missing cells as -1.
+
+    Shape:
+        Result (N,), in nats.
+
+    Raises:
+        InputError: another domain, or a batch of models.
+        IntractableError: no exact backend accepts what a row misses.
+
+    Example:
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy(graph, torch.zeros(8, dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), graph.domain)
+        >>> row_log_weights(model, rows).exp().round().tolist()
+        [1.0, 2.0, 4.0]
+    """
+    check_model(model, data.domain, "exact")
+    if not len(data.codes):
+        return model.tables.new_zeros(0)
+    codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
+    values = model.tables.new_empty(len(codes))
+    for missing, rows in row_patterns(Observations.from_tensor(codes, data.domain)):
+        if not missing:
+            for part in rows.split(max(1, _LOOK_UPS_PER_CALL // max(1, len(model.hypergraph)))):
+                values[part] = -model.energy(codes[part])
+            continue
+        is_exactly_feasible(model, missing, len(rows), "exact")
+        for part in exact_portions(model, missing, rows):
+            laws, constant = condition_rows(model, missing, codes[part])
+            values[part] = Auto().log_partition(laws).value + constant
+    return values[inverse]
 
 
 def row_chains(

@@ -233,7 +233,7 @@ def predict(
                 log_probs[part] = model.block_conditional([target], codes[part]).double()
         elif is_exactly_feasible(model, missing, num_incomplete, method, keep=[target]):
             for part in exact_portions(model, missing, positions):
-                laws = condition_rows(model, missing, codes[part])
+                laws, _ = condition_rows(model, missing, codes[part])
                 log_probs[part] = Auto().log_marginal(laws, [target]).double()
         else:
             is_exact[positions] = False

@@ -12,7 +12,8 @@ from scipy.stats import t as student
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.learning.given import ClampedGibbs, condition_rows, row_patterns
+from pyro_hoim.learning import row_log_likelihood
+from pyro_hoim.learning.given import ClampedGibbs, condition_rows, row_log_weights, row_patterns
 from pyro_hoim.learning.prediction import Prediction, extend_rows, predict
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.partition import Auto
@@ -72,12 +73,26 @@ def test_exact_predictions_are_those_of_enumeration(target: str, method: str) ->
 
 def test_conditioned_rows_are_single_conditioned_models() -> None:
     model, data = small_model(), random_rows(7, 0.0)
-    batch = condition_rows(model, ["b", "d"], data.codes)
-    for row, tables in zip(data.codes.tolist(), batch.tables, strict=True):
+    batch, constants = condition_rows(model, ["b", "d"], data.codes)
+    for row, tables, constant in zip(data.codes.tolist(), batch.tables, constants, strict=True):
         known = {n: row[DOMAIN.index(n)] for n in ("a", "c", "e")}
-        single, _ = model.condition(known)
+        single, expected = model.condition(known)
+        assert_close(constant, expected, relative=1e-12, absolute=1e-12)
         assert single.hypergraph == batch.hypergraph
         assert_close(tables, single.tables, relative=1e-12, absolute=1e-12)
+
+
+def test_weights_of_rows_are_sums_over_completions() -> None:
+    model, data = small_model(), random_rows(60, 0.4)
+    table = np.exp(exact_table(GRAPH, model.tables.numpy(), normalised=False))
+    expected = [
+        math.log(table[tuple(slice(None) if code < 0 else code for code in row)].sum()) for row in data.codes.tolist()
+    ]
+    assert_close(row_log_weights(model, data), expected, relative=1e-10)
+    assert_close(row_log_weights(model, data), row_log_likelihood(model, data, normalised=False), relative=1e-10)
+    with pytest.raises(AssertionError):  # control
+        assert_close(row_log_weights(small_model(4), data), expected, relative=1e-10)
+    assert len(row_log_weights(model, data.rows(torch.zeros(0, dtype=torch.long)))) == 0
 
 
 def worst_deviation(found: Prediction, law: np.ndarray, num_chains: int) -> float:
@@ -142,7 +157,7 @@ def test_large_models_with_missing_cells() -> None:
     estimated = predict(model, data, "x5", gibbs=ClampedGibbs(num_chains=8, num_sweeps=40, burn_in=20))
     assert estimated.kind == "biased" and bool((estimated.std_error > 0).all())
     assert_close(estimated.probs.sum(1), torch.ones(4), relative=1e-9)
-    with pytest.raises(IntractableError, match="method='gibbs'"):
+    with pytest.raises(IntractableError, match="approximate method, gibbs"):
         predict(model, data, "x5", method="exact")
 
 
