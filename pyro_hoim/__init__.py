@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import Observations as Observations
+    from .data import InformationTable as InformationTable, Observations as Observations
     from .datasets import (
         FileInfo as FileInfo,
         TableInfo as TableInfo,
@@ -73,6 +73,24 @@ if TYPE_CHECKING:
         run_mcmc as run_mcmc,
         sample_posterior as sample_posterior,
     )
+    from .information import (
+        Law as Law,
+        Projection as Projection,
+        Projections as Projections,
+        RefinedInformation as RefinedInformation,
+        RefinedInformationTable as RefinedInformationTable,
+        addable_edges as addable_edges,
+        all_refined_information as all_refined_information,
+        conditional_refined_information as conditional_refined_information,
+        decompose as decompose,
+        hierarchical_collections as hierarchical_collections,
+        marginal_refined_information as marginal_refined_information,
+        maximal_chains as maximal_chains,
+        project as project,
+        random_dirichlet_law as random_dirichlet_law,
+        random_law as random_law,
+        refined_information as refined_information,
+    )
     from .interop import (
         ChainDiagnostics as ChainDiagnostics,
         StatisticDiagnostics as StatisticDiagnostics,
@@ -102,6 +120,25 @@ if TYPE_CHECKING:
         mle_existence as mle_existence,
         odds_ratio_table as odds_ratio_table,
         row_log_likelihood as row_log_likelihood,
+    )
+    from .learning.selection import (
+        Selection as Selection,
+        SelectionRound as SelectionRound,
+        StopRule as StopRule,
+        loss_of_refit as loss_of_refit,
+        prune as prune,
+        select as select,
+    )
+    from .learning.training import (
+        ExactTrainer as ExactTrainer,
+        InteractionRidge as InteractionRidge,
+        Loss as Loss,
+        Margins as Margins,
+        PseudoTrainer as PseudoTrainer,
+        SampledTrainer as SampledTrainer,
+        SampledTraining as SampledTraining,
+        Trainer as Trainer,
+        TrainingReport as TrainingReport,
     )
     from .model_file import ModelFile as ModelFile, load_model as load_model, save_model as save_model
     from .models import (
@@ -158,7 +195,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "Domain",
         "Variable",
     ),
-    "data": ("Observations",),
+    "data": ("InformationTable", "Observations"),
     "datasets": (
         "FileInfo",
         "TableInfo",
@@ -240,6 +277,43 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "mle_existence",
         "odds_ratio_table",
         "row_log_likelihood",
+    ),
+    "learning.selection": (
+        "Selection",
+        "SelectionRound",
+        "StopRule",
+        "loss_of_refit",
+        "prune",
+        "select",
+    ),
+    "learning.training": (
+        "ExactTrainer",
+        "InteractionRidge",
+        "Loss",
+        "Margins",
+        "PseudoTrainer",
+        "SampledTrainer",
+        "SampledTraining",
+        "Trainer",
+        "TrainingReport",
+    ),
+    "information": (
+        "Law",
+        "Projection",
+        "Projections",
+        "RefinedInformation",
+        "RefinedInformationTable",
+        "addable_edges",
+        "all_refined_information",
+        "conditional_refined_information",
+        "decompose",
+        "hierarchical_collections",
+        "marginal_refined_information",
+        "maximal_chains",
+        "project",
+        "random_dirichlet_law",
+        "random_law",
+        "refined_information",
     ),
     "inference": (
         "BlockGibbs",
