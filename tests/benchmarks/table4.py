@@ -158,14 +158,18 @@ def append(rows, notes, selected, path):
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
     block = (
         f"{stamp} UTC, {os.cpu_count()} cores ({machine}), one thread, torch {torch.__version__}. Validation KL in "
-        "nats, mean and standard deviation over splits.\n\n"
-        "| model | optimiser | validation KL | published | best iteration | seconds |\n|---|---|---|---|---|---|\n"
+        "nats, mean and standard deviation over splits.\n"
     )
-    block += "".join("| " + " | ".join(row) + " |\n" for row in rows) + "\n" + "".join(f"* {n}\n" for n in notes)
+    if rows:
+        block += "\n| model | optimiser | validation KL | published | best iteration | seconds |\n"
+        block += "|---|---|---|---|---|---|\n"
+        block += "".join("| " + " | ".join(row) + " |\n" for row in rows) + "\n" + "".join(f"* {n}\n" for n in notes)
     if selected:
         block += (
-            f"\nSelected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round; "
-            "validation and test KL in nats at the best round, medians of sizes and seconds.\n\n"
+            f"\nSelected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round unless "
+            "said otherwise. Lowest validation KL of the curve with the sizes at that round; test KL of the model that is "
+            "returned, which for the pseudo-likelihood is the best by that loss. The last row has seen the validation "
+            "rows.\n\n"
             "| search | validation KL | test KL | published | interactions | parameters | seconds |\n"
             "|---|---|---|---|---|---|---|\n"
         )

@@ -198,6 +198,18 @@ def test_bad_arguments(options, error, message):
         prune(rows, rows, trainer_of(rows), **options)
 
 
+def test_small_losses_do_not_add_up():
+    rng = np.random.default_rng(1)
+    law = law_of(SATURATED, 2, 0.15)
+    train, validation = draw(law, 20_000, rng), draw(law, 20_000, rng)
+    found = prune(train, validation, trainer_of(train), tolerance=2e-3)
+    losses = [entry.validation_loss for entry in found.rounds]
+    assert found.best.validation_loss <= min(losses) + 2e-3
+    steps = np.diff(losses[: found.best_round + 2])
+    assert (steps < 2e-3).all()  # control: no single step, not even the refused one, is above the tolerance
+    assert found.rounds[-1].verdict == "worse"
+
+
 def test_ties_keep_the_order_of_edges():
     rows = draw(law_of(SATURATED, 1), 300, np.random.default_rng(1))
     found = prune(

@@ -81,7 +81,7 @@ def prune(
 
     The mirror image of :func:`~pyro_hoim.learning.selection.select`, and a second look at what it found: an
     interaction that was useful early may have become idle. A round counts as improved unless its validation loss is
-    above that of the best one by more than ``tolerance`` and twice the standard error of their difference; so the
+    above the lowest one so far by more than ``tolerance`` plus twice the standard error of their difference; so the
     smallest collection that is not worse is returned.
 
     Args:

@@ -61,7 +61,7 @@ class StopRule:
     tolerance: float = 0.0
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
-        """What a validation loss says against the best round."""
+        """What a validation loss says against a round, see :meth:`reference`."""
         if best is None:
             return "start"
         noise = _STANDARD_ERRORS * math.hypot(best.validation_std_error, loss.std_error)
@@ -72,6 +72,15 @@ class StopRule:
         if loss.value < best.validation_loss - noise:
             return "improved"
         return "undecided" if noise > 0 and loss.value <= best.validation_loss + noise else "worse"
+
+    def reference(self, rounds: Sequence[SelectionRound], best: int) -> SelectionRound | None:
+        """The round that the next one is compared with.
+
+        Where equal rounds are kept it is that of the lowest loss, so that small losses do not add up unseen.
+        """
+        if not rounds or not self.keeps_equal:
+            return rounds[best] if rounds else None
+        return min((entry for entry in rounds if entry.verdict != "worse"), key=lambda entry: entry.validation_loss)
 
     def status(self, rounds: Sequence[SelectionRound], best: int) -> SelectionStatus | None:
         """Why a search that has made these rounds ends now, None if it goes on."""
@@ -179,7 +188,7 @@ class RoundRunner:
         report = trainer.train()
         train, validation = trainer.loss(self._train), trainer.loss(self._validation)
         train_kl, validation_kl = self._divergences(train, validation)
-        verdict = self._rule.verdict(self.rounds[self.best] if self.rounds else None, validation)
+        verdict = self._rule.verdict(self._rule.reference(self.rounds, self.best), validation)
         self.rounds.append(
             SelectionRound(
                 number=len(self.rounds),
