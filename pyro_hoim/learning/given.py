@@ -7,10 +7,13 @@ known cells clamped to other values in every chain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import torch
 
 from ..data import Observations
@@ -19,6 +22,7 @@ from ..models import LogLinearEnergy
 from ..partition import Auto
 from ..sampling import GibbsChains
 from ..schema import Domain
+from ..structure import InteractionHypergraph
 
 __all__ = [
     "ClampedGibbs",
@@ -139,24 +143,68 @@ def condition_rows(
         >>> batch.tables.tolist(), constant.tolist()
         ([[1.0, 3.0], [3.0, 5.0]], [0.0, 0.0])
     """
-    domain = model.domain
-    stay = set(domain.indices(missing))
-    rest = model.hypergraph.restrict([n for i, n in enumerate(domain.names) if i not in stay])
-    tables = model.tables.new_zeros(len(codes), rest.num_terms)
-    constant = model.tables.new_zeros(len(codes))
-    where = rest.term_slices
-    slices = model.hypergraph.term_slices.values()
-    for piece, members, shape in zip(slices, model.hypergraph.edge_indices, model.hypergraph.edge_shapes, strict=True):
-        kept = [axis for axis, i in enumerate(members) if i in stay]
+    graph = model.hypergraph
+    rest = _left(graph, tuple(missing))
+    stay = set(graph.domain.indices(missing))
+    start = {key: piece.start for key, piece in rest.term_slices.items()}
+    names = graph.domain.names
+    known = codes.clone()
+    known[:, list(stay)] = 0
+    base = _strides(graph).base(known)  # (R, edges): the cell of every table with the missing variables at level 0
+    offsets: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+    edges, steps, columns, inside = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), list[int]()
+    for number, axes in enumerate(_strides(graph).axes):
+        kept = [axis for axis in axes if axis[0] in stay]
         if not kept:
-            constant += model.tables[piece].reshape(shape)[tuple(codes[:, i] for i in members)]
+            inside.append(number)
             continue
-        fixed = [axis for axis, i in enumerate(members) if i not in stay]
-        table = model.tables[piece].reshape(shape).permute(*fixed, *kept)
-        at = tuple(codes[:, members[axis]] for axis in fixed)
-        table = table[at].flatten(1) if at else table.reshape(1, -1)
-        tables[:, where[tuple(domain.names[members[axis]] for axis in kept)]] += table
+        shape = tuple((stride, levels) for _, stride, levels in kept)
+        if shape not in offsets:
+            offset = np.zeros(1, dtype=np.int64)
+            for stride, levels in shape:
+                offset = (offset[:, None] + stride * np.arange(levels)).ravel()
+            offsets[shape] = offset
+        step = offsets[shape]
+        edges.append(np.full(len(step), number))
+        steps.append(step)
+        columns.append(start[tuple(names[i] for i, _, _ in kept)] + np.arange(len(step)))
+    tables = model.tables.new_zeros(len(codes), rest.num_terms)
+    if edges:
+        source = base[:, torch.from_numpy(np.concatenate(edges))] + torch.from_numpy(np.concatenate(steps))
+        tables.index_add_(1, torch.from_numpy(np.concatenate(columns)), model.tables[source])
+    constant = model.tables[base[:, inside]].sum(1)
     return LogLinearEnergy(rest, tables, validate=False), constant
+
+
+@lru_cache(maxsize=8)
+def _left(hypergraph: InteractionHypergraph, missing: tuple[str, ...]) -> InteractionHypergraph:
+    """The interactions between missing variables when all others are known."""
+    gone = set(missing)
+    return hypergraph.restrict([n for n in hypergraph.domain.names if n not in gone])
+
+
+class _Strides:
+    """Where the cells of every table are: (variable, stride, levels) of every axis, and the flat cell of a state."""
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        self.axes = [
+            [(i, math.prod(shape[k + 1 :]), n) for k, (i, n) in enumerate(zip(members, shape, strict=True))]
+            for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+        ]
+        self._start = torch.tensor([piece.start for piece in hypergraph.term_slices.values()], dtype=torch.long)
+        self._weights = torch.zeros(len(hypergraph.domain), len(self.axes), dtype=torch.float64)
+        for number, axes in enumerate(self.axes):
+            for i, stride, _ in axes:
+                self._weights[i, number] = stride
+
+    def base(self, codes: torch.Tensor) -> torch.Tensor:
+        """Flat cells of states (R, d) in every table, (R, edges); whole numbers below 2^53, so exact in float64."""
+        return self._start + (codes.double() @ self._weights).long()
+
+
+@lru_cache(maxsize=8)
+def _strides(hypergraph: InteractionHypergraph) -> _Strides:
+    return _Strides(hypergraph)
 
 
 def is_exactly_feasible(
@@ -180,9 +228,7 @@ def is_exactly_feasible(
     """
     if method == "gibbs":
         return False
-    gone = set(missing)
-    known = [n for n in model.domain.names if n not in gone]
-    cost = Auto().plan(model.hypergraph, known, keep=keep)
+    cost = Auto().plan(_left(model.hypergraph, tuple(missing)), keep=keep)
     if method == "exact":
         if not cost.feasible:
             raise IntractableError(
@@ -195,10 +241,9 @@ def is_exactly_feasible(
 
 def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.Tensor) -> Sequence[torch.Tensor]:
     """Rows in portions whose conditional models fit into memory together."""
-    gone = set(missing)
-    cost = Auto().plan(model.hypergraph, [n for n in model.domain.names if n not in gone])
-    rest = model.hypergraph.restrict([n for n in model.domain.names if n not in gone])
-    return rows.split(max(1, _MAX_BYTES // max(1, cost.memory_bytes + 8 * rest.num_terms)))
+    rest = _left(model.hypergraph, tuple(missing))
+    look_ups = len(model.hypergraph) + model.hypergraph.num_terms
+    return rows.split(max(1, _MAX_BYTES // max(1, Auto().plan(rest).memory_bytes + 16 * look_ups)))
 
 
 def row_log_weights(model: LogLinearEnergy, data: Observations) -> torch.Tensor:

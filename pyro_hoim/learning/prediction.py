@@ -186,7 +186,8 @@ def predict(
     conditioning on the known cells leaves a law within reach of :class:`~pyro_hoim.partition.Auto`; otherwise Gibbs
     chains move the target and the missing cells with the others clamped, and the conditional probabilities
     :math:`q(x_t \mid \text{all other cells of the state})` are averaged over states (Rao-Blackwell), which is far more
-    precise than counting levels. The target of a row is never read for its own prediction.
+    precise than counting levels; their standard errors know nothing of modes that no chain of a row entered. The target
+    of a row is never read for its own prediction.
 
     Args:
         model: one model.
