@@ -166,9 +166,9 @@ def append(rows, notes, selected, path):
         block += "".join("| " + " | ".join(row) + " |\n" for row in rows) + "\n" + "".join(f"* {n}\n" for n in notes)
     if selected:
         block += (
-            f"\nSelected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round unless "
-            "said otherwise. Lowest validation KL of the curve with the sizes at that round; test KL of the model that is "
-            "returned, which for the pseudo-likelihood is the best by that loss. The last row has seen the validation "
+            f"\nSelected interactions: L-BFGS of at most 60 steps a round, ridge {RIDGE}, ten interactions a round "
+            "unless said otherwise. Lowest validation KL of the curve, with the sizes there; test KL of the model "
+            "that is returned, for the pseudo-likelihood the best by that loss. The last row has seen the validation "
             "rows.\n\n"
             "| search | validation KL | test KL | published | interactions | parameters | seconds |\n"
             "|---|---|---|---|---|---|---|\n"
