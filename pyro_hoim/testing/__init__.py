@@ -8,7 +8,8 @@ Five parts, all usable from other packages' tests:
   imported when a strategy is made, never before);
 * :mod:`~pyro_hoim.testing.transitions`: transition matrices of Gibbs sweeps by enumeration;
 * :mod:`~pyro_hoim.testing.conformance`, :mod:`~pyro_hoim.testing.backends` and :mod:`~pyro_hoim.testing.chains`:
-  ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with.
+  ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with; likewise
+  ``check_trainer`` of :mod:`~pyro_hoim.testing.training`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from .oracles import (
     split_tables,
 )
 from .strategies import SCALES, RandomModel, domains, hypergraphs, models, thetas
+from .training import TRAINER_CHECKS, TrainerCase, check_trainer
 from .transitions import (
     block_update_matrix,
     random_scan_matrix,
@@ -60,12 +62,14 @@ __all__ = [
     "MINIMUM_EXPECTATION",
     "POWER",
     "SCALES",
+    "TRAINER_CHECKS",
     "BackendCase",
     "DistributionCase",
     "EngineCase",
     "LawCheck",
     "RandomModel",
     "RankCheck",
+    "TrainerCase",
     "assert_close",
     "assert_exact_law",
     "assert_stationary",
@@ -75,6 +79,7 @@ __all__ = [
     "check_backend",
     "check_distribution",
     "check_engine",
+    "check_trainer",
     "chi_square_p_value",
     "count_states",
     "domains",

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ...errors import InputError, InputTypeError
-from ._limited_memory import Point, minimise
+from ._limited_memory import Point, Precondition, minimise
 from .base import TrainingReport
 
 __all__ = ["Descent", "Evaluate", "HeldOutLoss"]
@@ -83,7 +83,11 @@ class Descent:
                 raise InputError(f"{name}: expected a positive finite number, received {value!r}")
 
     def run(
-        self, evaluate: Evaluate, start: np.ndarray, held_out: HeldOutLoss | None = None
+        self,
+        evaluate: Evaluate,
+        start: np.ndarray,
+        held_out: HeldOutLoss | None = None,
+        precondition: Precondition | None = None,
     ) -> tuple[np.ndarray, TrainingReport]:
         """Minimise from a start; the tables that come back are sound, whatever happened on the way."""
 
@@ -96,8 +100,10 @@ class Descent:
             return start, TrainingReport("diverged", 0, math.inf, (note,))
         patience = _Patience(held_out, self.patience)
         patience(0, first)
-        solve = self._lbfgs if self.method == "lbfgs" else self._gradient
-        last, report = solve(point, first, patience)
+        if self.method == "lbfgs":
+            last, report = self._lbfgs(point, first, patience, precondition)
+        else:
+            last, report = self._gradient(point, first, patience)
         if patience.best is not None and report.status != "diverged":
             steps = report.num_iterations
             note = f"the loss of the validation rows was lowest at step {patience.best_iteration} of {steps}"
@@ -106,9 +112,13 @@ class Descent:
         return last.theta, report
 
     def _lbfgs(
-        self, point: Callable[[np.ndarray], Point], first: Point, patience: _Patience
+        self,
+        point: Callable[[np.ndarray], Point],
+        first: Point,
+        patience: _Patience,
+        precondition: Precondition | None,
     ) -> tuple[Point, TrainingReport]:
-        last, steps, status = minimise(point, first, self.tolerance, self.max_iterations, patience)
+        last, steps, status = minimise(point, first, self.tolerance, self.max_iterations, patience, precondition)
         notes: tuple[str, ...] = ()
         if status == "stalled":
             notes = (f"no further decrease; the largest entry of the gradient is {last.norm:.2g} per row",)

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Point", "minimise"]
+__all__ = ["Point", "Precondition", "minimise"]
+
+Precondition = Callable[[np.ndarray], np.ndarray]
+"""Rough inverse Hessian times a vector, symmetric and positive."""
 
 _ARMIJO, _CURVATURE, _ROUNDING = 1e-4, 0.9, 1e-13
 _MEMORY, _MAX_TRIALS = 20, 40
@@ -53,6 +56,7 @@ def minimise(
     tolerance: float,
     max_iterations: int,
     report: Callable[[int, Point], bool],
+    precondition: Precondition | None = None,
 ) -> tuple[Point, int, str]:
     """Minimise a convex function from a sound point.
 
@@ -62,6 +66,7 @@ def minimise(
         tolerance: largest entry of the gradient at the end.
         max_iterations: most steps.
         report: called after every step; True ends the run.
+        precondition: rough inverse Hessian times a vector; the identity by default.
 
     Returns:
         The last point, the number of steps, and ``converged``, ``max_iterations``, ``stopped`` or ``stalled``.
@@ -78,13 +83,13 @@ def minimise(
             return here, iteration, "converged"
         if iteration == max_iterations:
             break
-        direction = _direction(here.gradient, pairs)
+        direction = _direction(here.gradient, pairs, precondition)
         slope = float(here.gradient @ direction)
         if not slope < 0:
             pairs.clear()
-            direction = -here.gradient
-            slope = -float(here.gradient @ here.gradient)
-        first = 1.0 if pairs else min(1.0, 1.0 / float(np.abs(here.gradient).sum()))
+            direction = _direction(here.gradient, pairs, precondition)
+            slope = float(here.gradient @ direction)
+        first = 1.0 if pairs else min(1.0, 1.0 / float(np.abs(direction).sum()))
         there = _search(evaluate, here, direction, slope, first)
         if there is None:
             if not pairs:
@@ -101,16 +106,21 @@ def minimise(
     return here, max_iterations, "max_iterations"
 
 
-def _direction(gradient: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray, float]]) -> np.ndarray:
+def _direction(
+    gradient: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray, float]], precondition: Precondition | None
+) -> np.ndarray:
     """Minus the inverse Hessian's estimate times the gradient."""
     result = -gradient
     weights: list[float] = []
     for move, change, inverse in reversed(pairs):
         weights.append(inverse * float(move @ result))
         result -= weights[-1] * change
+    if precondition is not None:
+        result = precondition(result)
     if pairs:
         _, change, inverse = pairs[-1]
-        result *= 1 / (inverse * float(change @ change))
+        scaled = change if precondition is None else precondition(change)
+        result *= 1 / (inverse * float(change @ scaled))
     for (move, change, inverse), weight in zip(pairs, reversed(weights), strict=True):
         result += (weight - inverse * float(change @ result)) * move
     return result

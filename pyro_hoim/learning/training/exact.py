@@ -14,7 +14,7 @@ from ..arguments import check_data, check_validation
 from ..penalties import L2
 from ._descent import Descent, HeldOutLoss
 from ._exact_engines import check_backend, choose_engine
-from ._table_trainer import TableTrainer, join_margins, margin_edges
+from ._table_trainer import EvidenceRounds, TableTrainer, join_margins, margin_edges
 from .base import Loss, Margins, TrainingReport
 from .ridge import InteractionRidge
 
@@ -47,6 +47,10 @@ class ExactTrainer(TableTrainer):
         validation: rows whose loss is looked at after every step; the tables where it was lowest are kept, and a call
             ends after ``patience`` steps without a lower one.
         patience: see ``validation``.
+        evidence_rounds: how often every call of :meth:`train` moves the strengths of the penalty towards the maximum of
+            the evidence, by :func:`~pyro_hoim.learning.training.evidence.updated_ridge`, and fits again from there.
+            Strengths of single variables stay. An interaction that is new begins with its strength in ``penalty``.
+        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
@@ -84,11 +88,13 @@ class ExactTrainer(TableTrainer):
         step: float = 0.5,
         validation: Observations | None = None,
         patience: int = 20,
+        evidence_rounds: int = 0,
+        evidence_damping: float = 0.5,
     ) -> None:
         self.descent = Descent(method, max_iterations, tolerance, step, patience)
         check_backend(partition)
         self.partition = partition
-        super().__init__(rows, hypergraph, penalty)
+        super().__init__(rows, hypergraph, penalty, EvidenceRounds(evidence_rounds, evidence_damping))
         check_validation(hypergraph, validation, early_stopping=False)
         self.validation = validation
 
@@ -101,7 +107,8 @@ class ExactTrainer(TableTrainer):
 
         Returns:
             A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
-            the best that were met.
+            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
+            one, and a note says how many parameters are effective.
         """
         goal = self._frequencies(self.rows, self._hypergraph)
 
@@ -117,7 +124,11 @@ class ExactTrainer(TableTrainer):
                 return loss + float(tables @ difference)
 
             held_out = shifted
-        return self._settle(*self.descent.run(evaluate, self._tables, held_out))
+
+        def fit() -> TrainingReport:
+            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
+
+        return self._with_evidence(fit)
 
     def _normaliser(self) -> float:
         """Log Z of the present tables, computed once for them."""

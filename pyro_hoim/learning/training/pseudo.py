@@ -19,7 +19,7 @@ from ..penalties import L2
 from ._descent import Descent, HeldOutLoss
 from ._exact_engines import BackendEngine, Engine, check_backend, choose_engine
 from ._pseudo_loss import ConditionalLayout, PseudoRows
-from ._table_trainer import TableTrainer, join_margins, margin_edges
+from ._table_trainer import EvidenceRounds, TableTrainer, join_margins, margin_edges
 from .base import Loss, Margins, TrainingReport
 from .ridge import InteractionRidge
 
@@ -53,6 +53,10 @@ class PseudoTrainer(TableTrainer):
         validation: rows whose pseudo-likelihood is looked at after every step; the tables where its loss was lowest
             are kept, and a call ends after ``patience`` steps without a lower one.
         patience: see ``validation``.
+        evidence_rounds: how often every call of :meth:`train` moves the strengths of the penalty towards the maximum of
+            the evidence, by :func:`~pyro_hoim.learning.training.evidence.updated_ridge`, and fits again from there.
+            Strengths of single variables stay. An interaction that is new begins with its strength in ``penalty``.
+        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
@@ -75,6 +79,7 @@ class PseudoTrainer(TableTrainer):
     """
 
     name: Literal["exact", "sampled", "pseudo-likelihood"] = "pseudo-likelihood"
+    _is_pseudo = True
 
     def __init__(
         self,
@@ -90,6 +95,8 @@ class PseudoTrainer(TableTrainer):
         step: float = 0.5,
         validation: Observations | None = None,
         patience: int = 20,
+        evidence_rounds: int = 0,
+        evidence_damping: float = 0.5,
     ) -> None:
         if not isinstance(masked, bool):
             raise InputTypeError(f"masked: expected True or False, received {masked!r}")
@@ -98,7 +105,7 @@ class PseudoTrainer(TableTrainer):
         self.partition = partition
         self.masked = masked
         self._row_sets: OrderedDict[int, PseudoRows] = OrderedDict()
-        super().__init__(rows, hypergraph, penalty)
+        super().__init__(rows, hypergraph, penalty, EvidenceRounds(evidence_rounds, evidence_damping))
         check_validation(hypergraph, validation, early_stopping=False)
         self.validation = validation
         self._train_rows = PseudoRows(rows)
@@ -129,7 +136,8 @@ class PseudoTrainer(TableTrainer):
 
         Returns:
             A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
-            the best that were met.
+            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
+            one, and a note says how many parameters are effective.
         """
 
         def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
@@ -144,7 +152,11 @@ class PseudoTrainer(TableTrainer):
                 return others.value(self._layout, self._effective(tables))
 
             held_out = pseudo
-        return self._settle(*self.descent.run(evaluate, self._tables, held_out))
+
+        def fit() -> TrainingReport:
+            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
+
+        return self._with_evidence(fit)
 
     def loss(self, rows: Observations) -> Loss:
         """Mean negative log pseudo-likelihood of complete rows in nats; with masking infinite for what was left out.
