@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..errors import InputError
 from .figures import FAINT, INK, ORANGE, _plain
@@ -99,18 +99,18 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references
         axes.annotate(
             f"{values[i]:.3f}",
             (size[i], values[i]),
-            xytext=(0, 11),
+            xytext=(1, 9),
             textcoords="offset points",
-            ha="center",
+            ha="left",
             color=ORANGE,
             fontsize=9,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.set_title(title, fontsize=10, color=INK)
     axes.grid(visible=True, which="major", color=FAINT, alpha=0.25, linewidth=0.6)
     _plain(axes)
