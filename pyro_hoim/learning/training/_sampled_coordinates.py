@@ -12,6 +12,7 @@ from ...errors import InputTypeError
 from ...models import parametrization
 from ...structure.hypergraph import InteractionHypergraph
 from ..penalties import L1, L2, GroupL2
+from ._ordinal import is_smooth_axis
 from .ridge import InteractionRidge
 
 __all__ = ["Coordinates", "SampledPenalty", "check_penalty"]
@@ -51,13 +52,29 @@ class Coordinates:
         self.size = hypergraph.num_terms if self.is_raw else hypergraph.num_parameters
         self.groups = None if self._penalty is None else self._interaction_of_coordinates()
         ridge = InteractionRidge(penalty.strength) if isinstance(penalty, L2) else penalty
+        self._smooth = ridge if isinstance(ridge, InteractionRidge) and not ridge.is_zero else None
         self._ridge = np.zeros(self.size)
-        if isinstance(ridge, InteractionRidge):
-            self._ridge = (ridge.terms if self.is_raw else ridge.parameters)(hypergraph) / total
+        if self._smooth is not None:
+            self._ridge = self._majorant(self._smooth) / total
 
     def _interaction_of_coordinates(self) -> NDArray[np.int64]:
         slices = self._hypergraph.parameter_slices.values()
         return np.repeat(np.arange(len(slices)), [where.stop - where.start for where in slices])
+
+    def _majorant(self, ridge: InteractionRidge) -> Floats:
+        r"""A diagonal (size,) that is nowhere below the Hessian of the ridge.
+
+        Along a smooth axis with correlation r no eigenvalue of the precision is above :math:`(1 + r) / (1 - r)`.
+        """
+        strengths = (ridge.terms if self.is_raw else ridge.parameters)(self._hypergraph).copy()
+        if ridge.is_diagonal(self._hypergraph):
+            return strengths
+        slices = self._hypergraph.term_slices if self.is_raw else self._hypergraph.parameter_slices
+        largest = (1 + ridge.smoothness) / (1 - ridge.smoothness)
+        for edge, where in slices.items():
+            if len(edge) > 1 or ridge.smooth_singles:
+                strengths[where] *= largest ** sum(is_smooth_axis(self._hypergraph.domain[name]) for name in edge)
+        return strengths
 
     @property
     def is_sparse(self) -> bool:
@@ -89,9 +106,12 @@ class Coordinates:
         r"""Coordinates after a step with step sizes s (size,), the penalty by its proximal map in the metric 1/s.
 
         A norm is positively homogeneous, so that :math:`\mathrm{prox}_{s f}(x) = s\, \mathrm{prox}_f(x / s)` for step
-        sizes that are equal within an interaction; the ridge then divides by :math:`1 + s \lambda`.
+        sizes that are equal within an interaction. A ridge acts by a diagonal above its precision at the
+        new coordinates, which divides by :math:`1 + s \lambda`, and by the rest of it at the old ones.
         """
         new = x + step * direction
+        if self._smooth is not None:
+            new -= step * (self._smooth.gradient(x, self._hypergraph) / self._total - self._ridge * x)
         if self._penalty is not None:
             new = step * self._penalty.prox(new / step, 1 / self._total, self._hypergraph)
         return new / (1 + step * self._ridge)
@@ -101,5 +121,6 @@ class Coordinates:
         if not x.size:
             return 0.0
         if self._penalty is None:
-            return float(np.abs(gradient - self._ridge * x).max())
+            pull = 0.0 if self._smooth is None else self._smooth.gradient(x, self._hypergraph) / self._total
+            return float(np.abs(gradient - pull).max())
         return float(np.abs(self.step(x, gradient, np.ones_like(x)) - x).max())

@@ -13,6 +13,7 @@ from ...errors import InputError
 from ...sampling.chains import EngineName
 from ...sampling.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from .evidence import check_damping
 
 __all__ = ["SampledTraining"]
 
@@ -20,8 +21,10 @@ _WHOLE = {
     "num_chains": 16,
     "num_iterations": 1,
     "sweeps_per_step": 1,
+    "refresh_chains": 16,
     "refresh_temperatures": 1,
     "refresh_rounds": 0,
+    "evidence_rounds": 0,
     "margin_states": 1,
     "margin_sweeps": 1,
     "loss_budget": 1,
@@ -39,8 +42,10 @@ class SampledTraining:
             :math:`\sqrt{p (1 - p) / \mathrm{num\_chains}}`.
         num_iterations: parameter steps of one call of ``train``; the rate falls linearly to zero over them.
         learning_rate: of Adam, in nats per step.
-        damping: added to the root mean square of the gradient in Adam. Well above the sampling error of the gradient,
-            it keeps noise from wandering into states that no chain visits.
+        damping: added to the root mean square of the gradient in Adam. The larger it is, the less sampling error
+            wanders into states that no chain visits, and the slower are small gradients.
+        warm_up: share of the iterations over which the rate rises to ``learning_rate``: from the independent law all
+            parameters move together, and a high rate makes large modes far from the data.
         max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
             step, in nats; longer steps are shortened.
         sweeps_per_step: Gibbs sweeps after every parameter step.
@@ -56,11 +61,15 @@ class SampledTraining:
         blocks: draw ``"sites"`` one at a time, or whole ``"interactions"`` (those of up to 4,096 joint states).
         emphasise_new: share of the visits that go to blocks of interactions which joined after the last call of
             ``train``; None treats all alike.
-        refresh_every: iterations between two checks of the chains against a fresh annealed population; None never
-            checks, not even at the end.
+        refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
+            them; None never checks, not even at the end.
+        refresh_chains: of that population.
         refresh_temperatures: of that population.
         refresh_rounds: most times that training goes on for 25 steps at a tenth of the rate, after a final check which
             found modes that were missed.
+        evidence_rounds: how often a call of ``train`` moves the strengths of the ridge towards the maximum of the
+            evidence and fits again; see :func:`~pyro_hoim.learning.training.evidence.updated_ridge`.
+        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
         margin_states: states that margins are counted in, at least.
         margin_sweeps: sweeps between two states of a chain there.
         loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
@@ -83,9 +92,10 @@ class SampledTraining:
     """
 
     num_chains: int = 4000
-    num_iterations: int = 500
-    learning_rate: float = 0.05
-    damping: float = 0.01
+    num_iterations: int = 1000
+    learning_rate: float = 0.02
+    damping: float = 1e-3
+    warm_up: float = 0.2
     max_change: float = 0.5
     sweeps_per_step: int = 1
     chains: Literal["weighted", "persistent"] = "weighted"
@@ -96,8 +106,11 @@ class SampledTraining:
     blocks: Literal["sites", "interactions"] = "sites"
     emphasise_new: float | None = None
     refresh_every: int | None = 100
-    refresh_temperatures: int = 300
+    refresh_chains: int = 1000
+    refresh_temperatures: int = 500
     refresh_rounds: int = 6
+    evidence_rounds: int = 0
+    evidence_damping: float = 0.5
     margin_states: int = 20_000
     margin_sweeps: int = 5
     loss_standard_error: float = 0.02
@@ -123,6 +136,9 @@ class SampledTraining:
                 "resample_below and average: expected shares within (0, 1], received "
                 f"{self.resample_below!r} and {self.average!r}"
             )
+        if not 0 <= self.warm_up < 1:
+            raise InputError(f"warm_up: expected a share within [0, 1), received {self.warm_up!r}")
+        check_damping(self.evidence_damping, "evidence_damping")
         if self.emphasise_new is not None and not 0 < self.emphasise_new < 1:
             raise InputError(f"emphasise_new: expected a share between 0 and 1, or None, got {self.emphasise_new!r}")
         for name, known in (("chains", ("weighted", "persistent")), ("blocks", ("sites", "interactions"))):

@@ -14,21 +14,29 @@ from ...structure.hypergraph import InteractionHypergraph
 from ._adam import Adam
 from ._sampled_coordinates import Coordinates
 from ._sampled_options import SampledTraining
-from ._weighted_chains import Population, WeightedChains, disagreement, is_independent, seed_of, single_terms
+from ._weighted_chains import (
+    Population,
+    WeightedChains,
+    disagreement,
+    is_independent,
+    normalised,
+    seed_of,
+    single_terms,
+)
 from .base import TrainingReport
 
 __all__ = ["Outcome", "Problem", "SampledPath"]
 
 Floats = NDArray[np.float64]
 _MAX_SWEEPS = 4  # per step, to which sampling is raised
-_SLOWER = 0.7  # factor of the rate after a check that found the chains wrong
-_RECOVERY = 0.1  # the same after a divergence
+_RECOVERY = 0.1  # factor of the rate after a divergence
 _MAX_RECOVERIES = 3
 _EXTRA_RATE = 0.1  # of the learning rate, where training goes on after a failed final check
 _EXTRA = 25  # iterations of every such round: enough to push a mode down, too few for noise to raise others
 _COLLAPSED = 0.02  # effective share of the chains after a step that counts as collapsed
 _MAX_COLLAPSES = 20  # in a row
 _WORSE = 0.5  # nats above the best check, or the start, that a check may find before training counts as diverged
+_MISSED = 0.9  # share of a fresh population in the union above which the chains had missed modes
 _LARGEST = 1e6  # entries of tables beyond which energies lose their digits
 _STILL_OFF = (
     "the last check still found modes that the chains had missed; use more chains, a lower learning rate, or stronger "
@@ -99,7 +107,9 @@ class SampledPath:
         self._chains = self._started(population, torch.from_numpy(single_terms(problem.hypergraph, tables)))
         self._energy = self._chains.chains.energy.numpy()
 
-    def _started(self, population: Population | None, reference: torch.Tensor | None = None) -> WeightedChains:
+    def _started(
+        self, population: Population | None, reference: torch.Tensor | None = None, num_chains: int | None = None
+    ) -> WeightedChains:
         self._num_populations += 1
         problem = self._problem
         return WeightedChains(
@@ -110,6 +120,7 @@ class SampledPath:
             problem.reference if reference is None else reference,
             seed_of(self._seed, self._num_populations),
             population,
+            num_chains,
         )
 
     # One step
@@ -149,34 +160,37 @@ class SampledPath:
 
     # Checks
 
-    def _annealed(self) -> Population:
-        return self._started(None).anneal(self._settings.refresh_temperatures)
+    def _annealed(self, num_chains: int | None = None) -> Population:
+        return self._started(None, num_chains=num_chains).anneal(self._settings.refresh_temperatures)
 
     def _adopt(self, population: Population) -> None:
-        """Go on with other chains; the momentum belongs to the old ones."""
+        """Go on with other chains."""
         self._chains = self._started(population)
         self._energy = self._chains.chains.energy.numpy()
-        self._adam.forget_direction()
 
-    def _raise_sampling(self, factor: float) -> None:
-        self._sweeps = min(_MAX_SWEEPS, self._sweeps + 1)
-        self._rate *= factor
+    def _raise_sampling(self) -> None:
+        self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
 
     def _check(self, where: str) -> tuple[bool, bool]:
-        """Compare the chains with an annealed population: whether they agree, and whether training is sound.
+        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.
 
-        Chains that miss a part of the law are replaced by the annealed ones, and sampling is raised.
+        Both have absolute weights, so that states of the fresh one take the share that the chains have missed. Where
+        they disagree sampling is raised, and the momentum, which belongs to the old chains, is dropped.
         """
-        annealed = self._annealed()
+        settings, before = self._settings, self._chains.population
+        annealed = self._annealed(settings.refresh_chains)
         loss = annealed.log_z - float(self._coordinates.tables(self._x) @ self._problem.goal)
-        cards = self._problem.hypergraph.domain.cardinalities
-        distance, is_off = disagreement(self._chains.population, annealed, cards)
+        distance, is_off = disagreement(before, annealed, self._problem.hypergraph)
+        union = before.joined(annealed)
+        share = float(normalised(union.log_weights)[len(before.codes) :].sum())
+        self._adopt(union)
+        is_off = is_off or share > _MISSED
         if is_off:
-            self._adopt(annealed)
-            self._raise_sampling(_SLOWER)
+            self._adam.forget_direction()
+            self._raise_sampling()
             self._notes.append(
-                f"{where}: chains and a fresh annealed population differed by {distance:.2f} in the law of one "
-                f"variable; the annealed one took over, with {self._sweeps} sweeps per step and a lower rate"
+                f"{where}: chains and a fresh annealed population differed by {distance:.2f} in the law of an "
+                f"interaction; joined, the fresh one has a share of {share:.2f}; {self._sweeps} sweeps per step"
             )
         gradient = float(np.mean(self._gradients)) if self._gradients else 0.0
         grew = gradient > max(_LARGE, _GROWN * self._last_gradient)
@@ -200,7 +214,8 @@ class SampledPath:
         self._collapses, self._gradients, self._last_loss = 0, [], self._best.loss
         if self._recoveries > _MAX_RECOVERIES:
             return False
-        self._raise_sampling(_RECOVERY)
+        self._rate *= _RECOVERY
+        self._raise_sampling()
         self._notes.append(
             f"training went back to its last sound parameters, with {self._sweeps} sweeps per step and a rate of "
             f"{self._rate:.3g}"
@@ -236,7 +251,9 @@ class SampledPath:
             self._notes.append("training diverged; the tables are the last sound ones")
         gradient = self._coordinates.residual(self._x, self._gradient())
         report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
-        return Outcome(self._coordinates.balanced(self._x), self._chains.population, report)
+        tables = self._coordinates.balanced(self._x)
+        self._chains.grow(self._chains.set_tables(tables, self._energy))  # absolute weights of the balanced tables
+        return Outcome(tables, self._chains.population, report)
 
     def _start_loss(self) -> float:
         """Loss of the first parameters where their law is independent; infinite elsewhere."""
@@ -251,12 +268,13 @@ class SampledPath:
         return log_z - float(tables @ self._problem.goal)
 
     def _iterate(self, count: int, average: float, what: str, *, checks: bool = True) -> bool:
-        """Steps with a rate that falls to zero, then the mean of the last parameters; whether training was sound."""
+        """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
         every = self._settings.refresh_every
+        warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
         total, kept = np.zeros_like(self._x), 0
         with _bar(count, self._settings.progress) as bar:
             for k in range(count):
-                is_sound = self._step(self._rate * (1 - k / count))
+                is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
                 if is_sound and checks and self._checks and every and (k + 1) % every == 0 and k + 1 < count:
                     is_sound = self._check(f"{what} {k + 1}")[1]
                 if not is_sound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 _PIECES = 30  # parts of an annealed run between which weights are looked at
-_LEAST_DISTANCE = 0.05  # total variation of one variable's law that counts as nothing
-_ERRORS = 4.0  # expected distances of two samples of one law that count as agreement
+_LEAST_DISTANCE = 0.05  # total variation of the law of an interaction that counts as nothing
+_ERRORS = 6.0  # expected distances of two samples of one law that count as agreement
 
 
 def seed_of(*numbers: int) -> int:
@@ -64,16 +65,40 @@ def effective_size(log_weights: Floats) -> float:
 
 @dataclass(frozen=True)
 class Population:
-    """Weighted states: codes (chains, d) long, log weights (chains,) up to a constant, log Z if they came with one."""
+    """Weighted states: codes (chains, d) long, log weights (chains,).
+
+    Weights of chains that began at a law with a known constant are absolute: their mean estimates Z of the tables.
+    """
 
     codes: torch.Tensor
     log_weights: Floats
-    log_z: float = math.nan
 
     @property
     def effective_size(self) -> float:
         """Number of unweighted states that the weights leave."""
         return effective_size(self.log_weights)
+
+    @property
+    def log_z(self) -> float:
+        """Log of the mean weight."""
+        top = float(self.log_weights.max())
+        return top + math.log(float(np.exp(self.log_weights - top).mean()))
+
+    def joined(self, other: Population) -> Population:
+        """States of both; where both have absolute weights, so has the union."""
+        codes = torch.cat([self.codes, other.codes])
+        return Population(codes, np.concatenate([self.log_weights, other.log_weights]))
+
+    def picked(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+        """Positions (count,) of a systematic sample in proportion to the weights."""
+        shares = np.cumsum(normalised(self.log_weights))
+        points = (random.random() + np.arange(count)) / count
+        return np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1)
+
+    def resampled(self, count: int, random: np.random.Generator) -> Population:
+        """As many states with equal weights."""
+        codes = self.codes[torch.from_numpy(self.picked(count, random))]
+        return Population(codes, np.full(count, self.log_z))
 
 
 class WeightedChains:
@@ -86,7 +111,9 @@ class WeightedChains:
         schedule: of the sweeps.
         reference: log weights of the independent law, one variable after the other.
         seed: of chains and resampling.
-        population: first states; None draws them from the reference, all with weight one.
+        population: first states, resampled where their number is another; None draws them from the reference, all with
+            the weight of its constant, so that the mean weight goes on to estimate Z.
+        num_chains: in place of that of the settings.
     """
 
     def __init__(
@@ -98,12 +125,17 @@ class WeightedChains:
         reference: torch.Tensor,
         seed: int,
         population: Population | None = None,
+        num_chains: int | None = None,
     ) -> None:
         self._hypergraph = hypergraph
         self._settings = settings
+        self._random = np.random.default_rng(seed_of(seed, 1))
+        count = settings.num_chains if num_chains is None else num_chains
+        if population is not None and len(population.codes) != count:
+            population = population.resampled(count, self._random)
         self.chains = GibbsChains(
             self._model(tables),
-            settings.num_chains if population is None else len(population.codes),
+            count,
             schedule=schedule,
             init=None if population is None else population.codes,
             reference=reference,
@@ -111,10 +143,9 @@ class WeightedChains:
             engine=settings.engine,
             precision=settings.precision,
         )
-        count = self.chains.num_chains
-        self.log_weights = np.zeros(count) if population is None else population.log_weights.copy()
+        start = _log_normaliser(hypergraph, reference)
+        self.log_weights = np.full(count, start) if population is None else population.log_weights.copy()
         self._is_weighted = settings.chains == "weighted"
-        self._random = np.random.default_rng(seed_of(seed, 1))
 
     def _model(self, tables: Floats) -> LogLinearEnergy:
         return LogLinearEnergy(self._hypergraph, torch.from_numpy(tables), validate=False)
@@ -154,48 +185,65 @@ class WeightedChains:
         count = self.chains.num_chains
         if self.effective_size >= self._settings.resample_below * count:
             return False
-        shares = np.cumsum(normalised(self.log_weights))
-        points = (self._random.random() + np.arange(count)) / count
-        picked = np.minimum(np.searchsorted(shares, points, side="right"), count - 1)
-        self.chains.gather(torch.from_numpy(picked))
-        self.log_weights = np.zeros(count)
+        states = Population(self.chains.codes[:0], self.log_weights)
+        self.chains.gather(torch.from_numpy(states.picked(count, self._random)))
+        self.log_weights = np.full(count, states.log_z)
         return True
 
     def anneal(self, num_temperatures: int) -> Population:
-        """Lead the chains from the reference to the model, resampling on the way; their log Z is that of the tables.
-
-        The chains must have been drawn from the reference.
-        """
+        """Lead the chains from the reference, which they must have been drawn from, to the model."""
         pieces = min(_PIECES, num_temperatures)
         path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
         ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
-        log_z = 0.0
         for first, last in itertools.pairwise(ends):
             self.log_weights += self.chains.anneal(path[first : last + 1]).numpy()
-            mean = _log_mean(self.log_weights)
-            if last < num_temperatures and self.resample():
-                log_z += mean
-        return Population(self.chains.codes, self.log_weights.copy(), log_z + _log_mean(self.log_weights))
+            if last < num_temperatures:
+                self.resample()
+        return self.population
 
 
-def _log_mean(log_weights: Floats) -> float:
-    top = float(log_weights.max())
-    return top + math.log(float(np.exp(log_weights - top).mean()))
+def _log_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> float:
+    """Log normalising constant of the independent law with these log weights."""
+    parts = torch.split(reference, list(hypergraph.domain.cardinalities))
+    return float(sum(part.logsumexp(0) for part in parts))
 
 
-def disagreement(first: Population, second: Population, cardinalities: tuple[int, ...]) -> tuple[float, bool]:
-    r"""Largest total variation between single-variable laws of two populations, and whether it is beyond their noise.
+def weighted_margins(
+    codes: NDArray[np.integer], weights: Floats, cards: Sequence[int], sets: Sequence[Sequence[int]]
+) -> list[Floats]:
+    """Weights (N,) of states, codes (d, N), summed in the cells of every set of positions; row-major, flat tables."""
+    from ...sampling.lanes import run_threads
+    from ._margin_kernels import add_margins
+
+    shapes = [[cards[i] for i in members] for members in sets]
+    first = np.cumsum([0, *map(math.prod, shapes)])
+    ends = np.cumsum([0, *map(len, sets)])
+    members = np.array([i for found in sets for i in found], dtype=np.int64)
+    strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
+    total = np.zeros(int(first[-1]))
+
+    def count(begin: int, step: int) -> None:
+        add_margins(codes, weights, first[:-1], ends, members, strides, begin, step, total)
+
+    run_threads(count, len(sets))
+    return np.split(total, first[1:-1]) if len(sets) else []
+
+
+def disagreement(first: Population, second: Population, hypergraph: InteractionHypergraph) -> tuple[float, bool]:
+    r"""Largest total variation between two populations in the law of an interaction, and whether it is beyond noise.
 
     Two samples of one law with effective sizes m and n have the expected distance
-    :math:`\tfrac12 \sum_k \sqrt{\tfrac{2}{\pi} p_k (1 - p_k) (1/m + 1/n)}`; four times that, or 0.05 where this is
+    :math:`\tfrac12 \sum_k \sqrt{\tfrac{2}{\pi} p_k (1 - p_k) (1/m + 1/n)}`; six times that, or 0.05 where this is
     more, counts as agreement.
     """
-    shares = [normalised(p.log_weights) for p in (first, second)]
-    codes = [p.codes.numpy() for p in (first, second)]
+    cards = hypergraph.domain.cardinalities
+    one, two = (
+        weighted_margins(np.ascontiguousarray(p.codes.numpy().T), normalised(p.log_weights), cards, sets)
+        for p, sets in ((population, hypergraph.edge_indices) for population in (first, second))
+    )
     noise = 1 / first.effective_size + 1 / second.effective_size
     largest, is_off = 0.0, False
-    for v, levels in enumerate(cardinalities):
-        p, q = (np.bincount(c[:, v], s, levels) for c, s in zip(codes, shares, strict=True))
+    for p, q in zip(one, two, strict=True):
         mean = np.clip((p + q) / 2, 0, 1)
         distance = 0.5 * float(np.abs(p - q).sum())
         expected = 0.5 * float(np.sqrt(2 / math.pi * mean * (1 - mean) * noise).sum())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -22,8 +22,18 @@ from ._sampled_options import SampledTraining
 from ._sampled_path import Problem, SampledPath
 from ._table_trainer import margin_edges
 from ._tables import MarginsOfRows, initial_tables, restructured_tables
-from ._weighted_chains import Population, WeightedChains, is_independent, normalised, seed_of, single_terms
+from ._weighted_chains import (
+    Population,
+    WeightedChains,
+    is_independent,
+    normalised,
+    seed_of,
+    single_terms,
+    weighted_margins,
+)
 from .base import Loss, Margins, TrainingReport
+from .evidence import updated_ridge
+from .ridge import InteractionRidge
 
 __all__ = ["SampledTrainer", "SampledTraining"]
 
@@ -45,8 +55,9 @@ class SampledTrainer:
     interaction, about 6 ms for 4,000 chains and 253 interactions of 23 variables on one core.
 
     *Modes that chains miss.* Noise in the parameters makes modes far from the data, and chains that follow the path
-    may not see them. Steps are therefore shortened to a bounded change of energies, and every ``refresh_every`` steps
-    and at the end the chains are compared with a fresh annealed population, which takes over where they differ.
+    may not see them. The rate therefore rises slowly, steps are shortened to a bounded change of energies, and every
+    ``refresh_every`` steps and at the end a fresh annealed population joins the chains; both have absolute weights, so
+    that each has the share that it stands for. Where they differ, sampling is raised.
     Training that diverges goes back to its last sound parameters, with more sweeps and a lower rate. The report's
     ``notes`` tell of all this.
 
@@ -77,7 +88,7 @@ class SampledTrainer:
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> settings = SampledTraining(num_chains=500, num_iterations=100, refresh_every=None)
+        >>> settings = SampledTraining(num_chains=500, num_iterations=200, refresh_every=None)
         >>> trainer = SampledTrainer(rows, InteractionHypergraph.saturated(rows.domain), settings=settings)
         >>> trainer.train().status
         'max_iterations'
@@ -98,7 +109,6 @@ class SampledTrainer:
         if not isinstance(rows, Observations):
             raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
         check_data(hypergraph, rows, "rows")
-        check_penalty(penalty)
         if settings is not None and not isinstance(settings, SampledTraining):
             raise InputTypeError(f"settings: expected SampledTraining, received {type(settings).__name__}")
         self.rows = rows
@@ -118,6 +128,25 @@ class SampledTrainer:
         self._states: tuple[NDArray[np.integer], Floats, float] | None = None
         self._log_z: LogPartition | None = None
         self._is_sandwiched = False
+
+    @property
+    def penalty(self) -> SampledPenalty | None:
+        """The present penalty, with the strengths that rounds of evidence have found; a new one replaces both.
+
+        Raises:
+            InputTypeError: a penalty that is not supported.
+        """
+        if not self._strengths or not isinstance(self._penalty, InteractionRidge):
+            return self._penalty
+        rest = {frozenset(edge): (edge, value) for edge, value in self._penalty.by_edge.items()}
+        rest.update((frozenset(edge), (edge, value)) for edge, value in self._strengths.items())
+        return replace(self._penalty, by_edge=dict(rest.values()))
+
+    @penalty.setter
+    def penalty(self, penalty: SampledPenalty | None) -> None:
+        check_penalty(penalty)
+        self._penalty = penalty
+        self._strengths: dict[Edge, float] = {}
 
     @property
     def hypergraph(self) -> InteractionHypergraph:
@@ -160,18 +189,42 @@ class SampledTrainer:
             population = Population(population.codes, population.log_weights + growth.numpy())
         joined = {*self._new, *(edge for edge in hypergraph.edges if edge not in old.term_slices)}
         self._new = tuple(edge for edge in hypergraph.edges if edge in joined)
+        self._strengths = {edge: v for edge, v in self._strengths.items() if edge in hypergraph.term_slices}
         self._hypergraph = hypergraph
         self._settle(tables, population)
 
     def train(self) -> TrainingReport:
         """Fit the present collection, from the independent law or, without ``restart``, from where the tables are.
 
-        An interrupt leaves the trainer as it was before the call.
+        With rounds of evidence the strengths of the ridge are then moved, and the collection is fitted again. An
+        interrupt leaves the trainer as it was before the call.
 
         Returns:
             A report; ``diverged`` where every attempt to recover failed. The gradient in it has sampling error.
+
+        Raises:
+            InputError: rounds of evidence without a ridge.
         """
-        check_penalty(self.penalty)
+        rounds = self.settings.evidence_rounds
+        if rounds and (not isinstance(self.penalty, InteractionRidge) or self.penalty.is_zero):
+            raise InputError("evidence_rounds: expected an InteractionRidge with strengths to move, received none")
+        kept = dict(self.__dict__)
+        try:
+            report = self._fit()
+            for _ in range(rounds):
+                if report.status == "diverged":
+                    break
+                note = self._move_strengths()
+                last = self._fit()
+                report = replace(last, num_iterations=report.num_iterations + last.num_iterations)
+                report = replace(report, notes=(*report.notes, note))
+            self._new = ()
+        except BaseException:
+            self.__dict__.update(kept)
+            raise
+        return report
+
+    def _fit(self) -> TrainingReport:
         settings, graph = self.settings, self._hypergraph
         tables, population = self._tables, self._population
         if settings.restart:
@@ -187,9 +240,23 @@ class SampledTrainer:
         )
         outcome = SampledPath(problem, settings, tables, population, self._seed(_TRAIN)).run()
         self._num_trained += 1
-        self._new = ()
         self._settle(outcome.tables, outcome.population)
         return outcome.report
+
+    def _move_strengths(self) -> str:
+        """One round of evidence; a sentence on the number of parameters that the rows determine."""
+        ridge, graph = self.penalty, self._hypergraph
+        assert isinstance(ridge, InteractionRidge)
+        found = updated_ridge(
+            ridge,
+            graph,
+            self._tables,
+            self._frequencies(self.rows, graph),
+            self.rows.total_count,
+            damping=self.settings.evidence_damping,
+        )
+        self._strengths = {edge: found.ridge.strength(edge) for edge in graph.edges if len(edge) > 1}
+        return f"evidence: about {found.total:.1f} of {graph.num_parameters} parameters are effective"
 
     def _rows_as_chains(self) -> Population:
         """Training rows in proportion to their counts."""
@@ -243,27 +310,11 @@ class SampledTrainer:
             UnknownNameError: a name is not in the domain.
             InputError: a name is repeated.
         """
-        from ...sampling.lanes import run_threads
-        from ._margin_kernels import add_margins
-
         sets = margin_edges(self._hypergraph, edges)
-        cards = self._hypergraph.domain.cardinalities
         codes, weights, size = self._margin_states()
-        shapes = [[cards[i] for i in members] for members in sets]
-        sizes = [math.prod(shape) for shape in shapes]
-        first = np.cumsum([0, *sizes])
-        ends = np.cumsum([0, *map(len, sets)])
-        members = np.array([i for found in sets for i in found], dtype=np.int64)
-        strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
-        total = np.zeros(int(first[-1]))
-
-        def count(begin: int, step: int) -> None:
-            add_margins(codes, weights, first[:-1], ends, members, strides, begin, step, total)
-
-        run_threads(count, len(sets))
-        if sets:
-            total /= np.repeat(np.add.reduceat(total, first[:-1]), sizes)  # rounding
-        return Margins(torch.from_numpy(total), size)
+        tables = weighted_margins(codes, weights, self._hypergraph.domain.cardinalities, sets)
+        probs = [table / table.sum() for table in tables]  # rounding
+        return Margins(torch.from_numpy(np.concatenate([np.zeros(0), *probs])), size)
 
     def _margin_states(self) -> tuple[NDArray[np.integer], Floats, float]:
         """States (d, N), their weights (N,), which sum to one, and the number of independent draws they are worth."""
@@ -299,7 +350,7 @@ class SampledTrainer:
     # State
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """Tables, chains with their weights, the number of trainings and which interactions are new."""
+        """Tables, chains with their weights, strengths found by evidence (-1 elsewhere), what is new, and a count."""
         population, edges = self._population, self._hypergraph.edges
         d = len(self._hypergraph.domain)
         return {
@@ -307,6 +358,7 @@ class SampledTrainer:
             "codes": torch.zeros(0, d, dtype=torch.long) if population is None else population.codes.clone(),
             "log_weights": torch.from_numpy(np.zeros(0) if population is None else population.log_weights.copy()),
             "num_trained": torch.tensor(self._num_trained),
+            "strengths": torch.tensor([self._strengths.get(edge, -1.0) for edge in edges], dtype=torch.float64),
             "is_new": torch.tensor([edge in self._new for edge in edges], dtype=torch.bool),
         }
 
@@ -316,7 +368,8 @@ class SampledTrainer:
         Raises:
             InputError: parts are absent, of another length, or not finite.
         """
-        shapes = {"tables": (self._hypergraph.num_terms,), "is_new": (len(self._hypergraph.edges),), "num_trained": ()}
+        count = len(self._hypergraph.edges)
+        shapes = {"tables": (self._hypergraph.num_terms,), "is_new": (count,), "strengths": (count,), "num_trained": ()}
         for name, shape in shapes.items():
             _check_part(state, name, shape)
         count = len(state["codes"]) if isinstance(state.get("codes"), torch.Tensor) else 0
@@ -330,6 +383,8 @@ class SampledTrainer:
         self._num_trained = int(state["num_trained"])
         is_new = state["is_new"].tolist()
         self._new = tuple(edge for edge, new in zip(self._hypergraph.edges, is_new, strict=True) if new)
+        found = zip(self._hypergraph.edges, state["strengths"].tolist(), strict=True)
+        self._strengths = {edge: value for edge, value in found if value >= 0}
         self._settle(state["tables"].detach().to("cpu", torch.float64).numpy().copy(), population)
 
 
