@@ -61,6 +61,9 @@ def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | No
 
     Returns:
         The mean scores.
+
+    Raises:
+        IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
     """
     total = data.total_count
     values = row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)

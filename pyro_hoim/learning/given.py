@@ -42,6 +42,7 @@ _MAX_ROW_OPERATIONS = 2 * 10**7
 _MAX_BYTES = 2**28
 _MAX_CHAINS = 2**15
 _LOOK_UPS_PER_CALL = 2**22
+_MAX_SCORE_OPERATIONS = 5e9
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,9 @@ def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.T
     return rows.split(max(1, _MAX_BYTES // max(1, Auto().plan(rest).memory_bytes + 16 * look_ups)))
 
 
-def row_log_weights(model: LogLinearEnergy, data: Observations) -> torch.Tensor:
+def row_log_weights(
+    model: LogLinearEnergy, data: Observations, *, max_operations: float = _MAX_SCORE_OPERATIONS
+) -> torch.Tensor:
     r"""Log of the unnormalised probability of every row, summed over what it misses.
 
     .. math:: \log \sum_{x_M} \exp(-E(x_O, x_M))
@@ -257,13 +260,15 @@ def row_log_weights(model: LogLinearEnergy, data: Observations) -> torch.Tensor:
     Args:
         model: one model.
         data: rows over its variables, missing cells as -1.
+        max_operations: most floating-point operations for all rows together; the default takes about ten seconds.
 
     Shape:
         Result (N,), in nats.
 
     Raises:
         InputError: another domain, or a batch of models.
-        IntractableError: no exact backend accepts what a row misses.
+        IntractableError: no exact backend accepts what a row misses, or the rows need more operations than allowed;
+            nothing was computed.
 
     Example:
         >>> from pyro_hoim.structure import InteractionHypergraph
@@ -278,12 +283,22 @@ def row_log_weights(model: LogLinearEnergy, data: Observations) -> torch.Tensor:
         return model.tables.new_zeros(0)
     codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
     values = model.tables.new_empty(len(codes))
-    for missing, rows in row_patterns(Observations.from_tensor(codes, data.domain)):
+    patterns = list(row_patterns(Observations.from_tensor(codes, data.domain)))
+    needed = 0.0
+    for missing, rows in patterns:
+        if missing:
+            is_exactly_feasible(model, missing, len(rows), "exact")
+            needed += float(Auto().plan(_left(model.hypergraph, missing)).flops) * len(rows)
+    if needed > max_operations:
+        raise IntractableError(
+            f"rows with missing cells: summing them over needs {needed:.3g} operations, the limit is "
+            f"{max_operations:.3g}; leave out the rows that miss most, or complete the rows first"
+        )
+    for missing, rows in patterns:
         if not missing:
             for part in rows.split(max(1, _LOOK_UPS_PER_CALL // max(1, len(model.hypergraph)))):
                 values[part] = -model.energy(codes[part])
             continue
-        is_exactly_feasible(model, missing, len(rows), "exact")
         for part in exact_portions(model, missing, rows):
             laws, constant = condition_rows(model, missing, codes[part])
             values[part] = Auto().log_partition(laws).value + constant

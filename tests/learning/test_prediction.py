@@ -95,6 +95,16 @@ def test_weights_of_rows_are_sums_over_completions() -> None:
     assert len(row_log_weights(model, data.rows(torch.zeros(0, dtype=torch.long)))) == 0
 
 
+def test_weights_that_cost_too_much_are_refused_before_any_work() -> None:
+    model, data = small_model(), random_rows(60, 0.4)
+    with pytest.raises(IntractableError, match=r"needs .* operations, the limit is 10; leave out the rows"):
+        row_log_weights(model, data, max_operations=10)
+    holed = torch.randint(0, 2, (3, 60), generator=torch.Generator().manual_seed(0))
+    holed[:, :50] = -1
+    with pytest.raises(IntractableError, match="rows that miss x0, x1"):
+        row_log_weights(large_model(), Observations.from_tensor(holed, LARGE.domain))
+
+
 def worst_deviation(found: Prediction, law: np.ndarray, num_chains: int) -> float:
     """Smallest p value of all rows and levels, each by Student's t over chains, corrected for their number."""
     statistic = np.abs(found.probs.numpy() - law) / found.std_error.numpy()
