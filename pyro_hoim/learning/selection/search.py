@@ -68,8 +68,8 @@ def select(
         max_rounds: rounds after the first; a resumed search may have a larger one.
         min_score: only candidates with a score above it are added.
         start: collection to start from; default all single variables of two levels or more. The paper starts from
-            the empty one, ``InteractionHypergraph(domain)``; a variable with an even margin then never scores by itself,
-            and under strong heredity nothing that contains it does.
+            the empty one, ``InteractionHypergraph(domain)``; a variable with an even margin then scores nothing,
+            and under strong heredity nor does what contains it.
         checkpoint: file that is rewritten after every round. Ctrl-C or a kill costs the round that was under way.
         resume: continue from ``checkpoint`` if that file exists; the arguments must be the same.
         progress: show rounds, interactions and validation loss on standard error.
