@@ -12,7 +12,7 @@ from pyro_hoim.datasets import load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.learning import L1, L2, fit
 from pyro_hoim.learning.objectives import PseudoLikelihood
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer, updated_ridge
 from pyro_hoim.learning.training._pseudo_loss import ConditionalLayout, PseudoRows
 from pyro_hoim.models import parametrization
 from pyro_hoim.partition import VariableElimination
@@ -303,3 +303,34 @@ def test_mushroom_many_body_rows_of_table_4():
     exact = ExactTrainer(train, order(2, data.domain), validation=validation, max_iterations=60)
     exact.train()
     assert exact.loss(validation).value - entropy < pseudo < one
+
+
+# Rounds of evidence
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_rounds_of_evidence_and_their_state(masked):
+    start = InteractionRidge(1.0, by_order={1: 0.05})
+    data, options = sparse_rows(), {"penalty": start, "evidence_rounds": 2, "masked": masked}
+    first, second = (PseudoTrainer(data, order(2), **options) for _ in range(2))
+    report = first.train()
+    assert report.status == "converged"
+    assert "2 rounds of evidence" in report.notes[-1]
+    second.load_state_dict(first.state_dict())
+    first.train()
+    second.train()
+    assert torch.equal(first.tables, second.tables)
+    margins = (data.marginal_counts(order(2).edges) / data.total_count).numpy()
+    once = PseudoTrainer(data, order(2), penalty=start, masked=masked)
+    once.train()
+    found = updated_ridge(start, order(2), once.tables.numpy(), margins, data.total_count, pseudo=True)
+    again = PseudoTrainer(data, order(2), **{**options, "evidence_rounds": 1})
+    again.train()
+    assert [again.penalty.strength(e) for e in order(2).edges] == [found.ridge.strength(e) for e in order(2).edges]
+    with pytest.raises(InputError, match="evidence_rounds"):
+        PseudoTrainer(data, order(2), evidence_rounds=1)
+
+
+def test_laws_hold_with_rounds_of_evidence():
+    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence_rounds": 2, "max_iterations": 200}
+    check_trainer(lambda data, graph: PseudoTrainer(data, graph, **options), skip=("check_improvement",))

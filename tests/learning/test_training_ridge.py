@@ -2,20 +2,23 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.learning import L2, fit
 from pyro_hoim.learning.penalties import ProximalPenalty, SmoothPenalty
-from pyro_hoim.learning.training import InteractionRidge
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.learning.training._preconditioner import ridge_preconditioner
 from pyro_hoim.learning.training._tables import restructured_tables
 from pyro_hoim.models import parametrization
 from pyro_hoim.partition import Enumeration
-from pyro_hoim.schema import Domain
+from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, random_tables
 
@@ -129,3 +132,154 @@ def test_tables_carried_over_keep_what_is_common():
         restructured_tables(tables, small, InteractionHypergraph(Domain.from_cardinalities({"a": 2}), [("a",)]))
     with pytest.raises(InputError, match="tables"):
         restructured_tables(tables[:, :-1], small, large)
+
+
+# Ordinal smoothness
+
+ORDINAL = Domain(
+    [
+        Variable("a", ("u", "v", "w"), "nominal"),
+        Variable("b", ("0", "1", "2", "3"), "ordinal"),
+        Variable("c", ("0", "1"), "ordinal"),
+        Variable("d", ("0", "1", "2", "3", "4"), "ordinal"),
+    ]
+)
+SMOOTH = InteractionRidge(1.5, by_order={1: 0.3}, by_edge={("d", "b"): 4.0}, smoothness=0.9)
+
+
+def ordinal(k):
+    return InteractionHypergraph.from_order(ORDINAL, k)
+
+
+def dense_precision(ridge, graph):
+    """All strengths and Kronecker products written out, from the inverse of the covariance itself."""
+    blocks = []
+    for edge in graph.edges:
+        block = np.eye(1)
+        for name in edge:
+            n = ORDINAL[name].cardinality
+            axis = np.eye(n)
+            if name in "bd" and (len(edge) > 1 or ridge.smooth_singles):
+                axis = np.linalg.inv(scipy.linalg.toeplitz(ridge.smoothness ** np.arange(n)))
+            block = np.kron(block, axis)
+        blocks.append(ridge.strength(edge) * block)
+    return scipy.linalg.block_diag(*blocks)
+
+
+@pytest.mark.parametrize("singles", [False, True])
+@pytest.mark.parametrize("smoothness", [0.3, 0.9, 0.99])
+def test_smooth_value_and_gradient_equal_those_of_the_dense_precision(smoothness, singles):
+    graph = ordinal(4)
+    ridge = replace(SMOOTH, smoothness=smoothness, smooth_singles=singles)
+    dense = dense_precision(ridge, graph)
+    raw = np.random.default_rng(0).standard_normal(graph.num_terms)
+    before = raw.copy()
+    assert_close(ridge.gradient(raw, graph), dense @ raw, relative=1e-10, absolute=1e-9)
+    assert np.array_equal(raw, before)
+    assert_close(ridge.value(raw, graph), 0.5 * raw @ dense @ raw, relative=1e-12)
+    assert_close(ridge.hessian_diagonal(raw, graph), np.diag(dense), relative=1e-10)
+    tables = random_tables(graph, np.random.default_rng(1))
+    theta = parametrization(graph).convert(torch.from_numpy(tables), "balanced", "free").numpy()
+    basis = parametrization(graph).matrix("free", "balanced").numpy()
+    assert_close(ridge.value(theta, graph), ridge.value(tables, graph), relative=1e-11)
+    assert_close(ridge.gradient(theta, graph), basis.T @ dense @ tables, relative=1e-9, absolute=1e-8)
+    # Negative control: without smoothness, or with the other choice for single variables, it is another penalty.
+    for other in (replace(ridge, smoothness=0.0), replace(ridge, smooth_singles=not singles)):
+        assert np.abs(other.gradient(tables, graph) - ridge.gradient(tables, graph)).max() > 1e-2
+
+
+def test_slow_changes_cost_less_than_jumps():
+    graph = InteractionHypergraph(ORDINAL, [("b", "d")], hierarchical=False)
+    slow = np.outer([-3, -1, 1, 3], [-2, -1, 0, 1, 2]).astype(float)
+    jumps = slow[[0, 2, 1, 3]][:, [0, 3, 1, 4, 2]]
+    assert SMOOTH.value(slow.ravel(), graph) < 0.2 * SMOOTH.value(jumps.ravel(), graph)
+    assert RIDGE.value(slow.ravel(), graph) == pytest.approx(RIDGE.value(jumps.ravel(), graph))
+
+
+def test_smoothness_leaves_nominal_short_and_single_axes_alone():
+    graph = InteractionHypergraph(ORDINAL, [("b",), ("d",), ("a", "c")], hierarchical=False)
+    theta = np.random.default_rng(2).standard_normal(graph.num_terms)
+    plain = replace(SMOOTH, smoothness=0.0)
+    assert SMOOTH.is_diagonal(graph)
+    assert not replace(SMOOTH, smooth_singles=True).is_diagonal(graph)
+    assert np.array_equal(SMOOTH.gradient(theta, graph), plain.gradient(theta, graph))
+    assert np.array_equal(SMOOTH.prox(theta, 0.3, graph), plain.prox(theta, 0.3, graph))
+    assert np.array_equal(SMOOTH.terms(ordinal(3)), plain.terms(ordinal(3)))
+    assert np.array_equal(SMOOTH.parameters(ordinal(3)), plain.parameters(ordinal(3)))
+
+
+def test_what_a_smooth_ridge_does_not_have_is_refused():
+    graph = ordinal(2)
+    with pytest.raises(InputError, match="proximal map"):
+        SMOOTH.prox(np.zeros(graph.num_terms), 1.0, graph)
+    with pytest.raises(InputError, match="not diagonal; use method='lbfgs'"):
+        SMOOTH.hessian_diagonal(np.zeros(graph.num_parameters), graph)
+    data = Observations.from_table(ORDINAL, np.random.default_rng(6).integers(1, 9, (3, 4, 2, 5)))
+    with pytest.raises(InputError, match="use method='lbfgs'"):
+        fit(graph, data, penalty=SMOOTH, method="newton")
+    for bad in (-0.1, 1.0, 1.5, float("nan"), True, "0.9"):
+        with pytest.raises(InputError, match="smoothness"):
+            InteractionRidge(1.0, smoothness=bad)
+    with pytest.raises(InputTypeError, match="smooth_singles"):
+        InteractionRidge(1.0, smooth_singles=1)
+
+
+def test_a_fit_and_a_trainer_agree_under_smoothness():
+    data = Observations.from_table(ORDINAL, np.random.default_rng(3).poisson(0.7, (3, 4, 2, 5)))
+    graph = ordinal(2)
+    result = fit(graph, data, penalty=SMOOTH, method="lbfgs", tolerance=1e-7)
+    trainer = ExactTrainer(data, graph, penalty=SMOOTH, tolerance=1e-10)
+    assert trainer.train().status == "converged"
+    tables = parametrization(graph).to_tables(result.theta)
+    # A gradient of 1e-7 per row over the smallest curvature, 0.3 / N, of N = 87 rows.
+    assert_close(trainer.tables, tables, relative=0, absolute=3e-5)
+    # The optimality condition, with the dense precision.
+    difference = data.total_count * trainer.margins(graph.edges).probs - data.marginal_counts(graph.edges)
+    slope = difference.numpy() + dense_precision(SMOOTH, graph) @ trainer.tables.numpy()
+    free = parametrization(graph).free_statistics(torch.from_numpy(slope)).numpy()
+    assert np.abs(free).max() < 1e-6 * data.total_count
+    plain = ExactTrainer(data, graph, penalty=replace(SMOOTH, smoothness=0.0), tolerance=1e-10)
+    plain.train()
+    assert float((plain.tables - trainer.tables).abs().max()) > 0.05
+
+
+def test_smoothness_survives_its_round_trips():
+    ridge = replace(SMOOTH, smooth_singles=True)
+    assert InteractionRidge.from_json(json.loads(json.dumps(ridge.to_json()))) == ridge
+    graph = ordinal(2)
+    ridge.value(np.zeros(graph.num_terms), graph)
+    copied = pickle.loads(pickle.dumps(ridge))
+    assert copied == ridge
+    assert hash(copied) == hash(ridge)
+    assert ridge != SMOOTH
+    assert replace(SMOOTH, smoothness=0.5) != SMOOTH
+    assert SMOOTH.scaled(2.0) == replace(SMOOTH, default=3.0, by_order={1: 0.6}, by_edge={("b", "d"): 8.0})
+    old = {"default": 1.0, "by_order": [], "by_edge": []}
+    assert InteractionRidge.from_json(old) == InteractionRidge(1.0)
+
+
+def test_strengths_handed_out_are_copies():
+    graph = ordinal(2)
+    for found in (SMOOTH.terms(graph), SMOOTH.parameters(graph)):
+        found += 1.0
+    assert SMOOTH.terms(graph)[0] == SMOOTH.parameters(graph)[0] == 0.3
+
+
+def test_preconditioner_is_the_inverse_within_balanced_tables():
+    graph, num_rows = ordinal(3), 50.0
+    multiply = ridge_preconditioner(SMOOTH, graph, num_rows)
+    curvature = np.mean([1 / (where.stop - where.start) for where in graph.term_slices.values()])
+    basis = parametrization(graph).matrix("free", "balanced").numpy()
+    whole = curvature * np.eye(graph.num_terms) + dense_precision(SMOOTH, graph) / num_rows
+    tables = random_tables(graph, np.random.default_rng(4))
+    expected = basis @ np.linalg.solve(basis.T @ whole @ basis, basis.T @ tables)
+    assert_close(multiply(tables), expected, relative=1e-8, absolute=1e-8)
+    assert ridge_preconditioner(InteractionRidge(2.0), graph, num_rows) is None
+    # What it is for: strengths that span many orders of magnitude.
+    data = Observations.from_table(ORDINAL, np.random.default_rng(5).poisson(0.7, (3, 4, 2, 5)))
+    ridge = replace(SMOOTH, by_edge={("a", "b"): 1e4, ("c", "d"): 1e3, ("a", "d"): 0.05})
+    trainers = [ExactTrainer(data, ordinal(2), penalty=ridge, tolerance=1e-8) for _ in range(2)]
+    trainers[1]._preconditioner = lambda: None
+    steps = [trainer.train().num_iterations for trainer in trainers]
+    assert_close(trainers[0].tables, trainers[1].tables, relative=1e-4, absolute=1e-5)
+    assert steps[0] < 0.6 * steps[1]

@@ -1,12 +1,14 @@
 """Training of collections that grow and shrink: exact, by weighted chains, or by pseudo-likelihood."""
 
 from .base import Loss, Margins, Trainer, TrainingReport
+from .evidence import Evidence, updated_ridge
 from .exact import ExactTrainer
 from .pseudo import PseudoTrainer
 from .ridge import InteractionRidge
 from .sampled import SampledTrainer, SampledTraining
 
 __all__ = [
+    "Evidence",
     "ExactTrainer",
     "InteractionRidge",
     "Loss",
@@ -16,4 +18,5 @@ __all__ = [
     "SampledTraining",
     "Trainer",
     "TrainingReport",
+    "updated_ridge",
 ]
