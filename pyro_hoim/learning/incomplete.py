@@ -72,8 +72,8 @@ def row_log_likelihood(
 
     .. math:: \log q(x_O) = \log \sum_{x_M} \exp(-E(x_O, x_M)) - \log Z
 
-    Rows with few completions are summed directly; a row with more than 2^22 goes through the backend on the model
-    conditioned on its known cells. Exact; the counts of the rows play no role.
+    Rows with few completions are summed directly; a row whose completions need more than 2^22 look-ups goes through the
+    backend on the model conditioned on its known cells. Exact; the counts of the rows play no role.
 
     Args:
         model: an energy without batch dimensions.
@@ -105,9 +105,9 @@ def row_log_likelihood(
     rows = Observations.from_tensor(unique[0], data.domain)
     values = torch.empty(len(rows.codes), dtype=model.dtype)
     for mask, positions in _patterns(rows):
-        count = _num_completions(rows, mask)
-        if count <= _MAX_COMPLETIONS:
-            step = max(1, _MAX_COMPLETIONS // count)
+        look_ups = _num_completions(rows, mask) * max(1, len(model.hypergraph))
+        if look_ups <= _MAX_COMPLETIONS:
+            step = max(1, _MAX_COMPLETIONS // look_ups)
             for part in positions.split(step):
                 values[part] = torch.logsumexp(-model.energy(_completions(rows, mask, part)), -1)
         else:
