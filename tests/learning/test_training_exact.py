@@ -592,12 +592,12 @@ def test_wrong_rounds_and_strengths_are_refused():
 
 def test_laws_hold_with_rounds_of_evidence():
     options = {"penalty": START, "evidence_rounds": 2, "max_iterations": 200}
-    check_trainer(lambda data, graph: ExactTrainer(data, graph, **options), skip=("check_improvement",))
+    check_trainer(lambda data, graph: ExactTrainer(data, graph, **options))
 
 
 @pytest.mark.usefixtures("shared_data")
 def test_breast_cancer_gains_from_evidence_and_from_smoothness():
-    """Gain over independence on rows held out, all pairs: 0.42 nats with strengths fixed at one, 0.80 with both."""
+    """Gain over independence on held-out rows, all pairs: 0.27 nats with fixed strengths, then 0.63 and 0.80."""
     data = load_breast_cancer()
     train, _, test = data.split([0.35, 0.15, 0.5], 0)
     graph = order(2, data.domain)

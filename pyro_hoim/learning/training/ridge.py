@@ -217,7 +217,8 @@ class InteractionRidge:
         are_tables = self._are_tables(theta, hypergraph)
         plan = self._plan(hypergraph)
         if not are_tables:
-            self._require_diagonal(hypergraph, "its Hessian in free coordinates is not diagonal; use method='lbfgs'")
+            needed = "the diagonal Hessian that Newton's method and covariances need does not exist"
+            self._require_diagonal(hypergraph, f"{needed}; fit with method='lbfgs'")
             return plan.parameters.copy()
         return plan.terms * precision_diagonal(hypergraph, plan.axes, self.smoothness)
 
