@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -21,6 +22,8 @@ from pyro_hoim.analysis.sample_complexity import (
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import Law, random_law
+from pyro_hoim.learning.selection import prune, select
+from pyro_hoim.learning.selection.scores import ScoreName
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -155,7 +158,7 @@ def test_study_of_methods() -> None:
     assert mean.loc[("independent", 20_000), "kl"] > 0.05
     assert mean.loc[("oracle", 20_000), "kl"] < mean.loc[("saturated", 20_000), "kl"]
     assert mean.loc[("oracle", 50), "train_kl"] > mean.loc[("saturated", 50), "train_kl"]
-    assert mean["f1"].unstack().loc[["independent", "oracle"]].to_numpy().tolist() == [[0, 0], [1, 1]]
+    assert [mean.loc[(name, n), "f1"] for name in ("independent", "oracle") for n in (50, 20_000)] == [0, 0, 1, 1]
     assert mean.loc[("saturated", 50), "num_parameters"] == 23
     errors = frame[[f"error_{name}" for name in "abc"]].mean(axis=1)
     assert np.allclose(errors, frame["error"])
@@ -201,3 +204,35 @@ def test_a_method_that_returns_no_trainer_is_refused() -> None:
         sample_complexity(law, {"none": lambda rows: 3}, [10])  # pyright: ignore[reportArgumentType, reportReturnType]
     with pytest.raises(InputError, match="another domain"):
         normalised_errors(law, Law(Domain.from_cardinalities({"a": 2}), [0.5, 0.5]))
+
+
+def _medium() -> InteractionHypergraph:
+    domain = Domain.from_cardinalities(dict.fromkeys("1234", 5))
+    return InteractionHypergraph(domain, [("1", "4"), ("1", "2", "3")], closure=True)
+
+
+def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
+    def method(rows: Observations) -> ExactTrainer:
+        train, validation = rows.split([0.7, 0.3], seed=0)
+        start = InteractionHypergraph.from_order(rows.domain, 1)
+        trainer = ExactTrainer(train, start, penalty=InteractionRidge(3.0), tolerance=1e-4)
+        found = select(train, validation, trainer, score=score, per_round=1, heredity=1.0)
+        trainer.restructure(found.hypergraph)
+        smaller = prune(train, validation, trainer)
+        trainer.restructure(smaller.hypergraph)
+        return trainer
+
+    return method
+
+
+def test_selection_finds_the_structure_of_medium_complexity() -> None:
+    """Paper 1, appendix B.2; F1 at least 0.9 at 10,240 rows, which 80 rows (the control) do not give."""
+    methods = {"gain": _selection("gain"), "refined": _selection("refined")}
+    frames = []
+    for number in range(4):
+        law = random_law(_medium().domain, _medium().edges, generator=torch.Generator().manual_seed(70 + number))
+        frames.append(sample_complexity(law, methods, [80, 10_240], repeats=1, seed=number, truth=_medium()))
+    f1 = pd.concat(frames).groupby(["method", "num_rows"])["f1"].mean()
+    for name in methods:
+        assert f1[name, 10_240] >= 0.9
+        assert f1[name, 80] < 0.9
