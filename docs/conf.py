@@ -11,6 +11,9 @@ from typing import Any
 import pyro_hoim
 
 HERE = Path(__file__).resolve().parent
+_LOCAL_DATA = HERE.parents[1] / "shared" / "data"
+if "PYRO_HOIM_DATA" not in os.environ and _LOCAL_DATA.is_dir():  # else tutorials download what they need
+    os.environ["PYRO_HOIM_DATA"] = str(_LOCAL_DATA)
 shutil.copytree(HERE.parent / "tutorials", HERE / "tutorials", dirs_exist_ok=True)
 
 project = "pyro_hoim"

@@ -135,6 +135,7 @@ if TYPE_CHECKING:
         select as select,
     )
     from .learning.training import (
+        Evidence as Evidence,
         ExactTrainer as ExactTrainer,
         InteractionRidge as InteractionRidge,
         Loss as Loss,
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
         SampledTraining as SampledTraining,
         Trainer as Trainer,
         TrainingReport as TrainingReport,
+        updated_ridge as updated_ridge,
     )
     from .model_file import ModelFile as ModelFile, load_model as load_model, save_model as save_model
     from .models import (
@@ -297,6 +299,8 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "select",
     ),
     "learning.training": (
+        "Evidence",
+        "updated_ridge",
         "ExactTrainer",
         "InteractionRidge",
         "Loss",

@@ -17,7 +17,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from .design import check_design, design_entries
 from .monitor import load_checkpoint
 from .objectives import DenseLikelihood, Likelihood, PseudoLikelihood, missing_hessian
-from .penalties import Penalty, ProximalPenalty, SmoothPenalty
+from .penalties import CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
 from .solvers import SOLVERS
 
 __all__ = ["check_data", "check_options", "check_validation", "choose_method", "starting_point"]
@@ -109,6 +109,7 @@ def choose_method(
         raise InputError(f"method: expected one of {names}, received {method!r}")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty)
+    is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
         raise InputError("objective: the pseudo-likelihood needs observations, received marginal counts")
@@ -116,7 +117,7 @@ def choose_method(
     if method == "auto":
         if not is_smooth:
             method = "proximal-gradient"
-        elif likelihood and small and partition is None and not early_stopping:
+        elif likelihood and small and partition is None and not (early_stopping or is_coupled):
             method = "newton"
         else:
             method = "lbfgs"
@@ -125,6 +126,10 @@ def choose_method(
     kind = DenseLikelihood if is_dense else Likelihood if likelihood else PseudoLikelihood
     if solver.needs_hessian and not kind.has_hessian:
         raise InputError(missing_hessian(kind))
+    if solver.needs_hessian and is_coupled:
+        raise InputError(
+            f"penalty: {method!r} needs a diagonal Hessian, {penalty!r} has none here; fit with method='lbfgs'"
+        )
     if solver.needs_prox and not isinstance(penalty, ProximalPenalty):
         raise InputError(f"method: {method!r} needs a penalty with a proximal map, received {penalty!r}; use 'lbfgs'")
     if not solver.needs_prox and not is_smooth:

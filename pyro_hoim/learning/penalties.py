@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InputError
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["L1", "L2", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
+__all__ = ["L1", "L2", "CoupledPenalty", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
 
 
 class Penalty(Protocol):
@@ -46,6 +46,15 @@ class ProximalPenalty(Protocol):
 
     def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
         r"""Minimiser of :math:`\tfrac12 \|x - \theta\|^2 + \mathrm{step} \cdot \mathrm{penalty}(x)`."""
+        ...
+
+
+@runtime_checkable
+class CoupledPenalty(Protocol):
+    """A smooth penalty that may couple free coordinates, so that its Hessian need not be diagonal."""
+
+    def is_diagonal(self, hypergraph: InteractionHypergraph) -> bool:
+        """Whether its Hessian in free coordinates is diagonal for this collection."""
         ...
 
 

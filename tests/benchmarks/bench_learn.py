@@ -1,0 +1,161 @@
+"""Models learned from mushroom, adult and breast cancer: gains over independence, accuracies, time and memory.
+
+usage: bench_learn.py [--data NAME ...] [--seeds N] [--refit] [--append]
+
+Split as published: half of the rows to test on, the rest 70/30 for training and validation, shuffled by the seed. The
+independent model has the smoothed frequencies (count + 1/2) of the training rows. Every data set and seed runs in a
+process of its own, whose wall time and peak memory are printed. Accuracies stand beside scikit-learn's logistic
+regression and naive Bayes, trained on the same rows (training part; training and validation with --refit).
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import torch
+from harness import CORES, ROOT
+
+from pyro_hoim import InteractionHypergraph, load_adult, load_breast_cancer, load_mushroom, predict
+from pyro_hoim.analysis import score_rows
+from pyro_hoim.analysis.learn import learn, train_collection
+from pyro_hoim.data import Observations
+
+LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
+TARGETS = {
+    "mushroom": {"class": 99.7, "odor": 79.7, "habitat": 66.0},
+    "adult": {"income": 85.2, "race": 86.5, "sex": 84.5},
+    "breast_cancer": {"class": 80.2, "deg-malig": 51.6},
+}
+PUBLISHED = {"mushroom": (11.00, 13.27), "adult": (2.25, 2.86), "breast_cancer": (0.34, 0.82)}
+
+
+def peers(train, test, target):
+    """Accuracies of logistic regression on indicators and of naive Bayes on codes."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.naive_bayes import CategoricalNB
+
+    at = train.domain.index(target)
+    cards = [n for i, n in enumerate(train.domain.cardinalities) if i != at]
+
+    def columns(part):
+        codes = part.codes.numpy()
+        return np.delete(codes, at, axis=1), codes[:, at]
+
+    (x, y), (x_test, y_test) = columns(train), columns(test)
+
+    def indicators(codes):
+        return np.concatenate([np.eye(n)[codes[:, j]] for j, n in enumerate(cards)], axis=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logistic = LogisticRegression(max_iter=1000).fit(indicators(x), y)
+        bayes = CategoricalNB(min_categories=cards).fit(x, y)
+    return logistic.score(indicators(x_test), y_test), bayes.score(x_test, y_test)
+
+
+def one(name, seed, refit):
+    data = LOADERS[name]()
+    train, validation, test = data.split([0.35, 0.15, 0.5], seed)
+    start = time.perf_counter()
+    learned = learn(train, validation, refit=refit, seed=seed, progress=True)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    log_z = learned.log_partition
+    gap = None if log_z.sandwich is None else float(log_z.sandwich.gap)
+    rows = train
+    if refit:
+        codes = torch.cat([train.codes, validation.codes])
+        rows = Observations(train.domain, codes, torch.cat([train.counts, validation.counts]))
+    start = time.perf_counter()
+    pairs = train_collection(rows, InteractionHypergraph.from_order(data.domain, 2), seed=seed)
+    pair_seconds = time.perf_counter() - start
+    one_body = learned.one_body
+    independent = score_rows(learned.independent, test).nll
+    accuracies = {}
+    for target in TARGETS[name]:
+        logistic, bayes = peers(rows, test, target)
+        accuracies[target] = (predict(learned.energy, test, target).accuracy, logistic, bayes)
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "seed": seed,
+                "one_body": independent - score_rows(one_body, test).nll,
+                "pairs": pairs.gain(test),
+                "pairs_se": float(pairs.log_partition.std_error),
+                "learned": learned.gain(test),
+                "validation": learned.gain(validation),
+                "kl": learned.score(test).kl,
+                "independent_kl": independent - test.entropy(),
+                "interactions": len(learned.hypergraph),
+                "std_error": float(log_z.std_error),
+                "gap": gap,
+                "reliable": bool(torch.as_tensor(log_z.is_reliable).all()),
+                "seconds": seconds,
+                "pair_seconds": pair_seconds,
+                "memory_mb": peak,
+                "accuracies": accuracies,
+            }
+        )
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--refit", action="store_true")
+    parser.add_argument("--append", action="store_true", help="append the table to docs/benchmarks.md")
+    parser.add_argument("--one", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one[0], int(options.one[1]), options.refit)
+        return
+    results = []
+    for name in options.data:
+        for seed in range(options.seeds):
+            command = [sys.executable, __file__, "--one", name, str(seed), *(["--refit"] if options.refit else [])]
+            run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+            results.append(json.loads(run.stdout.splitlines()[-1]))
+            print(results[-1], flush=True)
+    frame = pd.DataFrame(results)
+    lines = [
+        (
+            f"{CORES} cores, Python {platform.python_version()}, torch {torch.__version__}; refit: {options.refit}; "
+            f"split seeds 0 to {options.seeds - 1}"
+        ),
+        "",
+    ]
+    head = "| data | all pairs | learned | published (pairs, selected) | interactions | log Z error | s | MB |"
+    lines += [head, "|" + "---|" * 8]
+    for name, rows in frame.groupby("name", sort=False):
+        lines.append(
+            f"| {name} | {rows.pairs.mean():.3f} ± {rows.pairs.std(ddof=0):.3f} | {rows.learned.mean():.3f} ± "
+            f"{rows.learned.std(ddof=0):.3f} (seed 0: {rows.learned.iloc[0]:.3f}) | "
+            f"{PUBLISHED[name][0]}, {PUBLISHED[name][1]} | {rows.interactions.mean():.0f} | "
+            f"{rows.std_error.max():.3f} | {rows.seconds.mean():.0f} | {rows.memory_mb.max():.0f} |"
+        )
+    lines += ["", "| data | column | learned | logistic regression | naive Bayes | published |", "|" + "---|" * 6]
+    for name, rows in frame.groupby("name", sort=False):
+        for target, published in TARGETS[name].items():
+            values = 100 * np.array([entry[target] for entry in rows.accuracies])
+            shown = " | ".join(f"{m:.1f} ± {s:.1f}" for m, s in zip(values.mean(0), values.std(0), strict=True))
+            lines.append(f"| {name} | {target} | {shown} | {published} |")
+    text = "\n".join(lines)
+    print(text)
+    if options.append:
+        stamp = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as page:
+            page.write(f"\n## Learned models, {stamp}\n\n`python tests/benchmarks/bench_learn.py` {text}\n")
+
+
+if __name__ == "__main__":
+    main()
