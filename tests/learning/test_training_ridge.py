@@ -217,6 +217,8 @@ def test_what_a_smooth_ridge_does_not_have_is_refused():
     data = Observations.from_table(ORDINAL, np.random.default_rng(6).integers(1, 9, (3, 4, 2, 5)))
     with pytest.raises(InputError, match="fit with method='lbfgs'"):
         fit(graph, data, penalty=SMOOTH, method="newton")
+    assert fit(graph, data, penalty=SMOOTH).method == "lbfgs"
+    assert fit(graph, data, penalty=replace(SMOOTH, smoothness=0.0)).method == "newton"
     for bad in (-0.1, 1.0, 1.5, float("nan"), True, "0.9"):
         with pytest.raises(InputError, match="smoothness"):
             InteractionRidge(1.0, smoothness=bad)
