@@ -13,6 +13,7 @@ import click
 import torch
 
 from ..analysis import Analysis, PosteriorSettings, analyse
+from ..analysis.learn import check_columns
 from ..data import Observations
 from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
 from ..errors import HoimError, InputError, IntractableError, MissingDataError, check_names
@@ -21,6 +22,7 @@ from ..report import num_states_text, plain_report, write_report
 from ..schema import Domain, Variable
 from ..structure import InteractionHypergraph
 from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
+from .select import SELECT_SPLIT, SelectOptions, ordinal_columns, run_select, run_trained
 
 __all__ = ["fit"]
 
@@ -112,10 +114,10 @@ def _parse_columns(text: str | None) -> list[str] | int | None:
     return names
 
 
-def _parse_split(text: str | None) -> tuple[float, float, float]:
+def _parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
     """``--split``: three non-negative fractions that sum to one."""
     if text is None:
-        return 1.0, 0.0, 0.0
+        return SELECT_SPLIT if select else (1.0, 0.0, 0.0)
     try:
         parts = [float(word) for word in text.split(",")]
     except ValueError as error:
@@ -125,6 +127,20 @@ def _parse_split(text: str | None) -> tuple[float, float, float]:
             f"--split: expected three fractions from 0 to 1 that sum to 1, the first above 0, received {text!r}"
         )
     return parts[0], parts[1], parts[2]
+
+
+def _split(data: Observations, fractions: tuple[float, float, float], seed: int) -> dict[str, Observations]:
+    """The three parts.
+
+    Raises:
+        InputError: a part that was asked for holds no row.
+    """
+    names = ["train", "validation", "test"]
+    parts = dict(zip(names, data.split(fractions, seed), strict=True))
+    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
+        if fraction and not rows.total_count > 0:
+            raise InputError(f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction")
+    return parts
 
 
 def _structures(
@@ -153,9 +169,45 @@ def _structures(
 
 @click.command(short_help="Fit a model to a table and write a report.")
 @click.argument("source", required=False, metavar="[TABLE|FILE]")
-@click.option("--order", type=int, metavar="K", help="All interactions of up to K variables.  [default: 2]")
+@click.option(
+    "--order",
+    type=int,
+    metavar="K",
+    help="All interactions of up to K variables [default: 2]; with --select the largest that may be learned "
+    "[default: 3].",
+)
 @click.option("--edges", metavar="SPEC", help='Interactions as a formula, e.g. "smoke*mental + phys*systol".')
-@click.option("--select", is_flag=True, help="Learn the interactions from data (not in this release).")
+@click.option("--select", is_flag=True, help="Learn the interactions and their strengths from the data.")
+@click.option("--refit", is_flag=True, help="With --select: at the end train on training and validation rows together.")
+@click.option(
+    "--heredity",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.3,
+    show_default=True,
+    help="With --select: share of the subsets one variable smaller that a set must have in the model.",
+)
+@click.option(
+    "--per-round",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    metavar="N",
+    help="With --select: interactions added in a round.",
+)
+@click.option(
+    "--trainer",
+    type=click.Choice(["auto", "exact", "sampled", "pseudo-likelihood"]),
+    default="auto",
+    show_default=True,
+    help="With --select: how models are fitted; auto is exact up to about two million states.",
+)
+@click.option(
+    "--ordinal",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|NAMES",
+    help="With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
+)
 @click.option(
     "--model",
     "model_kind",
@@ -191,6 +243,11 @@ def fit(
     order: int | None,
     edges: str | None,
     select: bool,
+    refit: bool,
+    heredity: float,
+    per_round: int,
+    trainer: str,
+    ordinal: str,
     model_kind: str,
     target: str | None,
     columns: str | None,
@@ -211,12 +268,16 @@ def fit(
     autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
     """
     started = time.perf_counter()
-    if model_kind != "log-linear" or select:
-        what = "--select" if select else f"--model {model_kind}"
-        raise InputError(f"{what}: not in this release; use --model log-linear with --order K or --edges SPEC")
+    if model_kind != "log-linear":
+        raise InputError(f"--model {model_kind}: not in this release; use --model log-linear")
     if order is not None and edges is not None:
         raise InputError("--order and --edges: give one of them, not both")
-    fractions = _parse_split(split)
+    if select and (edges is not None or posterior or source is None):
+        what = "--edges" if edges is not None else "--posterior" if posterior else "no TABLE or FILE"
+        raise InputError(f"--select: learns the interactions of one table, received {what} with it")
+    if refit and not select:
+        raise InputError("--refit: belongs to --select")
+    fractions = _parse_split(split, select)
     policy = _Missing.parse(missing)
     main_job = source is None
     if source is None and any(o is not None for o in (order, edges)):
@@ -239,18 +300,38 @@ def fit(
             raise InputError(f"--missing marginalise: not together with {what}; use --missing drop")
     if not data.total_count > 0:
         raise InputError(f"{name}: expected at least one observation, received counts that sum to zero")
+    about = _about(name, source or _MAIN_TABLE)
+    common: dict[str, Any] = {
+        "name": name,
+        "target": target,
+        "seed": seed,
+        "out": out,
+        "resume": resume,
+        "as_json": as_json,
+    }
+    if select:
+        check_columns(data)
+        data, ordered = ordinal_columns(data, ordinal)
+        options = SelectOptions.parse(data, order, heredity, per_round, trainer, refit)
+        if ordered:
+            about.append(f"Taken as ordered: {', '.join(ordered)} (--ordinal none takes no column so).")
+        run_select(_split(data, fractions, seed), options, about=about, **common)
+        return
     structures = _structures(data, order, edges, main_job)
+    parts = _split(data, fractions, seed)
     for structure in structures.values():
         cost = Auto().plan(structure)
         if not cost.feasible:
-            raise IntractableError(
-                f"{cost.reason}. At the command line: fewer --columns, a lower --order, or sparser --edges"
-            )
+            if posterior or main_job or data.has_missing:
+                what = "--posterior" if posterior or main_job else "--missing marginalise"
+                raise IntractableError(
+                    f"{what} needs exact inference: {cost.reason}. At the command line: fewer --columns, a lower "
+                    "--order, or sparser --edges"
+                )
+            run_trained(parts, structure, cost.reason, about=about, **common)
+            return
     folder = new_folder(out, name, resume)
-    train, validation, test = data.split(fractions, seed)
-    for part, rows, fraction in zip(("train", "validation", "test"), (train, validation, test), fractions, strict=True):
-        if fraction and not rows.total_count > 0:
-            raise InputError(f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction")
+    train, validation, test = parts.values()
     settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
 
     folder.mkdir(exist_ok=True)
@@ -264,7 +345,7 @@ def fit(
             target=target,
             seed=seed,
             title=name,
-            about=_about(name, source or _MAIN_TABLE),
+            about=about,
             checkpoint=folder / "checkpoint",
             resume=resume,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import jinja2
 
 from ..analysis import Analysis, file_stem
 from ..model_file import ModelFile, save_model
-from .blocks import number
+from .blocks import Part, number
 from .sections import page_parts, page_summary, page_warnings
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["render_page", "render_report", "write_report"]
 
 _PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "arviz", "numpy")
 
@@ -37,19 +38,54 @@ def render_report(analysis: Analysis, title: str | None = None) -> str:
         The page as text.
     """
     data = analysis.train
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
     names = ", ".join(data.domain.names[:12]) + (", ..." if len(data.domain) > 12 else "")
-    return environment.get_template("template.html.j2").render(
+    return render_page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
         subtitle=f"{number(data.total_count)} observations of {len(data.domain)} variables: {names}",
         summary=page_summary(analysis),
         warnings=page_warnings(analysis),
         about=analysis.about,
         parts=page_parts(analysis),
+        seed=analysis.seed,
+    )
+
+
+def render_page(
+    *,
+    title: str,
+    subtitle: str,
+    summary: Sequence[str],
+    warnings: Sequence[str],
+    about: Sequence[str],
+    parts: Sequence[Part],
+    seed: int,
+) -> str:
+    """HTML of any report: a heading, sentences, and parts made of text, tables and pictures.
+
+    Args:
+        title: heading of the page.
+        subtitle: line below it.
+        summary: sentences that answer the reader's question.
+        warnings: what to know before trusting the page.
+        about: sentences on the data.
+        parts: the sections.
+        seed: shown at the end, with the versions of the packages.
+
+    Returns:
+        The page as text.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyro_hoim.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("template.html.j2").render(
+        title=title,
+        subtitle=subtitle,
+        summary=summary,
+        warnings=warnings,
+        about=about,
+        parts=parts,
         provenance=[
-            ("seed", str(analysis.seed)),
+            ("seed", str(seed)),
             ("Python", platform.python_version()),
             *((name, _version(name)) for name in _PACKAGES),
         ],

@@ -9,12 +9,12 @@ from ..analysis import Analysis
 from .blocks import number
 from .sections import page_summary, page_warnings
 
-__all__ = ["plain_report"]
+__all__ = ["columns_of", "plain_report"]
 
 _SHOWN = 10
 
 
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def columns_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned lines: the first column to the left, the others to the right."""
     widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
     return [
@@ -55,12 +55,12 @@ def plain_report(analysis: Analysis) -> str:
         if math.isfinite(record.get("min_ess_bulk", math.nan)):
             record["min_ess_bulk"] = round(record["min_ess_bulk"])
     rows = [[number(record.get(key)) for key in present] for record in records]
-    lines += _columns([names[key] for key in present], rows)
+    lines += columns_of([names[key] for key in present], rows)
     scores = analysis.chosen.scores
     parts = [part for part, count in scores.rows.items() if count]
     if len(parts) > 1:
         lines.append("")
-        lines += _columns(
+        lines += columns_of(
             ["part", "rows", "NLL", "KL", "KL independent"],
             [
                 [p, *(number(v) for v in (scores.rows[p], scores.nll[p], scores.kl[p], scores.independent_kl[p]))]
@@ -81,7 +81,7 @@ def plain_report(analysis: Analysis) -> str:
     shown = [row for row in analysis.chosen.interactions if len(row["edge"]) > 1][:_SHOWN]
     if shown:
         lines.append("")
-        lines += _columns(
+        lines += columns_of(
             ["interaction", "strength", "coefficient"],
             [
                 [":".join(r["edge"])]

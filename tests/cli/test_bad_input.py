@@ -48,7 +48,6 @@ FILES: list[tuple[str, str | bytes, list[str], list[str]]] = [
     ("order too high", GOOD, ["--order", "4"], ["1 to 3", "4"]),
     ("order zero", GOOD, ["--order", "0"], ["1 to 3", "0"]),
     ("order and edges", GOOD, ["--order", "1", "--edges", "a"], ["--order", "--edges", "not both"]),
-    ("select", GOOD, ["--select"], ["--select", "not in this release"]),
     ("other model", GOOD, ["--model", "grm"], ["grm", "not in this release"]),
     ("unknown model", GOOD, ["--model", "tree"], ["tree", "log-linear"]),
     ("split sum", GOOD, ["--split", "0.5,0.5,0.5"], ["--split", "sum to 1"]),
@@ -119,7 +118,7 @@ def test_beyond_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"v{i}" for i in range(40)]
     rows = "\n".join(",".join(str((i * 7 + j * j) % 2) for j in range(40)) for i in range(8))
     source = write("wide.csv", ",".join(names) + "\n" + rows + "\n")
-    check_refused(["fit", source, "--order", "2"], ["cells", "budget"], capsys)
+    check_refused(["fit", source, "--order", "2", "--posterior"], ["cells", "budget"], capsys)
 
 
 def test_foreign_model_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,405 @@
+"""A whole model learned from rows: which interactions, how strongly each is held back, its tables and its log Z."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data import Observations
+from ..errors import InputError, InputTypeError
+from ..learning.selection import Heredity, Selection, SelectionRound
+from ..learning.selection.scores import Score, ScoreName
+from ..learning.training import InteractionRidge, SampledTraining, TrainingReport
+from ..model_file import ModelFile, save_model
+from ..models import LogLinearEnergy, parametrization
+from ..partition import LogPartition
+from ..structure import InteractionHypergraph
+from ._learn_analysis import LearnedAnalysis, PartOfLearned, analyse_learned
+from ._learn_baselines import frequency_model, one_body_model
+from ._learn_columns import check_columns, ordered_columns, with_ordinal
+from ._learn_final import FinalFit, final_fit
+from ._learn_search import StagedSearch
+from ._learn_trainers import TrainerName, checked_recipe, default_ridge, singles
+from .scores import RowScores, score_rows
+
+__all__ = [
+    "LearnedAnalysis",
+    "LearnedModel",
+    "PartOfLearned",
+    "analyse_learned",
+    "check_columns",
+    "learn",
+    "ordered_columns",
+    "train_collection",
+    "with_ordinal",
+]
+
+
+_EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedModel:
+    """A model learned from rows, and how it came about.
+
+    Attributes:
+        hypergraph: the collection of interactions; it need not be hierarchical.
+        tables: its balanced tables (num_terms,), float64.
+        ridge: the penalty that they were trained with; its strengths are those that the rows support.
+        log_partition: log Z of the tables, exact or estimated with an error and a sandwich.
+        trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
+        training: report of the last fit.
+        selection: the search, with its capacity curve; None where the collection was given.
+        independent: single variables with their smoothed frequencies among the rows that the model was fitted to.
+        one_body: single variables trained as the model is.
+        num_rows: observations that the tables were fitted to.
+        refit: whether those were the training and the validation rows together.
+        notes: sentences on what was estimated and what happened on the way.
+        seconds: time by stage.
+
+    Shape:
+        tables (num_terms,).
+    """
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+    ridge: InteractionRidge
+    log_partition: LogPartition
+    trainer: str
+    training: TrainingReport
+    selection: Selection | None
+    independent: LogLinearEnergy
+    one_body: LogLinearEnergy
+    num_rows: float
+    refit: bool = False
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def energy(self) -> LogLinearEnergy:
+        """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
+        if self.hypergraph.is_hierarchical:
+            return LogLinearEnergy(self.hypergraph, self.tables)
+        closure = self.hypergraph.closure()
+        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+
+    def score(self, rows: Observations) -> RowScores:
+        """NLL, KL and pseudo-NLL of complete rows, in nats a row; those of NLL and KL have the error of log Z."""
+        return score_rows(self.energy, rows, log_z=float(self.log_partition.value))
+
+    def gain(self, rows: Observations) -> float:
+        """Log-likelihood above that of the independent model, in nats a row."""
+        return score_rows(self.independent, rows).nll - self.score(rows).nll
+
+    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
+        """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
+
+        Raises:
+            ModelFileError: it cannot be written.
+        """
+        energy, log_z = self.energy, self.log_partition
+        found: dict[str, Any] = {
+            "rows": self.num_rows,
+            "trainer": self.trainer,
+            "ridge": self.ridge.to_json(),
+            "learned_edges": [list(edge) for edge in self.hypergraph.edges],
+            "log_partition": {
+                "value": float(log_z.value),
+                "std_error": _finite(float(log_z.std_error)),
+                "kind": log_z.kind,
+            },
+            "refit": self.refit,
+            **({} if info is None else info),
+        }
+        if self.selection is not None:
+            found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
+        save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def learn(
+    train: Observations,
+    validation: Observations,
+    *,
+    max_order: int = 3,
+    heredity: Heredity = 0.3,
+    score: ScoreName | Score = "gain",
+    per_round: int = 60,
+    trainer: TrainerName = "auto",
+    sampling: SampledTraining | None = None,
+    penalty: InteractionRidge | None = None,
+    smoothness: float = 0.9,
+    evidence_rounds: int | None = None,
+    candidates: Iterable[Sequence[str]] | None = None,
+    patience: int = 1,
+    max_rounds: int | None = None,
+    refit: bool = False,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> LearnedModel:
+    r"""Learn interactions and their strengths: all pairs, then what promises most, while held-out rows gain.
+
+    .. math:: \min_\theta \; -\sum_n \log q_\theta(x_n)
+        + \tfrac12 \sum_{S \in \mathcal I} \lambda_S (\theta^S)^\top K_S \theta^S
+
+    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score);
+    then rounds of the ``per_round`` best sets that heredity admits, until the validation loss gets worse. Pairs are
+    tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for every
+    interaction (the fixed point of the evidence), which know the number of its parameters and hold interactions of no
+    use at zero. The validation rows say which of the two is used from there. The best collection is trained once more,
+    longer, and log Z is found exactly or estimated on chains of its own.
+
+    Args:
+        train: complete rows.
+        validation: complete rows that decide when the search ends; they set no parameter, unless ``refit``.
+        max_order: variables of the largest interaction, at least 2.
+        heredity: share of the facets of a set that must be present, see
+            :func:`~pyro_hoim.learning.selection.select`.
+        score: what sets of a round are ranked by.
+        per_round: sets added in a round after that of the pairs.
+        trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
+            takes seconds at most (about 2 million states), else sampled.
+        sampling: settings of sampled training; by default those of :class:`SampledTraining`, with four times the
+            chains in the last fit.
+        penalty: strengths to begin with, in place of 0.05 for single variables, 0.05 for pairs and 5 beyond (weak), or
+            1 for pairs and 20 beyond (where the rows choose from there).
+        smoothness: correlation of neighbouring levels of ordinal variables that the penalty assumes; not used with
+            ``penalty``.
+        evidence_rounds: times that a fit moves the strengths; default 2 in the search, 2 (sampled) or 4 at the
+            end; 0 leaves the strengths as they are.
+        candidates: add no sets of two variables or more but these.
+        patience: rounds without a better validation loss after which the search stops.
+        max_rounds: rounds after the first.
+        refit: train the collection found, with the strengths found, on both parts together.
+        seed: of everything random.
+        checkpoint: folder, made if missing, from which an interrupted run can be continued. Ctrl-C or a kill costs
+            the round or fit that was under way.
+        resume: continue from ``checkpoint``; the arguments must be the same.
+        progress: print a line for every round, and bars where standard error is a terminal.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: arguments out of range, rows over different variables, no rows, or a checkpoint of another run.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: missing cells.
+        IntractableError: exact training was asked for and is out of reach.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 4.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
+        >>> learned = learn(rows, rows)
+        >>> learned.hypergraph.order, round(learned.gain(rows), 2)
+        (2, 0.19)
+    """
+    _check_parts(train, validation)
+    if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 2:
+        raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
+    ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
+    start = singles(train)
+    given = None if candidates is None else [tuple(edge) for edge in candidates]
+    largest = None if given is None else start.add_edges([e for e in given if e], hierarchical=False)
+    recipe = checked_recipe(
+        train, trainer, evidence_rounds, largest, max_order, seed, progress and sys.stderr.isatty(), sampling
+    )
+    folder = _folder(checkpoint, resume)
+    begin = time.perf_counter()
+    line = _Line(frequency_model(train), validation, begin, progress)
+    search = StagedSearch(
+        train,
+        validation,
+        recipe.search_trainer(train, start, ridge if penalty is not None else default_ridge(smoothness, weak=True)),
+        strong=ridge,
+        evidence_rounds=recipe.evidence_rounds[0],
+        heredity=heredity,
+        score=score,
+        per_round=per_round,
+        max_order=max_order,
+        candidates=given,
+        patience=patience,
+        max_rounds=max_rounds,
+        folder=folder,
+        resume=resume,
+        announce=line.round,
+    )
+    selection, found, rows_choose = search.run()
+    line.text(f"kept round {selection.best_round}: {len(selection.hypergraph)} interactions; training them longer")
+    seconds = {"search": time.perf_counter() - begin}
+    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, settled=not rows_choose)
+    rows = train
+    if refit:
+        line.text("training once more, on training and validation rows together")
+        rows = _together(train, validation)
+        final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, settled=True)
+    seconds["training"] = time.perf_counter() - begin - seconds["search"]
+    return _learned(final, rows, recipe.name, selection, ridge, refit, seconds, line)
+
+
+def train_collection(
+    train: Observations,
+    hypergraph: InteractionHypergraph,
+    *,
+    trainer: TrainerName = "auto",
+    sampling: SampledTraining | None = None,
+    penalty: InteractionRidge | None = None,
+    smoothness: float = 0.9,
+    evidence_rounds: int | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> LearnedModel:
+    """The last part of :func:`learn` alone: strengths and tables of a collection that is given.
+
+    Args:
+        train: complete rows.
+        hypergraph: the collection.
+        trainer: see :func:`learn`.
+        sampling: see :func:`learn`.
+        penalty: see :func:`learn`.
+        smoothness: see :func:`learn`.
+        evidence_rounds: see :func:`learn`.
+        seed: of everything random.
+        checkpoint: folder; a fit that was completed is read from it.
+        resume: continue from ``checkpoint``.
+        progress: print what is being done.
+
+    Returns:
+        The model, without a selection.
+
+    Raises:
+        InputError: arguments out of range, rows over other variables, no rows, or a checkpoint of another run.
+        MissingDataError: missing cells.
+        IntractableError: exact training was asked for and is out of reach.
+    """
+    _check_parts(train)
+    ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
+    order = hypergraph.order
+    recipe = checked_recipe(
+        train, trainer, evidence_rounds, hypergraph, order, seed, progress and sys.stderr.isatty(), sampling
+    )
+    folder = _folder(checkpoint, resume)
+    if evidence_rounds is None:
+        recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
+    begin = time.perf_counter()
+    line = _Line(frequency_model(train), train, begin, progress)
+    line.text(f"training {len(hypergraph)} interactions")
+    final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume)
+    seconds = {"training": time.perf_counter() - begin}
+    return _learned(final, train, recipe.name, None, ridge, False, seconds, line)
+
+
+def _learned(
+    final: FinalFit,
+    rows: Observations,
+    name: str,
+    selection: Selection | None,
+    ridge: InteractionRidge,
+    refit: bool,
+    seconds: dict[str, float],
+    line: _Line,
+) -> LearnedModel:
+    line.text("finding log Z")
+    begin = time.perf_counter()
+    log_z = final.log_partition()
+    return LearnedModel(
+        final.hypergraph,
+        final.tables,
+        final.ridge,
+        log_z,
+        name,
+        final.report,
+        selection,
+        frequency_model(rows),
+        one_body_model(rows, ridge),
+        rows.total_count,
+        refit,
+        tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
+        {**seconds, "log_z": time.perf_counter() - begin},
+    )
+
+
+class _Line:
+    """Sentences on standard error."""
+
+    def __init__(self, independent: LogLinearEnergy, rows: Observations, begin: float, is_shown: bool) -> None:
+        self._independent = score_rows(independent, rows).nll if is_shown else math.nan
+        self._begin = begin
+        self._is_shown = is_shown
+
+    def text(self, words: str) -> None:
+        """One line with the time so far."""
+        if self._is_shown:
+            sys.stderr.write(f"[{time.perf_counter() - self._begin:6.1f} s] {words}\n")
+            sys.stderr.flush()
+
+    def round(self, entry: SelectionRound) -> None:
+        """A round of the search."""
+        loss = f"validation loss {entry.validation_loss:.4f}"
+        if entry.loss_kind != "pseudo-likelihood":
+            loss += f", gain over independence {self._independent - entry.validation_loss:.4f}"
+        self.text(f"round {entry.number}: {entry.num_interactions} interactions, {loss} ({entry.verdict})")
+
+
+def _check_parts(*parts: Observations) -> None:
+    for name, rows in zip(("train", "validation"), parts, strict=False):
+        if not isinstance(rows, Observations):
+            raise InputTypeError(f"{name}: expected Observations, received {type(rows).__name__}")
+        if rows.domain != parts[0].domain:
+            raise InputError(f"{name}: expected rows over the variables and levels of train, received others")
+        if not rows.total_count > 0:
+            raise InputError(f"{name}: expected at least one observation, received none")
+
+
+def _checked_ridge(
+    penalty: InteractionRidge | None, smoothness: float, evidence_rounds: int | None
+) -> InteractionRidge:
+    ridge = default_ridge(smoothness) if penalty is None else penalty
+    if not isinstance(ridge, InteractionRidge):
+        raise InputTypeError(f"penalty: expected InteractionRidge or None, received {type(ridge).__name__}")
+    if ridge.is_zero and evidence_rounds != 0:
+        raise InputError("penalty: strengths of zero cannot be updated; pass positive ones, or evidence_rounds=0")
+    return ridge
+
+
+def _folder(checkpoint: str | os.PathLike[str] | None, resume: bool) -> Path | None:
+    if checkpoint is None:
+        if resume:
+            raise InputError("resume: expected the folder of a checkpoint, received none; pass checkpoint=...")
+        return None
+    folder = Path(checkpoint)
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"checkpoint: the folder {folder.absolute().parent} does not exist; create it first")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"checkpoint: {folder} is a file; expected a folder")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _together(first: Observations, second: Observations) -> Observations:
+    """The rows of both."""
+    return Observations(
+        first.domain, torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
+    ).unique()

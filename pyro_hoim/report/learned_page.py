@@ -1,0 +1,53 @@
+"""The report of a learned model: one self-contained HTML page and the model file, in one folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..analysis.learn import LearnedAnalysis
+from .blocks import number
+from .learned_sections import learned_parts, learned_summary, learned_warnings
+from .page import render_page
+
+__all__ = ["render_learned_report", "write_learned_report"]
+
+
+def render_learned_report(analysis: LearnedAnalysis) -> str:
+    """HTML of the report of a learned model, with every picture inside; it loads nothing from elsewhere.
+
+    Args:
+        analysis: what to show.
+
+    Returns:
+        The page as text.
+    """
+    learned = analysis.learned
+    names = learned.hypergraph.domain.names
+    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return render_page(
+        title=f"What was learned from {analysis.title.replace('_', ' ')}",
+        subtitle=f"{number(learned.num_rows)} observations of {len(names)} variables: {listed}",
+        summary=learned_summary(analysis),
+        warnings=learned_warnings(analysis),
+        about=analysis.about,
+        parts=learned_parts(analysis),
+        seed=analysis.seed,
+    )
+
+
+def write_learned_report(analysis: LearnedAnalysis, folder: Path) -> None:
+    """Write ``report.html`` and ``model.safetensors`` into an existing folder.
+
+    Args:
+        analysis: what to write.
+        folder: an existing folder; files of the same names are replaced.
+    """
+    analysis.learned.save(
+        folder / "model.safetensors",
+        {"name": "learned", "data": analysis.title, "status": analysis.learned.training.status, "seed": analysis.seed},
+    )
+    page = folder / "report.html"
+    draft = page.with_suffix(".html.part")
+    draft.write_text(render_learned_report(analysis), encoding="utf-8")
+    os.replace(draft, page)

@@ -1,0 +1,64 @@
+"""A learned model as plain text for a terminal."""
+
+from __future__ import annotations
+
+from ..analysis.learn import LearnedAnalysis
+from .blocks import number
+from .learned_sections import learned_summary, learned_warnings, worth_text
+from .plain import columns_of
+
+__all__ = ["learned_plain_report"]
+
+_SHOWN = 12
+
+
+def learned_plain_report(analysis: LearnedAnalysis) -> str:
+    """What was learned: scores beside the independent model, interactions worth most, what was estimated.
+
+    Args:
+        analysis: what to show.
+
+    Returns:
+        Several lines of text.
+    """
+    parts = {name: part for name, part in analysis.parts.items() if part is not None}
+    lines = [*learned_summary(analysis), ""]
+    lines += columns_of(
+        ["part", "rows", "NLL", "KL", "KL independent", "gain"],
+        [
+            [
+                name,
+                number(part.model.rows),
+                f"{part.model.nll:.4f}",
+                _four(part.model.kl),
+                _four(part.independent.kl),
+                f"{part.gain:.4f}",
+            ]
+            for name, part in parts.items()
+        ],
+    )
+    if analysis.target is not None:
+        lines.append("")
+        for name, part in parts.items():
+            if part.accuracy is not None:
+                lines.append(
+                    f"{analysis.target} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
+                    f"(always the most frequent: {part.accuracy['majority_accuracy']:.4f})"
+                )
+    shown = analysis.interactions[:_SHOWN]
+    if shown:
+        lines.append("")
+        lines += columns_of(
+            ["interaction", "worth", "strength", "levels"],
+            [
+                [":".join(r["edge"]), worth_text(r["removal"]), f"{r['strength']:.4f}", ":".join(r["levels"])]
+                for r in shown
+            ],
+        )
+        lines.append("(worth: nats a row that the model loses without it; ≤ marks an estimated upper bound)")
+    lines += [f"note: {sentence}" for sentence in learned_warnings(analysis)]
+    return "\n".join(lines)
+
+
+def _four(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

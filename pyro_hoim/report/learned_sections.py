@@ -1,0 +1,301 @@
+"""What the report of a learned model says, as sentences, tables and pictures. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+
+from ..analysis.learn import LearnedAnalysis
+from .blocks import Part, figure, note, num_states_text, number, table, text
+from .hypergraph_figure import hypergraph_figure, pair_matrix_figure
+from .selection_figures import capacity_figure
+
+__all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]
+
+_TABLE = 60
+_DRAWN = 60
+_MATRIX = 60
+_STATUS = {
+    "stopped early": "the validation rows gained nothing more",
+    "exhausted": "no further set of variables promised a gain",
+    "max_rounds": "the number of rounds that was asked for was reached",
+    "max_interactions": "the number of interactions that was asked for was reached",
+    "undecided": "several rounds could not be told apart within the error of log Z",
+    "diverged": "training of a larger collection diverged",
+}
+
+
+def learned_summary(analysis: LearnedAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    learned = analysis.learned
+    graph = learned.hypergraph
+    domain = graph.domain
+    states = domain.num_states
+    by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
+    words = ["pairs", "triples", "quadruples"]
+    listed = [
+        f"{count} {words[i] if i < len(words) else f'sets of {i + 2}'}" for i, count in enumerate(by_order) if count
+    ]
+    sentences = [
+        (
+            f"{analysis.title}: {number(learned.num_rows)} rows of {len(domain)} variables "
+            f"({number(states) if states < 10**6 else num_states_text(states)} possible rows) taught "
+            f"{' and '.join(listed) if listed else 'no interaction'}, with "
+            f"{number(graph.num_parameters)} parameters."
+        )
+    ]
+    where = analysis.judged_on
+    judged = analysis.parts[where]
+    if judged is not None:
+        sentences.append(
+            f"On the {where} rows the model gains {judged.gain:.3f} nats a row over independent variables"
+            + (f" (KL {judged.model.kl:.3f} instead of {judged.independent.kl:.3f})." if _both(judged) else ".")
+        )
+        if where == "train":
+            sentences[-1] += " These are the rows it was fitted to; new rows will gain less."
+    selection = learned.selection
+    if selection is not None:
+        reason = _STATUS.get(selection.status, selection.status)
+        best = selection.rounds[selection.best_round]
+        sentences.append(
+            f"The search tried {len(selection.rounds)} collections and kept number {selection.best_round} "
+            f"({best.num_interactions} interactions); it ended because {reason}."
+        )
+    sentences.append(_log_z_sentence(analysis))
+    return sentences
+
+
+def _both(part: object) -> bool:
+    model, other = getattr(part, "model", None), getattr(part, "independent", None)
+    return getattr(model, "kl", None) is not None and getattr(other, "kl", None) is not None
+
+
+def _log_z_sentence(analysis: LearnedAnalysis) -> str:
+    log_z = analysis.learned.log_partition
+    if log_z.kind == "exact":
+        return (
+            "Gradients, log Z and likelihoods are exact."
+            if analysis.learned.trainer == "exact"
+            else ("Log Z and likelihoods are exact.")
+        )
+    error = float(log_z.std_error)
+    shown = f"{error:.2g}" if math.isfinite(error) else "unknown"
+    gap = "" if log_z.sandwich is None else f", sandwich gap {float(log_z.sandwich.gap):.2g}"
+    return (
+        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f}, standard error {shown} nats{gap}; "
+        "likelihoods carry that error, predictions do not."
+    )
+
+
+def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    learned = analysis.learned
+    found: list[str] = []
+    if learned.training.status == "diverged":
+        found.append("Training diverged; the parameters are the last sound ones.")
+    log_z = learned.log_partition
+    if log_z.kind != "exact" and not bool(log_z.is_reliable):
+        found.append(f"The estimate of log Z is not reliable: {' '.join(log_z.notes) or 'no reason is known'}")
+    if learned.refit:
+        found.append(
+            "The final parameters were fitted to the training and validation rows together, so the scores of both are "
+            "those of rows the model has seen."
+        )
+    return found
+
+
+def worth_text(removal: object) -> str:
+    """Removal value with its error."""
+    if removal is None:
+        return "–"
+    value, error, kind = (getattr(removal, n) for n in ("value", "std_error", "kind"))
+    if kind == "exact":
+        return number(value)
+    return f"≤ {value:.4f}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+
+
+def learned_parts(analysis: LearnedAnalysis) -> list[Part]:
+    """The sections of the page, in reading order."""
+    found = [_scores(analysis), _capacity(analysis), _structure(analysis), _interactions(analysis), _making(analysis)]
+    return [part for part in found if part is not None]
+
+
+def _scores(analysis: LearnedAnalysis) -> Part:
+    part = Part("How well it describes rows")
+    lines = {name: entry for name, entry in analysis.parts.items() if entry is not None}
+    part.blocks.append(
+        table(
+            ["part", "rows", "NLL", "KL", "KL of independence", "KL of one-body", "gain", "pseudo-NLL"],
+            [
+                [
+                    name,
+                    entry.model.rows,
+                    _digits(entry.model.nll),
+                    _digits(entry.model.kl),
+                    _digits(entry.independent.kl),
+                    _digits(entry.one_body.kl),
+                    _digits(entry.gain),
+                    _digits(entry.model.pseudo_nll),
+                ]
+                for name, entry in lines.items()
+            ],
+        )
+    )
+    part.blocks.append(
+        note(
+            "Nats a row; KL is NLL less the entropy of the part's own empirical law, gain the NLL of independent "
+            "variables (smoothed frequencies) less that of the model. One-body: single variables under the penalty."
+        )
+    )
+    if analysis.target is not None:
+        part.blocks.append(
+            table(
+                ["part", "target", "accuracy", "always the most frequent", "rows"],
+                [
+                    [n, a["target"], f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
+                    for n, a in ((n, e.accuracy) for n, e in lines.items())
+                    if a is not None
+                ],
+            )
+        )
+    return part
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else number(value) if math.isinf(value) else f"{value:.4f}"
+
+
+def _capacity(analysis: LearnedAnalysis) -> Part | None:
+    selection = analysis.learned.selection
+    if selection is None:
+        return None
+    part = Part("The search")
+    curve = selection.capacity_curve()
+    drawable = curve["validation_kl"].to_numpy(dtype=float)
+    if len(curve) > 1 and bool((drawable > 0).any()):
+        part.blocks.append(
+            figure(
+                capacity_figure({"capacity curve": curve}),
+                "Divergence from training and validation rows against the number of parameters, round by round",
+            )
+        )
+    part.blocks.append(
+        table(
+            ["round", "interactions", "parameters", "training loss", "validation loss", "verdict", "seconds"],
+            [
+                [
+                    r.number,
+                    r.num_interactions,
+                    r.num_parameters,
+                    f"{r.train_loss:.4f}",
+                    f"{r.validation_loss:.4f}" + (f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""),
+                    r.verdict,
+                    f"{r.seconds:.1f}",
+                ]
+                for r in selection.rounds
+            ],
+            chosen=selection.best_round,
+        )
+    )
+    part.blocks.append(
+        note(
+            "Every round adds interactions, lets the training rows choose their strengths, and is judged on the "
+            "validation rows. The best collection was then trained longer."
+        )
+    )
+    return part
+
+
+def _structure(analysis: LearnedAnalysis) -> Part | None:
+    lines = [line for line in analysis.interactions if line["removal"] is not None]
+    if not lines:
+        return None
+    part = Part("Structure")
+    graph = analysis.learned.hypergraph
+    weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
+    if len(graph.domain) <= _DRAWN:
+        part.blocks.append(
+            figure(
+                hypergraph_figure(graph, weights),
+                "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
+            )
+        )
+    if len(graph.domain) <= _MATRIX:
+        part.blocks.append(
+            figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
+        )
+    if not part.blocks:
+        part.blocks.append(note("With so many variables the pictures are left out."))
+    part.blocks.append(note("Widths and colours show what the model loses, in nats a row, without the interaction."))
+    return part
+
+
+def _interactions(analysis: LearnedAnalysis) -> Part | None:
+    lines = analysis.interactions
+    if not lines:
+        return None
+    part = Part("Interactions")
+
+    def rows(chosen: tuple[dict[str, object], ...]) -> list[list[object]]:
+        return [
+            [
+                ":".join(line["edge"]),  # type: ignore[arg-type]
+                worth_text(line["removal"]),
+                line["strength"],
+                line["coefficient"],
+                ", ".join(line["levels"]),  # type: ignore[arg-type]
+                line["ridge"],
+            ]
+            for line in chosen
+        ]
+
+    columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
+    part.blocks.append(table(columns, rows(lines[:_TABLE][:20])))
+    if len(lines) > 20:
+        part.blocks.append(table(columns, rows(lines[20:500]), folded=f"Further interactions ({len(lines) - 20})"))
+    kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
+    meaning = (
+        "exactly"
+        if kinds == {"exact"}
+        else "bounded from above (≤): only the interactions inside it are fitted again, from rows drawn from the model"
+    )
+    part.blocks.append(
+        note(
+            f"Worth: nats a row that the model loses without the interaction and those that contain it, {meaning}. "
+            "Strength: root mean square of the table; coefficient: its largest entry, with its levels. Penalty: how "
+            "strongly it is held back; large where the rows do not support it."
+        )
+    )
+    return part
+
+
+def _making(analysis: LearnedAnalysis) -> Part:
+    learned = analysis.learned
+    part = Part("How far to trust it")
+    part.blocks.append(text(_log_z_sentence(analysis)))
+    log_z = learned.log_partition
+    if log_z.kind != "exact":
+        rows: list[list[object]] = [
+            ["log Z", f"{float(log_z.value):.4f}"],
+            ["standard error", f"{float(log_z.std_error):.2g}"],
+            ["one-sided limits", f"{float(log_z.lower):.4f} to {float(log_z.upper):.4f}"],
+            ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
+            ["to be trusted", "yes" if bool(log_z.is_reliable) else "no"],
+        ]
+        if log_z.sandwich is not None:
+            s = log_z.sandwich
+            rows.append(["forward run", f"{float(s.forward):.4f} ± {float(s.forward_error):.2g}"])
+            rows.append(["reverse run", f"{float(s.reverse):.4f} ± {float(s.reverse_error):.2g}"])
+            rows.append(["sandwich gap", f"{float(s.gap):.4f}"])
+        part.blocks.append(table(["", ""], rows))
+    training = learned.training
+    status = training.status.replace("_", " ")
+    part.blocks.append(
+        text(
+            f"Training: {learned.trainer} gradients, {training.num_iterations} steps, {status}, "
+            f"largest gradient entry {training.gradient_norm:.2g}. Time: "
+            + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
+            + "."
+        )
+    )
+    part.blocks.extend(note(sentence) for sentence in learned.notes)
+    return part

@@ -1,0 +1,313 @@
+"""Learning a whole model: what it finds in laws that are known, against exact likelihoods, and how it goes on."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations, load_model
+from pyro_hoim.analysis.learn import (
+    LearnedModel,
+    analyse_learned,
+    check_columns,
+    learn,
+    ordered_columns,
+    train_collection,
+    with_ordinal,
+)
+from pyro_hoim.learning.training import InteractionRidge, SampledTraining
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+
+SMALL = {
+    "trainer": "sampled",
+    "per_round": 2,
+    "evidence_rounds": 1,
+    "max_rounds": 4,
+    "sampling": SampledTraining(num_chains=500, num_iterations=100, refresh_every=50, refresh_temperatures=50),
+}
+PLANTED = [("a", "b"), ("c", "d"), ("a", "c", "e")]
+
+
+def law(seed: int = 0, strength: float = 0.7) -> LogLinearEnergy:
+    """Six ternary variables with two pairs and one triple that has no pair inside."""
+    domain = Domain.from_cardinalities(dict.fromkeys("abcdef", 3))
+    graph = InteractionHypergraph(domain, [(n,) for n in domain.names] + PLANTED, hierarchical=False)
+    generator = torch.Generator().manual_seed(seed)
+    tables = strength * torch.randn(graph.num_terms, dtype=torch.float64, generator=generator)
+    for edge, where in graph.term_slices.items():
+        table = tables[where].reshape([3] * len(edge))
+        for axis in range(len(edge)):
+            table = table - table.mean(axis, keepdim=True)
+        tables[where] = table.reshape(-1)
+    return LogLinearEnergy(graph, tables)
+
+
+def draw(model: LogLinearEnergy, number: int, seed: int) -> Observations:
+    """Independent rows of a small law, drawn from its table of probabilities."""
+    shape = model.domain.cardinalities
+    probs = Auto().marginal(model, model.domain.names).reshape(-1).numpy()
+    cells = np.random.default_rng(seed).choice(len(probs), size=number, p=probs / probs.sum())
+    return Observations.from_tensor(torch.from_numpy(np.stack(np.unravel_index(cells, shape), 1)), model.domain)
+
+
+def divergence(truth: LogLinearEnergy, model: LogLinearEnergy) -> float:
+    """D(truth || model) by summing over all states."""
+    p, q = (Auto().marginal(m, truth.domain.names).reshape(-1) for m in (truth, model))
+    return float((p * (p.log() - q.log())).sum())
+
+
+@pytest.fixture(scope="module")
+def truth() -> LogLinearEnergy:
+    return law()
+
+
+@pytest.fixture(scope="module")
+def parts(truth: LogLinearEnergy) -> tuple[Observations, Observations, Observations]:
+    return tuple(draw(truth, n, seed) for n, seed in ((3000, 1), (1500, 2), (3000, 3)))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def learned(parts: tuple[Observations, Observations, Observations]) -> LearnedModel:
+    return learn(parts[0], parts[1], per_round=3)
+
+
+def test_planted_interactions_are_strongest(learned: LearnedModel) -> None:
+    found = analyse_learned(learned, {"train": None}).interactions
+    strengths = {tuple(line["edge"]): line["strength"] for line in found}
+    planted = [strengths.pop(edge) for edge in PLANTED]
+    assert max(strengths.values()) < 0.25 * min(planted)
+    worth = {tuple(line["edge"]): line["removal"] for line in found}
+    assert worth["a", "c"].value >= worth["a", "c", "e"].value - 1e-6  # the pair goes with the triple
+    idle = [v.value for e, v in worth.items() if not any(set(e) <= set(p) or set(p) <= set(e) for p in PLANTED)]
+    assert max(idle) < 0.1 * min(worth[e].value for e in PLANTED)
+
+
+def test_learned_law_is_near_the_true_one(learned: LearnedModel, truth: LogLinearEnergy) -> None:
+    """A fit of the true structure by maximum likelihood has an expected divergence of half a parameter per row."""
+    own = divergence(truth, learned.energy)
+    expected = truth.hypergraph.num_parameters / (2 * learned.num_rows)
+    assert own < 2 * expected
+    # Control: pairs alone cannot reach it, whatever their parameters.
+    pairs = learn(*(draw(truth, 3000, s) for s in (1, 2)), max_order=2)
+    assert divergence(truth, pairs.energy) > 5 * expected
+
+
+def test_scores_against_enumeration(
+    learned: LearnedModel, parts: tuple[Observations, Observations, Observations]
+) -> None:
+    test = parts[2]
+    table = Auto().marginal(learned.energy, test.domain.names).log()
+    nll = -float(table[tuple(test.codes.T)].mean())
+    assert learned.score(test).nll == pytest.approx(nll, rel=1e-10)
+    assert learned.score(test).kl == pytest.approx(nll - test.entropy(), rel=1e-8)
+    smoothed = [(np.bincount(parts[0].codes[:, i], minlength=3) + 0.5) / 3001.5 for i in range(6)]
+    independent = -sum(np.log(q)[test.codes[:, i]].mean() for i, q in enumerate(smoothed))
+    assert learned.gain(test) == pytest.approx(independent - nll, rel=1e-10)
+
+
+def test_evidence_holds_back_what_is_not_there(learned: LearnedModel) -> None:
+    planted = [learned.ridge.strength(e) for e in PLANTED]
+    idle = [learned.ridge.strength(e) for e in learned.hypergraph.edges if len(e) == 2 and e not in PLANTED]
+    assert max(planted) < 20 < np.median(idle)
+
+
+def test_independent_rows_teach_no_interaction() -> None:
+    """Idle tables that are not held back lose about half a parameter per training row."""
+    domain = Domain.from_cardinalities(dict.fromkeys("abcd", 3))
+    rng = np.random.default_rng(5)
+    train, validation, test = (
+        Observations.from_tensor(torch.from_numpy(rng.integers(0, 3, (n, 4))), domain) for n in (400, 400, 20_000)
+    )
+    cost = 24 / (2 * 400)
+    assert -learn(train, validation).gain(test) < 0.25 * cost
+    pairs = InteractionHypergraph.from_order(domain, 2)
+    free = train_collection(train, pairs, penalty=InteractionRidge(1e-6), evidence_rounds=0)
+    assert -free.gain(test) > 0.5 * cost
+
+
+def test_sampled_training_agrees_with_exact(
+    learned: LearnedModel, parts: tuple[Observations, Observations, Observations]
+) -> None:
+    graph = learned.hypergraph
+    other = train_collection(parts[0], graph, trainer="sampled", penalty=learned.ridge, evidence_rounds=0)
+    exact = train_collection(parts[0], graph, trainer="exact", penalty=learned.ridge, evidence_rounds=0)
+    assert other.log_partition.kind != "exact" and float(other.log_partition.std_error) <= 0.02
+    assert other.log_partition.sandwich is not None
+    log_z = float(Auto().log_partition(other.energy).value)
+    assert abs(float(other.log_partition.value) - log_z) < 5 * float(other.log_partition.std_error) + 1e-3
+    assert divergence(exact.energy, other.energy) < 2e-3
+
+
+def test_refit_takes_both_parts(parts: tuple[Observations, Observations, Observations]) -> None:
+    train, validation, test = (p.rows(torch.arange(400)) for p in parts)
+    once = learn(train, validation, per_round=3)
+    twice = learn(train, validation, per_round=3, refit=True)
+    assert twice.hypergraph == once.hypergraph and twice.ridge == once.ridge
+    assert (once.num_rows, twice.num_rows) == (400, 800)
+    assert twice.score(test).nll < once.score(test).nll
+
+
+def test_model_file_holds_the_same_law(learned: LearnedModel, tmp_path: Path) -> None:
+    learned.save(tmp_path / "model.safetensors", {"data": "planted"})
+    file = load_model(tmp_path / "model.safetensors")
+    assert file.hypergraph.is_hierarchical
+    back = LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
+    assert torch.allclose(back.tables, learned.energy.tables, rtol=0, atol=1e-12)  # centred once more
+    assert [tuple(e) for e in file.info["learned_edges"]] == list(learned.hypergraph.edges)
+    assert InteractionRidge.from_json(file.info["ridge"]) == learned.ridge
+    assert len(file.info["selection"]["rounds"]) == len(learned.selection.rounds)  # type: ignore[union-attr]
+
+
+def test_collection_without_subsets_is_saved_as_its_closure(
+    parts: tuple[Observations, Observations, Observations], tmp_path: Path
+) -> None:
+    found = learn(parts[0], parts[1], candidates=[("a", "b"), ("a", "c", "e")], heredity=1 / 3)
+    lone = found.hypergraph
+    assert ("a", "b") in lone and ("a", "c", "e") not in lone  # no facet of the triple may join
+    free = train_collection(parts[0], lone.add_edges([("a", "c", "e")], hierarchical=False))
+    assert not free.hypergraph.is_hierarchical
+    free.save(tmp_path / "model.safetensors")
+    file = load_model(tmp_path / "model.safetensors")
+    assert file.hypergraph == free.hypergraph.closure()
+    back = LogLinearEnergy.from_theta(file.hypergraph, file.theta, file.coding)
+    assert divergence(back, LogLinearEnergy(free.hypergraph, free.tables)) == pytest.approx(0, abs=1e-12)
+
+
+def test_capacity_curve_starts_at_single_variables(learned: LearnedModel) -> None:
+    selection = learned.selection
+    assert selection is not None
+    curve = selection.capacity_curve()
+    assert list(curve["num_interactions"][:2]) == [6, 21]
+    assert selection.rounds[0].verdict == "start"
+    assert math.isclose(float(curve["validation_loss"].min()), selection.best.validation_loss)
+
+
+@pytest.mark.parametrize("trainer", ["exact", "sampled", "pseudo-likelihood"])
+def test_resumed_run_is_the_undisturbed_one(trainer: str, truth: LogLinearEnergy, tmp_path: Path) -> None:
+    """Stages are removed from the folder, as if the run had been killed before they were written."""
+    rows = [draw(truth, n, s) for n, s in ((300, 1), (200, 2))]
+    options = {**SMALL, "trainer": trainer, "max_rounds": 3, "refit": True, "checkpoint": tmp_path / "c"}
+    whole = learn(*rows, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="exists"):
+        learn(*rows, **options)  # type: ignore[arg-type]
+    for stage in ("refit", "final"):
+        (tmp_path / "c" / f"{stage}.safetensors").unlink()
+        again = learn(*rows, **options, resume=True)  # type: ignore[arg-type]
+        assert torch.equal(again.tables, whole.tables) and again.ridge == whole.ridge
+        assert float(again.log_partition.value) == float(whole.log_partition.value)
+    with pytest.raises(InputError, match="per_round=2, not 3"):
+        learn(*rows, **{**options, "per_round": 3}, resume=True)  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_learn import SMALL, draw, law
+from pyro_hoim.analysis.learn import learn
+truth = law()
+learn(draw(truth, 400, 1), draw(truth, 300, 2), **SMALL, checkpoint=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killed_search_continues(how: signal.Signals, truth: LogLinearEnergy, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(folder)]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 240
+    while not (folder / "search.safetensors").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(how)
+    assert process.wait(60) != 0
+    assert not (folder / "final.safetensors").exists()
+    rows = draw(truth, 400, 1), draw(truth, 300, 2)
+    continued = learn(*rows, **SMALL, checkpoint=folder, resume=True)  # type: ignore[arg-type]
+    undisturbed = learn(*rows, **SMALL)  # type: ignore[arg-type]
+    assert torch.equal(continued.tables, undisturbed.tables)
+    assert continued.hypergraph == undisturbed.hypergraph
+
+
+def test_constants_and_one_value_only() -> None:
+    domain = Domain.from_labels({"a": ["x"], "b": ["y", "z"], "c": ["u", "v"]})
+    rows = Observations.from_tensor(torch.tensor([[0, i % 2, i % 2] for i in range(60)]), domain)
+    found = learn(rows, rows)
+    assert ("b", "c") in found.hypergraph and ("a",) not in found.hypergraph
+    assert found.gain(rows) > 0.6
+    same = Observations.from_tensor(torch.zeros(9, 1, dtype=torch.long), Domain.from_labels({"a": ["x"]}))
+    empty = learn(same, same)
+    assert len(empty.hypergraph) == 0 and empty.score(same).nll == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_order": 1}, "max_order"),
+        ({"trainer": "gibbs"}, "trainer"),
+        ({"evidence_rounds": -1}, "evidence_rounds"),
+        ({"per_round": 0}, "per_round"),
+        ({"heredity": 0.0}, "heredity"),
+        ({"score": "best"}, "score"),
+        ({"smoothness": 1.0}, "smoothness"),
+        ({"penalty": InteractionRidge()}, "strengths of zero"),
+        ({"checkpoint": "no/such/folder"}, "does not exist"),
+        ({"resume": True}, "checkpoint"),
+    ],
+)
+def test_wrong_arguments(
+    options: dict[str, object], words: str, parts: tuple[Observations, Observations, Observations]
+) -> None:
+    with pytest.raises(InputError, match=words):
+        learn(parts[0], parts[1], **options)  # type: ignore[arg-type]
+
+
+def test_parts_must_fit(parts: tuple[Observations, Observations, Observations]) -> None:
+    other = draw(law(), 10, 0).project(["a", "b"])
+    with pytest.raises(InputError, match="validation"):
+        learn(parts[0], other)
+    with pytest.raises(InputError, match=r"validation.*at least one"):
+        learn(parts[0], parts[0].rows(torch.arange(0)))
+
+
+def test_columns_unique_per_row() -> None:
+    number = 30
+    domain = Domain([Variable("id", tuple(map(str, range(number)))), Variable("a", ("x", "y"))])
+    rows = Observations.from_tensor(torch.tensor([[i, i % 2] for i in range(number)]), domain)
+    with pytest.raises(InputError, match="'id' \\(30 levels in 30 rows\\)"):
+        check_columns(rows)
+    check_columns(rows.project(["a"]))  # control
+    few = Domain([Variable("id", tuple(map(str, range(20)))), Variable("a", ("x", "y"))])
+    check_columns(Observations.from_tensor(torch.tensor([[i, i % 2] for i in range(20)]), few))
+    many = Domain([Variable("zip", tuple(map(str, range(1001))))])
+    codes = torch.arange(2001)[:, None] % 1001
+    with pytest.raises(InputError, match="'zip' \\(1001 levels in 2001 rows\\)"):
+        check_columns(Observations.from_tensor(codes, many))
+    check_columns(Observations.from_tensor(torch.arange(2002)[:, None] % 1001, many))
+
+
+def test_ranges_are_put_in_order() -> None:
+    domain = Domain.from_labels(
+        {"size": ["10-14", "15-19", "5-9"], "age": ["30+", "<20", "20-29"], "name": ["a", "b", "c"], "yes": ["0", "1"]}
+    )
+    rows = Observations.from_tensor(torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 0]]), domain)
+    assert ordered_columns(rows) == ("size", "age")
+    sorted_rows = with_ordinal(rows, ("size", "age", "name"))
+    assert sorted_rows.domain["size"].labels == ("5-9", "10-14", "15-19")
+    assert sorted_rows.domain["age"].labels == ("<20", "20-29", "30+")
+    assert [v.kind for v in sorted_rows.domain] == ["ordinal", "ordinal", "ordinal", "nominal"]
+    assert sorted_rows.to_pandas().astype(str).equals(rows.to_pandas().astype(str))

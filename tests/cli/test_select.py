@@ -1,0 +1,179 @@
+"""``fit --select``: what it prints and writes, what it does with awkward tables, and how it is resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pyro_hoim import Observations, load_model
+from pyro_hoim.analysis import score_rows
+from pyro_hoim.cli import run
+from pyro_hoim.models import LogLinearEnergy
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run every command in a fresh folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows_of(number: int, columns: int = 5, seed: int = 0) -> list[list[str]]:
+    """Coins, of which the second follows the first, and the fifth is the exclusive or of the third and fourth."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2, (number, columns))
+    x[:, 1] = np.where(rng.random(number) < 0.85, x[:, 0], 1 - x[:, 0])
+    if columns > 4:
+        x[:, 4] = np.where(rng.random(number) < 0.85, x[:, 2] ^ x[:, 3], rng.integers(0, 2, number))
+    return x.astype(str).tolist()
+
+
+def write(name: str, rows: list[list[str]], header: list[str] | None = None) -> str:
+    """Write a CSV file and return its name."""
+    names = header or [f"v{i}" for i in range(len(rows[0]))]
+    Path(name).write_text("\n".join(",".join(line) for line in [names, *rows]) + "\n", encoding="utf-8")
+    return name
+
+
+def fit_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run ``fit --json`` and parse the one object on standard output."""
+    assert run(["fit", *arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    source = write("coins.csv", rows_of(2000))
+    found = fit_json([source, "--select", "--target", "v4", "--out", "out"], capsys)
+    edges = {tuple(edge) for edge in found["edges"]}
+    assert {("v0", "v1"), ("v2", "v3", "v4")} <= edges
+    assert found["interactions"][0]["edge"] in (["v0", "v1"], ["v2", "v3"], ["v2", "v4"], ["v3", "v4"])
+    assert found["rows"] == {"train": 700, "validation": 300, "test": 1000}
+    assert found["log_partition"]["kind"] == "exact" and found["log_partition"]["std_error"] == 0
+    assert found["num_interactions"] == len(found["edges"]) and found["num_states"] == "32"
+    # 85 % of the pairs agree: log 2 - H(0.85); the triple is right with probability 0.925.
+    expected = 2 * np.log(2) + sum(p * np.log(p) for p in (0.85, 0.15, 0.925, 0.075))
+    assert found["gain"]["test"] == pytest.approx(expected, abs=0.05)
+    assert found["accuracy"]["test"]["accuracy"] == pytest.approx(0.925, abs=0.04)
+    for key in ("kl", "nll", "pseudo_nll", "independent_kl"):
+        assert set(found[key]) == {"train", "validation", "test"}
+    for part in ("train", "validation", "test"):
+        assert found["kl"][part] == pytest.approx(found["independent_kl"][part] - found["gain"][part], abs=1e-9)
+    assert found["selection"]["rounds"][0]["num_interactions"] == 5
+    assert found["seconds"] > 0 and found["peak_memory_mb"] > 50 and found["seed"] == 0
+    assert json.loads(Path("out/fit.json").read_text()) == found
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "v2:v3:v4" in page and "data:image/png" in page and "The search" in page
+    assert not Path("out/checkpoint").exists()
+    model = load_model("out/model.safetensors")
+    test = Observations.from_csv(source, domain=model.hypergraph.domain).split([0.35, 0.15, 0.5], 0)[2]
+    energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
+    assert score_rows(energy, test).nll == pytest.approx(found["nll"]["test"], rel=1e-9)
+
+
+def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out"]) == 0
+    captured = capsys.readouterr()
+    assert "v2:v3:v4" in captured.out and "gain" in captured.out and "out/report.html" in captured.out
+    assert "training and validation rows together" in captured.out
+    assert "round 1" in captured.err and "round 1" not in captured.out
+    assert len(captured.out.splitlines()) < 40
+
+
+def test_other_commands_take_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    source = write("coins.csv", rows_of(600))
+    fit_json([source, "--select", "--out", "out"], capsys)
+    for command in (
+        ["score", "out", source],
+        ["predict", "out", source, "--target", "v1"],
+        ["log-z", "out"],
+        ["interactions", "out"],
+        ["sample", "out", "-n", "3"],
+    ):
+        assert run(command) == 0, command
+        assert capsys.readouterr().out
+
+
+def test_maximum_order_and_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    source = write("coins.csv", rows_of(800))
+    pairs = fit_json([source, "--select", "--order", "2", "--out", "a"], capsys)
+    assert max(map(len, pairs["edges"])) == 2
+    again = fit_json([source, "--select", "--order", "2", "--out", "b"], capsys)
+    assert again["nll"] == pairs["nll"]
+    other = fit_json([source, "--select", "--order", "2", "--seed", "1", "--out", "c"], capsys)
+    assert other["nll"] != pairs["nll"]
+
+
+def test_constant_columns_and_levels_absent_from_training(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[*line, "same", "rare" if i == 7 else "usual"] for i, line in enumerate(rows_of(400))]
+    found = fit_json([write("t.csv", rows), "--select", "--out", "out"], capsys)
+    assert found["num_variables"] == 7
+    assert all("v5" not in edge for edge in found["edges"])
+    assert all(value is not None for part in ("nll", "kl") for value in found[part].values())
+
+
+def test_all_rows_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    found = fit_json([write("t.csv", [["x", "y"]] * 30), "--select", "--out", "out"], capsys)
+    assert found["num_interactions"] == 0 and found["nll"]["test"] == 0 and found["gain"]["test"] == 0
+
+
+def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    ages = ["10-19", "20-29", "5-9", "30-39"]
+    rows = [[ages[i % 4], str(i % 3 % 2)] for i in range(200)]
+    source = write("t.csv", rows, ["age", "answer"])
+    fit_json([source, "--select", "--out", "a"], capsys)
+    age = load_model("a/model.safetensors").hypergraph.domain["age"]
+    assert age.kind == "ordinal" and age.labels == ("5-9", "10-19", "20-29", "30-39")
+    assert "Taken as ordered: age" in Path("a/report.html").read_text(encoding="utf-8")
+    fit_json([source, "--select", "--ordinal", "none", "--out", "b"], capsys)
+    assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
+
+
+def test_too_large_for_exact_inference_is_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+    source = write("wide.csv", rows_of(300, 28))
+    found = fit_json([source, "--order", "2", "--out", "out"], capsys)
+    assert found["trainer"] == "sampled" and found["selection"] is None
+    assert found["log_partition"]["kind"] != "exact" and found["log_partition"]["std_error"] <= 0.02
+    assert found["num_interactions"] == 28 + 378 and found["gain"]["train"] > 0.3
+    assert "estimated from Markov chains" in Path("out/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write("coins.csv", rows_of(500))
+    options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from pyro_hoim.cli import main; main()", *options, "broken"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
+    first = Path("broken/checkpoint/search.safetensors")
+    deadline = time.monotonic() + 240
+    while not first.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(how)
+    assert process.wait(60) == (130 if how == signal.SIGINT else -9)
+    assert not Path("broken/fit.json").exists()
+
+    assert run([*options, "broken"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert run([*options, "broken", "--resume", "--seed", "1"]) == 2
+    assert "belongs to a run" in capsys.readouterr().err
+    assert run([*options, "broken", "--resume"]) == 0
+    assert run([*options, "whole"]) == 0
+    first_theta, second_theta = (load_file(f"{name}/model.safetensors")["theta"] for name in ("broken", "whole"))
+    assert np.array_equal(first_theta, second_theta)
+    capsys.readouterr()
+    assert run([*options, "broken", "--resume"]) == 2
+    assert "complete" in capsys.readouterr().err
