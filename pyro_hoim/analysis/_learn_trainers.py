@@ -32,6 +32,7 @@ _WEAK = (0.05, 5.0)  # strengths of pairs and of larger sets where the rows do n
 _STRONG = (1.0, 20.0)  # those that the rows begin to choose from
 _SEARCH_STEPS, _FINAL_STEPS = 150, 300
 _SEARCH_TOLERANCE, _FINAL_TOLERANCE = 1e-4, 1e-5
+_LOSS_ERROR = 0.01  # of log Z
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
 
@@ -63,7 +64,7 @@ class Recipe:
     name: Literal["exact", "sampled", "pseudo-likelihood"]
     evidence_rounds: tuple[int, int]
     seed: int = 0
-    margin_states: int = 400_000
+    margin_states: int = 1_000_000
     progress: bool = False
     sampling: SampledTraining | None = None
 
@@ -103,7 +104,9 @@ class Recipe:
     def _search_settings(self) -> SampledTraining:
         given = self.sampling
         if given is None:
-            given = SampledTraining(margin_states=self.margin_states, progress=self.progress)
+            given = SampledTraining(
+                margin_states=self.margin_states, loss_standard_error=_LOSS_ERROR, progress=self.progress
+            )
         return replace(given, seed=self.seed, evidence_rounds=0)
 
     def final_settings(self) -> SampledTraining:
@@ -187,4 +190,4 @@ def _margin_states(cardinalities: Sequence[int], max_order: int) -> int:
     """As many states as the number of candidates allows."""
     d = sum(n > 1 for n in cardinalities)
     sets: Iterable[int] = (math.comb(d, k) for k in range(2, min(3, max_order) + 1))
-    return int(min(400_000, max(20_000, _CELLS_PER_ROUND / max(1, sum(sets)))))
+    return int(min(1_000_000, max(20_000, _CELLS_PER_ROUND / max(1, sum(sets)))))

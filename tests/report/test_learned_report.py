@@ -1,0 +1,127 @@
+"""The page and the text of a learned model say what the analysis holds."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import image
+
+from pyro_hoim import Observations
+from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn, train_collection
+from pyro_hoim.learning.training import SampledTraining
+from pyro_hoim.report.learned_page import render_learned_report, write_learned_report
+from pyro_hoim.report.learned_plain import learned_plain_report
+from pyro_hoim.report.learned_sections import learned_parts, learned_summary, learned_warnings
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+
+def coins(number: int, seed: int) -> Observations:
+    """Four coins; the second follows the first, the fourth is mostly the exclusive or of the first and third."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2, (number, 4))
+    x[:, 1] = np.where(rng.random(number) < 0.9, x[:, 0], 1 - x[:, 0])
+    x[:, 3] = np.where(rng.random(number) < 0.9, x[:, 0] ^ x[:, 2], 1 - (x[:, 0] ^ x[:, 2]))
+    domain = Domain.from_labels({name: ["no", "yes"] for name in ("rain", "wet", "wind", "storm & <hail>")})
+    return Observations.from_tensor(torch.from_numpy(x), domain)
+
+
+@pytest.fixture(scope="module")
+def analysis() -> LearnedAnalysis:
+    train, validation, test = (coins(n, s) for n, s in ((400, 0), (200, 1), (400, 2)))
+    learned = learn(train, validation)
+    parts = {"train": train, "validation": validation, "test": test}
+    return analyse_learned(learned, parts, target="wet", title="weather", about=["Read from the sky."], seed=3)
+
+
+@pytest.fixture(scope="module")
+def sampled() -> LearnedAnalysis:
+    train = coins(300, 0)
+    graph = InteractionHypergraph.from_order(train.domain, 2)
+    sampling = SampledTraining(num_chains=500, num_iterations=100, refresh_every=None)
+    learned = train_collection(train, graph, trainer="sampled", sampling=sampling)
+    return analyse_learned(learned, {"train": train, "validation": None, "test": None}, title="weather")
+
+
+def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> None:
+    page = render_learned_report(analysis)
+    assert "What was learned from weather" in page and "Read from the sky." in page
+    assert "rain:wet" in page and "storm &amp; &lt;hail&gt;" in page and "<hail>" not in page
+    assert "http" not in re.sub(r'src="data:[^"]*"', "", page)
+    pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert len(pictures) == 3  # capacity curve, hypergraph, pair matrix
+    for picture in pictures:
+        pixels = image.imread(io.BytesIO(base64.b64decode(picture)))
+        assert pixels.shape[0] > 100 and float(pixels[..., :3].std()) > 0.02
+    test = analysis.parts["test"]
+    assert test is not None
+    for value in (test.model.nll, test.model.kl, test.gain, test.model.pseudo_nll):
+        assert f"{value:.4f}" in page
+
+
+def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+    titles = [part.title for part in learned_parts(analysis)]
+    assert titles == ["How well it describes rows", "The search", "Structure", "Interactions", "How far to trust it"]
+    assert "The search" not in [part.title for part in learned_parts(sampled)]
+
+
+def test_summary_judges_on_rows_the_model_has_not_seen(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+    test, train = analysis.parts["test"], sampled.parts["train"]
+    assert test is not None and train is not None
+    words = " ".join(learned_summary(analysis))
+    assert f"On the test rows the model gains {test.gain:.3f} nats" in words and "exact" in words
+    other = " ".join(learned_summary(sampled))
+    assert f"On the train rows the model gains {train.gain:.3f}" in other and "new rows will gain less" in other
+    assert "estimated" in other and "standard error" in other
+
+
+def test_estimates_are_shown_with_their_sandwich(sampled: LearnedAnalysis) -> None:
+    page = render_learned_report(sampled)
+    log_z = sampled.learned.log_partition
+    assert log_z.sandwich is not None
+    assert f"{float(log_z.value):.4f}" in page and f"{float(log_z.sandwich.gap):.4f}" in page
+    assert "sandwich gap" in page
+
+
+def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
+    text = learned_plain_report(analysis)
+    test = analysis.parts["test"]
+    assert test is not None and test.accuracy is not None
+    (line,) = [entry for entry in text.splitlines() if entry.startswith("test ")]
+    assert line.split()[1:] == [
+        "400",
+        f"{test.model.nll:.4f}",
+        f"{test.model.kl:.4f}",
+        f"{test.independent.kl:.4f}",
+        f"{test.gain:.4f}",
+    ]
+    assert f"wet predicted on test: accuracy {test.accuracy['accuracy']:.4f}" in text
+
+
+def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnalysis) -> None:
+    assert learned_warnings(analysis) == []
+    learned = analysis.learned
+    refit = replace(analysis, learned=replace(learned, refit=True))
+    assert "rows the model has seen" in learned_warnings(refit)[0]
+    diverged = replace(learned, training=replace(learned.training, status="diverged"))
+    assert "diverged" in learned_warnings(replace(analysis, learned=diverged))[0]
+    log_z = replace(learned.log_partition, kind="unbiased", is_reliable=False, notes=("few chains",))
+    doubtful = replace(learned, log_partition=log_z)
+    assert "few chains" in learned_warnings(replace(analysis, learned=doubtful))[0]
+
+
+def test_model_without_interactions(tmp_path: Path) -> None:
+    domain = Domain.from_labels({"a": ["x"], "b": ["y"]})
+    rows = Observations.from_tensor(torch.zeros(5, 2, dtype=torch.long), domain)
+    found = analyse_learned(learn(rows, rows), {"train": rows, "validation": rows, "test": None}, title="nothing")
+    write_learned_report(found, tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    assert "no interaction" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "no interaction" in learned_plain_report(found)
