@@ -15,7 +15,7 @@ import torch
 
 from ..data import Observations
 from ..errors import InputError, InputTypeError
-from ..learning.selection import Heredity, Selection, SelectionRound
+from ..learning.selection import Heredity, Selection
 from ..learning.selection.scores import Score, ScoreName
 from ..learning.training import InteractionRidge, SampledTraining, TrainingReport
 from ..model_file import ModelFile, save_model
@@ -26,6 +26,7 @@ from ._learn_analysis import LearnedAnalysis, PartOfLearned, analyse_learned
 from ._learn_baselines import frequency_model, one_body_model
 from ._learn_columns import check_columns, ordered_columns, with_ordinal
 from ._learn_final import FinalFit, final_fit
+from ._learn_progress import ProgressLines
 from ._learn_search import StagedSearch
 from ._learn_trainers import TrainerName, checked_recipe, default_ridge, singles
 from .scores import RowScores, score_rows
@@ -226,7 +227,7 @@ def learn(
     )
     folder = _folder(checkpoint, resume)
     begin = time.perf_counter()
-    line = _Line(frequency_model(train), validation, begin, progress)
+    line = ProgressLines(frequency_model(train), validation, begin, progress)
     search = StagedSearch(
         train,
         validation,
@@ -304,7 +305,7 @@ def train_collection(
     if evidence_rounds is None:
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
     begin = time.perf_counter()
-    line = _Line(frequency_model(train), train, begin, progress)
+    line = ProgressLines(frequency_model(train), train, begin, progress)
     line.text(f"training {len(hypergraph)} interactions")
     final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume)
     seconds = {"training": time.perf_counter() - begin}
@@ -319,7 +320,7 @@ def _learned(
     ridge: InteractionRidge,
     refit: bool,
     seconds: dict[str, float],
-    line: _Line,
+    line: ProgressLines,
 ) -> LearnedModel:
     line.text("finding log Z")
     begin = time.perf_counter()
@@ -339,28 +340,6 @@ def _learned(
         tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
         {**seconds, "log_z": time.perf_counter() - begin},
     )
-
-
-class _Line:
-    """Sentences on standard error."""
-
-    def __init__(self, independent: LogLinearEnergy, rows: Observations, begin: float, is_shown: bool) -> None:
-        self._independent = score_rows(independent, rows).nll if is_shown else math.nan
-        self._begin = begin
-        self._is_shown = is_shown
-
-    def text(self, words: str) -> None:
-        """One line with the time so far."""
-        if self._is_shown:
-            sys.stderr.write(f"[{time.perf_counter() - self._begin:6.1f} s] {words}\n")
-            sys.stderr.flush()
-
-    def round(self, entry: SelectionRound) -> None:
-        """A round of the search."""
-        loss = f"validation loss {entry.validation_loss:.4f}"
-        if entry.loss_kind != "pseudo-likelihood":
-            loss += f", gain over independence {self._independent - entry.validation_loss:.4f}"
-        self.text(f"round {entry.number}: {entry.num_interactions} interactions, {loss} ({entry.verdict})")
 
 
 def _check_parts(*parts: Observations) -> None:

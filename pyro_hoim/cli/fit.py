@@ -22,7 +22,7 @@ from ..report import num_states_text, plain_report, write_report
 from ..schema import Domain, Variable
 from ..structure import InteractionHypergraph
 from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
-from .select import SELECT_SPLIT, SelectOptions, ordinal_columns, run_select, run_trained
+from .select import SELECT_OPTIONS, SELECT_SPLIT, SelectOptions, ordinal_columns, run_select, run_trained
 
 __all__ = ["fit"]
 
@@ -178,36 +178,7 @@ def _structures(
 )
 @click.option("--edges", metavar="SPEC", help='Interactions as a formula, e.g. "smoke*mental + phys*systol".')
 @click.option("--select", is_flag=True, help="Learn the interactions and their strengths from the data.")
-@click.option("--refit", is_flag=True, help="With --select: at the end train on training and validation rows together.")
-@click.option(
-    "--heredity",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.3,
-    show_default=True,
-    help="With --select: share of the subsets one variable smaller that a set must have in the model.",
-)
-@click.option(
-    "--per-round",
-    type=click.IntRange(1),
-    default=60,
-    show_default=True,
-    metavar="N",
-    help="With --select: interactions added in a round.",
-)
-@click.option(
-    "--trainer",
-    type=click.Choice(["auto", "exact", "sampled", "pseudo-likelihood"]),
-    default="auto",
-    show_default=True,
-    help="With --select: how models are fitted; auto is exact up to about two million states.",
-)
-@click.option(
-    "--ordinal",
-    default="auto",
-    show_default=True,
-    metavar="auto|none|NAMES",
-    help="With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
-)
+@SELECT_OPTIONS
 @click.option(
     "--model",
     "model_kind",
@@ -226,7 +197,9 @@ def _structures(
     "missing too. May be given several times. Empty cells are always missing.",
 )
 @click.option(
-    "--split", metavar="TRAIN,VALIDATION,TEST", help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0]"
+    "--split",
+    metavar="TRAIN,VALIDATION,TEST",
+    help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5]",
 )
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of everything random."

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -28,12 +28,52 @@ from ..report.learned_plain import learned_plain_report
 from ..structure import InteractionHypergraph
 from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
 
-__all__ = ["SELECT_SPLIT", "SelectOptions", "ordinal_columns", "run_select", "run_trained"]
+__all__ = ["SELECT_OPTIONS", "SELECT_SPLIT", "SelectOptions", "ordinal_columns", "run_select", "run_trained"]
 
 SELECT_SPLIT = (0.35, 0.15, 0.5)
 """Fractions of training, validation and test rows with ``--select``."""
 
 _MAX_TERMS = 2**23
+_F = TypeVar("_F", bound=Callable[..., Any])
+_OPTIONS = (
+    click.option("--refit", is_flag=True, help="With --select: at the end fit training and validation rows together."),
+    click.option(
+        "--heredity",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=0.3,
+        show_default=True,
+        help="With --select: share of the subsets one variable smaller that a set must have in the model.",
+    ),
+    click.option(
+        "--per-round",
+        type=click.IntRange(1),
+        default=60,
+        show_default=True,
+        metavar="N",
+        help="With --select: interactions added in a round.",
+    ),
+    click.option(
+        "--trainer",
+        type=click.Choice(["auto", "exact", "sampled", "pseudo-likelihood"]),
+        default="auto",
+        show_default=True,
+        help="With --select: how models are fitted; auto is exact up to about two million states.",
+    ),
+    click.option(
+        "--ordinal",
+        default="auto",
+        show_default=True,
+        metavar="auto|none|NAMES",
+        help="With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
+    ),
+)
+
+
+def SELECT_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
+    """Add the options of a search to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @dataclass(frozen=True)
