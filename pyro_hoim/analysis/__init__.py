@@ -4,6 +4,14 @@ from .imputation import Imputation, impute
 from .interaction_values import RemovalValue, removal_values
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .removal import RemovalEffect, log_z_difference, removal_effect, without
+from .sample_complexity import (
+    Recovery,
+    draw_rows,
+    law_divergence,
+    normalised_errors,
+    sample_complexity,
+    structure_recovery,
+)
 from .scores import (
     CoefficientInterval,
     RowScores,
@@ -25,6 +33,7 @@ __all__ = [
     "PartScores",
     "Posterior",
     "PosteriorSettings",
+    "Recovery",
     "RemovalEffect",
     "RemovalValue",
     "RowScores",
@@ -32,17 +41,22 @@ __all__ = [
     "analyse",
     "coefficient_intervals",
     "compare_models",
+    "draw_rows",
     "file_stem",
     "impute",
     "interaction_table",
+    "law_divergence",
     "log_z_difference",
     "matches_any",
+    "normalised_errors",
     "num_impossible",
     "prediction_accuracy",
     "removal_effect",
     "removal_values",
     "run_posterior",
+    "sample_complexity",
     "score_rows",
+    "structure_recovery",
     "synthesise",
     "synthetic_quality",
     "without",
