@@ -161,7 +161,9 @@ class StagedSearch:
                 self._set_strengths(self._weak, 0)
         self._pool.add(hypergraph.edges)
         found = self._pool.available()
-        room = self._per_round
+        room, least = self._per_round, 0.0
+        if last > 1 and self._rows_choose:
+            least = -math.inf  # a set of no use is held back by its strength, and the validation rows judge the round
         if hypergraph.order <= 1:
             pairs = tuple(edge for edge in found if len(edge) <= 2)
             if len(pairs) <= _MAX_ALL_PAIRS:
@@ -176,7 +178,7 @@ class StagedSearch:
         if not found:
             return "exhausted"
         values = self._values(found)
-        order = [int(i) for i in np.argsort(-values, kind="stable")[:room] if values[i] > 0]
+        order = [int(i) for i in np.argsort(-values, kind="stable")[:room] if values[i] > least]
         if not order:
             return "exhausted"
         edges = tuple(found[i] for i in order)

@@ -32,6 +32,7 @@ _WEAK = (0.05, 5.0)  # strengths of pairs and of larger sets where the rows do n
 _STRONG = (1.0, 20.0)  # those that the rows begin to choose from
 _SEARCH_STEPS, _FINAL_STEPS = 150, 300
 _SEARCH_TOLERANCE, _FINAL_TOLERANCE = 1e-4, 1e-5
+_WIDE = 100  # variables from which on the last fit has no more chains than the others
 _LOSS_ERROR = 0.01  # of log Z
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
@@ -59,6 +60,7 @@ class Recipe:
         margin_states: states that margins of candidates are counted in.
         progress: show bars of sampled training.
         sampling: settings of sampled training in the search, in place of the usual ones.
+        chains_factor: how many times more chains the last fit has.
     """
 
     name: Literal["exact", "sampled", "pseudo-likelihood"]
@@ -67,6 +69,7 @@ class Recipe:
     margin_states: int = 1_000_000
     progress: bool = False
     sampling: SampledTraining | None = None
+    chains_factor: int = 4
 
     def search_trainer(self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge) -> Trainer:
         """The trainer of the search, without evidence."""
@@ -114,7 +117,7 @@ class Recipe:
         settings = self._search_settings()
         if self.sampling is not None:
             return settings
-        return replace(settings, num_chains=4 * settings.num_chains, loss_budget=_FINAL_BUDGET)
+        return replace(settings, num_chains=self.chains_factor * settings.num_chains, loss_budget=_FINAL_BUDGET)
 
 
 class _FromFrequencies(SampledTrainer):
@@ -171,7 +174,9 @@ def checked_recipe(
     rounds = (2, 2 if trainer == "sampled" else 4)
     if evidence_rounds is not None:
         rounds = (evidence_rounds, evidence_rounds)
-    return Recipe(trainer, rounds, seed, _margin_states(rows.domain.cardinalities, max_order), progress, sampling)
+    states = _margin_states(rows.domain.cardinalities, max_order)
+    factor = max(1, min(4, _WIDE // max(1, len(rows.domain))))
+    return Recipe(trainer, rounds, seed, states, progress, sampling, factor)
 
 
 def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -> bool:

@@ -160,7 +160,8 @@ def learn(
     then rounds of the ``per_round`` best sets that heredity admits, until the validation loss gets worse. Pairs are
     tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for every
     interaction (the fixed point of the evidence), which know the number of its parameters and hold interactions of no
-    use at zero. The validation rows say which of the two is used from there. The best collection is trained once more,
+    use at zero. The validation rows say which of the two is used from there; under weak strengths only sets with a
+    positive score are added. The best collection is trained once more,
     longer, and log Z is found exactly or estimated on chains of its own.
 
     Args:
@@ -173,8 +174,8 @@ def learn(
         per_round: sets added in a round after that of the pairs.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
-        sampling: settings of sampled training; by default those of :class:`SampledTraining`, with four times the
-            chains in the last fit.
+        sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
+            times the chains in the last fit.
         penalty: strengths to begin with, in place of 0.05 for single variables, 0.05 for pairs and 5 beyond (weak), or
             1 for pairs and 20 beyond (where the rows choose from there).
         smoothness: correlation of neighbouring levels of ordinal variables that the penalty assumes; not used with

@@ -11,7 +11,8 @@ from .selection_figures import capacity_figure
 
 __all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]
 
-_TABLE = 60
+_FIRST, _MOST = 20, 500
+_WORTHY = 0.01
 _DRAWN = 60
 _MATRIX = 60
 _STATUS = {
@@ -43,6 +44,9 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
             f"{number(graph.num_parameters)} parameters."
         )
     ]
+    worthy = sum(line["removal"] is not None and line["removal"].value >= _WORTHY for line in analysis.interactions)
+    if analysis.interactions:
+        sentences[0] += f" {worthy} of the interactions are worth {_WORTHY} nats a row or more."
     where = analysis.judged_on
     judged = analysis.parts[where]
     if judged is not None:
@@ -249,9 +253,11 @@ def _interactions(analysis: LearnedAnalysis) -> Part | None:
         ]
 
     columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
-    part.blocks.append(table(columns, rows(lines[:_TABLE][:20])))
-    if len(lines) > 20:
-        part.blocks.append(table(columns, rows(lines[20:500]), folded=f"Further interactions ({len(lines) - 20})"))
+    part.blocks.append(table(columns, rows(lines[:_FIRST])))
+    if len(lines) > _FIRST:
+        part.blocks.append(
+            table(columns, rows(lines[_FIRST:_MOST]), folded=f"Further interactions ({len(lines[_FIRST:_MOST])})")
+        )
     kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
     meaning = (
         "exactly"
