@@ -227,9 +227,11 @@ def _structure(analysis: LearnedAnalysis) -> Part | None:
         part.blocks.append(
             figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
         )
-    if not part.blocks:
-        part.blocks.append(note("With so many variables the pictures are left out."))
-    part.blocks.append(note("Widths and colours show what the model loses, in nats a row, without the interaction."))
+    if part.blocks:
+        words = "Widths and colours show what the model loses, in nats a row, without the interaction."
+    else:
+        words = "With so many variables the pictures are left out."
+    part.blocks.append(note(words))
     return part
 
 
