@@ -238,6 +238,13 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
                 counts[low[b]] += np.int32(1)
 
 
+@njit(nogil=True, error_model="numpy")
+def _mix(first, second, share, result):
+    """Fill ``result`` with first + share * (second - first)."""
+    for k in range(result.shape[0]):
+        result[k] = first[k] + share * (second[k] - first[k])
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def run(
     tiles,
@@ -249,6 +256,7 @@ def run(
     edges,
     sizes,
     weights,
+    start_weights,
     reference,
     start,
     model_cells,
@@ -277,6 +285,7 @@ def run(
         sites, joint, edges: structure; ``joint`` is None when every block is one variable.
         sizes: rows of the scratch for states and for factors.
         weights: copies of the tables (groups or 1, entries) in the precision of the conditionals.
+        start_weights: likewise of other tables, those at beta 0, in place of the reference; no entries without them.
         reference: log weights (groups or 1, entries), likewise; ``start`` is the first of every variable.
         start: see reference.
         model_cells, reference_cells: folded tables (groups or 1, cells), float64; no cells for a reference of zeros.
@@ -286,7 +295,7 @@ def run(
         growth: change of beta before every step (steps,), for log weights; empty without them.
         num_sweeps: sweeps in every step.
         thin: sweeps between records; 0 for none.
-        parts: whether to record counts, energies and codes.
+        parts: whether to record counts, energies and codes, and whether to leave energies.
         log_weights: (groups, chains), added to.
         counts: (groups, cells), added to.
         energies: (records, groups, chains).
@@ -303,12 +312,14 @@ def run(
     scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
+    is_mixed = start_weights.shape[1] > 0
+    mixed, level = np.empty(start_weights.shape[1], dtype=weights.dtype), np.ones(1, dtype=weights.dtype)
     for tile in range(work[0], work[1], work[2]):
         group = tile // per_group
         chain = (tile % per_group) * width
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
-        own = weights[group % weights.shape[0]]
+        own = mixed if is_mixed else weights[group % weights.shape[0]]
         own_reference = reference[group % reference.shape[0]]
         cells = model_cells[group % model_cells.shape[0]]
         base = reference_cells[group % reference_cells.shape[0]]
@@ -317,7 +328,7 @@ def run(
         done, record = 0, 0
         for step in range(betas.shape[0] + 1):
             is_last = step == betas.shape[0]
-            num_looks = min(base.shape[0], 1) + 1 if is_last else min(growth.shape[0], 1)
+            num_looks = (min(base.shape[0], 1) + 1) * int(parts[3]) if is_last else min(growth.shape[0], 1)
             for look in range(num_looks):
                 looked = (base if look else cells) if is_last else gap
                 # a bare 0 would be a type of its own and compile everything twice
@@ -331,16 +342,24 @@ def run(
                         energy[group, chain + b] = -sums[b]
             if is_last:
                 break
-            beta = betas[step, group : group + 1]
+            if is_mixed:
+                _mix(
+                    start_weights[group % start_weights.shape[0]],
+                    weights[group % weights.shape[0]],
+                    betas[step, group],
+                    own,
+                )
+            else:
+                level[0] = betas[step, group]
             for _ in range(num_sweeps):
                 row = order[done % order.shape[0]]
                 for v in range(row.shape[0]):
                     visit = row[v]
                     _fill(r0, r1, r2, r3, uniform)
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
-                        _draw_site(x, visit, sites, own, own_reference, start, beta, scratch)
+                        _draw_site(x, visit, sites, own, own_reference, start, level, scratch)
                     elif joint is not None:
-                        _draw_block(x, visit, sites, joint, own, own_reference, start, beta, scratch, block_rows)
+                        _draw_block(x, visit, sites, joint, own, own_reference, start, level, scratch, block_rows)
                 done += 1
                 if thin == 0 or done % thin != 0:
                     continue
@@ -366,16 +385,26 @@ def run(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_statistics(tiles, num_chains, begin, end, edges, shares, total):
-    """Add the share of every chain (chains,) of one group to the cells it is in; tiles ``begin`` to ``end``."""
+def add_statistics(tiles, num_chains, tile, edges, begin, step, shares, total):
+    """Add the share of every chain (chains,) of one group to the cells it is in, for every ``step``-th edge.
+
+    The tiles of the group begin at ``tile``. Edges have cells of their own; two are taken together, since adding
+    twice in a row to one cell would wait.
+    """
     first, member, variables, strides = edges
-    width = tiles.shape[2]
-    index = np.empty(width, dtype=np.uint32)
-    for tile in range(begin, end):
-        chain = (tile - begin) * width
+    num, width = first.shape[0], tiles.shape[2]
+    low, high = np.empty(width, dtype=np.uint32), np.empty(width, dtype=np.uint32)
+    for chain in range(0, num_chains, width):
         num_kept = min(width, num_chains - chain)
-        x = tiles[tile]
-        for e in range(first.shape[0]):
-            _place(x, first[e], member[e], member[e + 1], variables, strides, index, np.int64(0))
-            for b in range(num_kept):
-                total[index[b]] += shares[chain + b]
+        x = tiles[tile + chain // width]
+        for e in range(begin, num, 2 * step):
+            f = e + step
+            _place(x, first[e], member[e], member[e + 1], variables, strides, low, np.int64(0))
+            if f < num:
+                _place(x, first[f], member[f], member[f + 1], variables, strides, high, np.int64(0))
+                for b in range(num_kept):
+                    total[low[b]] += shares[chain + b]
+                    total[high[b]] += shares[chain + b]
+            else:
+                for b in range(num_kept):
+                    total[low[b]] += shares[chain + b]

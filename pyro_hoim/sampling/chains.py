@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from .arguments import LogLinearModel, check_levels, checked_seed, checked_table
 from .engine import Record, join_records
 from .engines import EngineName, make_engine
 from .schedule import GibbsSchedule
+from .tables_engine import TablesEngine
 
 __all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
 
@@ -280,13 +282,34 @@ class GibbsChains:
         Raises:
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
+        self._tables = self._other_tables(model)
+        self._set_weights()
+
+    def energy_of(self, model: LogLinearModel) -> torch.Tensor:
+        """Energy of the present states under other tables for the same interactions, float64 (*batch, num_chains).
+
+        The tables of the chains stay. Energies are linear in the tables: those of a difference of tables are the
+        difference of the energies.
+
+        Raises:
+            InputError: another hypergraph or batch shape, or tables that are not finite.
+        """
+        tables = self._other_tables(model).reshape(self._groups, -1).double()
+        if isinstance(self._engine, TablesEngine):
+            found = self._engine.energies_of(tables)
+        else:
+            self._engine.set_weights(tables, self._reference)
+            found = self._engine.energies()[0]
+            self._set_weights()
+        return found.reshape(*self._batch, self._num_chains)
+
+    def _other_tables(self, model: LogLinearModel) -> torch.Tensor:
         tables = checked_tables(model, self._precision)
         if model.hypergraph != self._hypergraph:
             raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
         if tables.shape != self._tables.shape:
             raise InputError(f"model: expected tables {tuple(self._tables.shape)}, received {tuple(tables.shape)}")
-        self._tables = tables
-        self._set_weights()
+        return tables
 
     def gather(self, index: torch.Tensor) -> None:
         """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
@@ -403,7 +426,12 @@ class GibbsChains:
         return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
 
     def anneal(
-        self, betas: torch.Tensor | Sequence[float], sweeps_per_step: int = 1, *, reverse_order: bool = False
+        self,
+        betas: torch.Tensor | Sequence[float],
+        sweeps_per_step: int = 1,
+        *,
+        reverse_order: bool = False,
+        start: LogLinearModel | None = None,
     ) -> torch.Tensor:
         r"""Move all chains through a path of temperatures; log weights of annealed importance sampling.
 
@@ -417,12 +445,16 @@ class GibbsChains:
             sweeps_per_step: sweeps after every change.
             reverse_order: visit the blocks of every sweep from the last to the first; with falling betas this is the
                 exact reversal of the rising run.
+            start: another model of the same interactions, to stand at beta 0 in place of the reference; the tables at
+                beta are then :math:`(1 - \beta) \theta_{\mathrm{start}} + \beta \theta`. A model that is close and
+                can be drawn from exactly, such as a tree, makes the path short.
 
         Shape:
             betas (steps + 1,); returns float64 (*batch, num_chains), nats.
 
         Raises:
-            InputError: fewer than one beta, values outside [0, 1], or a number of sweeps below 1.
+            InputError: fewer than one beta, values outside [0, 1], a number of sweeps below 1, or a start with another
+                hypergraph or batch shape.
 
         References:
             Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001, equations (3) to (11).
@@ -433,21 +465,41 @@ class GibbsChains:
                 f"betas: expected a sequence of inverse temperatures within [0, 1], received {path.tolist()}"
             )
         sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
+        first_tables = None if start is None else self._other_tables(start).reshape(self._groups, -1).double()
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
         first, limit = self._num_sweeps, self._sweeps_per_call(steps * sweeps_per_step)
-        for start in range(0, steps, max(1, limit // sweeps_per_step)):
-            stop = min(steps, start + max(1, limit // sweeps_per_step))
-            rows = (steps - stop, steps - start) if reverse_order else (start, stop)
-            length = (stop - start) * sweeps_per_step
+        for begin in range(0, steps, max(1, limit // sweeps_per_step)):
+            stop = min(steps, begin + max(1, limit // sweeps_per_step))
+            rows = (steps - stop, steps - begin) if reverse_order else (begin, stop)
+            length = (stop - begin) * sweeps_per_step
             order = self._schedule.order(
                 self._hypergraph, self._blocks, first + rows[0] * sweeps_per_step, length, self._seed
             )
             if reverse_order:
                 order = np.ascontiguousarray(order[::-1, ::-1])
-            weights += self._engine.anneal(order, path[start : stop + 1].numpy(), sweeps_per_step)
+            weights += self._annealed(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
             self._num_sweeps += length
         return weights.reshape(*self._batch, self._num_chains)
+
+    def _annealed(
+        self, order: NDArray[np.int32], path: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Log weights (groups, chains) of a run through a path, from the reference or from other tables."""
+        if start is None:
+            return self._engine.anneal(order, path, sweeps_per_step)
+        if isinstance(self._engine, TablesEngine):
+            return self._engine.anneal(order, path, sweeps_per_step, start)
+        gap = self._tables.reshape(self._groups, -1).double() - start
+        weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
+        for k, (low, high) in enumerate(itertools.pairwise(path.tolist())):
+            self._engine.set_weights(gap, self._reference)
+            weights -= (high - low) * self._engine.energies()[0]
+            self._engine.set_weights(start + high * gap, self._reference)
+            rows = np.take(order, range(k * sweeps_per_step, (k + 1) * sweeps_per_step), axis=0, mode="wrap")
+            self._engine.sweep(rows, sweeps_per_step, np.ones(self._groups))
+        self._set_weights()
+        return weights
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
         """Sum over chains of their weights (1 when None) in every cell of every edge, float64 (*batch, num_terms).

@@ -16,6 +16,7 @@ from .engine import Record
 
 __all__ = ["TablesEngine"]
 
+_LOOK = (False, False, False, True)  # leave energies and record nothing
 _SMALL = 2000
 """Visits of tiles below which starting threads costs more than it saves."""
 
@@ -58,32 +59,40 @@ class TablesEngine:
         self._tiles: NDArray[Any] | None = None
         self._energy = np.zeros(self._shape)
         self._reference_energy = np.zeros(self._shape)
+        self._is_stale = False
 
     # Weights and states
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         structure = self._structure
-        given, base = _padded(tables), _padded(reference)
-        cells = np.zeros((len(given), structure.num_cells + 1))
-        self._cells = np.zeros((len(given), structure.num_cells))
-        if structure.num_cells:
-            np.add.reduceat(given[:, structure.cell_terms], structure.cell_starts, axis=1, out=self._cells)
+        base = _padded(reference)
+        self._cells, self._weights = self._copies(tables)
         self._reference_cells = np.zeros((1, 0))
         if base.any():
             rows = base[:, structure.reference_terms]
             self._reference_cells = np.add.reduceat(rows, structure.reference_starts, axis=1)
-        cells = np.concatenate([self._cells, np.zeros((len(given), 1))], axis=1)
-        weights = cells[:, structure.plus]
-        weights[:, : structure.num_differences] -= cells[:, structure.minus]
-        self._weights = np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
         self._reference = base[:, :-1].astype(self._real)
         self._reference_energy = np.zeros(self._shape)
-        if self._tiles is not None:
-            self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0)
+        self._is_stale = True
+
+    def _folded(self, tables: torch.Tensor) -> NDArray[np.float64]:
+        """Tables (rows, num_terms) added into those of maximal interactions (rows, cells)."""
+        structure, given = self._structure, _padded(tables)
+        if not structure.num_cells:
+            return np.zeros((len(given), 0))
+        return np.add.reduceat(given[:, structure.cell_terms], structure.cell_starts, axis=1)
+
+    def _copies(self, tables: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Folded tables (rows, cells), and the copies of them (rows, entries) that visits read."""
+        structure, folded = self._structure, self._folded(tables)
+        cells = np.concatenate([folded, np.zeros((len(folded), 1))], axis=1)
+        weights = cells[:, structure.plus]
+        weights[:, : structure.num_differences] -= cells[:, structure.minus]
+        return folded, np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
 
     def set_codes(self, codes: torch.Tensor) -> None:
         self._set_tiles(codes.cpu().numpy().astype(self._code))
-        self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0)
+        self._is_stale = True
 
     def _set_tiles(self, codes: NDArray[Any]) -> None:
         from .lanes import to_tiles
@@ -100,7 +109,23 @@ class TablesEngine:
         return torch.from_numpy(self._codes().astype(np.int64))
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self._look()
         return torch.from_numpy(self._energy.copy()), torch.from_numpy(self._reference_energy.copy())
+
+    def _look(self) -> None:
+        """Bring the energies up to date; moves only mark them as stale, since not every one is asked for."""
+        if self._is_stale and self._tiles is not None:
+            self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0, parts=_LOOK)
+        self._is_stale = False
+
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        """Energies (groups, chains) of the states under other tables (groups or 1, num_terms)."""
+        kept = self._cells, self._reference_cells, self._energy
+        self._cells, self._reference_cells, self._energy = self._folded(tables), np.zeros((1, 0)), np.zeros(self._shape)
+        self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((0, self._shape[0])), 0, parts=_LOOK)
+        found = self._energy
+        self._cells, self._reference_cells, self._energy = kept
+        return torch.from_numpy(found)
 
     # Moves
 
@@ -111,14 +136,18 @@ class TablesEngine:
         num_sweeps: int,
         *,
         growth: NDArray[np.float64] | None = None,
+        start: tuple[NDArray[np.float64], NDArray[Any]] | None = None,
         thin: int = 0,
-        parts: tuple[bool, bool, bool] = (False, False, False),
+        parts: tuple[bool, bool, bool, bool] = (False, False, False, False),
         log_weights: NDArray[np.float64] | None = None,
         counts: NDArray[Any] | None = None,
         energies: NDArray[np.float64] | None = None,
         codes: NDArray[Any] | None = None,
     ) -> None:
-        """Run the kernel on all tiles; ``counts`` is (copies, groups, cells), one copy per worker or one for all."""
+        """Run the kernel on all tiles; ``counts`` is (copies, groups, cells), one copy per worker or one for all.
+
+        ``start`` has the copies of tables at beta 0 that stand in place of the reference.
+        """
         from ._tables_kernels import run
 
         structure = self._structure
@@ -129,11 +158,12 @@ class TablesEngine:
             structure.edges,
             (structure.max_states, structure.max_factors),
             self._weights,
+            np.zeros((1, 0), dtype=self._real) if start is None else start[1],
             self._reference,
             structure.reference_start,
             self._cells,
             self._reference_cells,
-            np.zeros((1, 0)) if growth is None else self._gap_cells(),
+            np.zeros((1, 0)) if growth is None else self._gap_cells(start),
             np.ascontiguousarray(order, dtype=np.int32),
             np.ascontiguousarray(betas, dtype=self._real),
             np.zeros(0) if growth is None else growth,
@@ -156,8 +186,10 @@ class TablesEngine:
         visits = max(1, order.shape[1] * len(betas) * num_sweeps)
         self._share(work, visits, len(counts) if parts[0] else 0)
 
-    def _gap_cells(self) -> NDArray[np.float64]:
-        """Log weights of the model less those of the reference."""
+    def _gap_cells(self, start: tuple[NDArray[np.float64], NDArray[Any]] | None) -> NDArray[np.float64]:
+        """Log weights of the model less those at beta 0."""
+        if start is not None:
+            return self._cells - start[0]
         return self._cells - self._reference_cells if self._reference_cells.size else self._cells
 
     def _share(self, work: Callable[[int, int, int, int], None], visits: int, copies: int) -> None:
@@ -203,11 +235,12 @@ class TablesEngine:
             np.asarray(beta, dtype=np.float64)[None],
             num_sweeps,
             thin=thin,
-            parts=(counts, energies, codes),
+            parts=(counts, energies, codes, False),
             counts=kept_counts,
             energies=kept_energies,
             codes=kept_codes,
         )
+        self._is_stale = self._is_stale or num_sweeps > 0
         return Record(
             num_records,
             self._terms(kept_counts.sum(0, dtype=np.float64)) if counts else None,
@@ -215,11 +248,23 @@ class TablesEngine:
             torch.from_numpy(kept_codes) if codes else None,
         )
 
-    def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`~.engine.Engine.anneal`; ``start`` (groups or 1, num_terms) are tables to use at beta 0.
+
+        They stand in place of the reference: the tables at beta are (1 - beta) start + beta model.
+        """
         log_weights = np.zeros(self._shape)
         levels = np.repeat(np.asarray(betas, dtype=np.float64)[1:, None], self._shape[0], axis=1)
         growth = np.diff(np.asarray(betas, dtype=np.float64))
-        self._run(order, levels, sweeps_per_step, growth=growth, log_weights=log_weights)
+        first = None if start is None else self._copies(start)
+        self._run(order, levels, sweeps_per_step, growth=growth, start=first, log_weights=log_weights)
+        self._is_stale = True
         return torch.from_numpy(log_weights)
 
     # Statistics
@@ -242,12 +287,16 @@ class TablesEngine:
         shares = np.ones(self._shape) if weights is None else np.ascontiguousarray(weights.cpu().double().numpy())
         cells = np.zeros((num_groups, self._structure.num_cells))
 
-        def work(first: int, step: int) -> None:
-            for g in range(first, num_groups, step):
-                begin, end = g * self._per_group, (g + 1) * self._per_group
-                add_statistics(self._tiles, num_chains, begin, end, self._structure.edges, shares[g], cells[g])
+        edges = self._structure.edges
+        parts = 1 if num_groups > 1 else min(torch.get_num_threads(), len(edges[0])) or 1  # of the edges of a group
 
-        run_threads(work, num_groups)
+        def work(first: int, step: int) -> None:
+            for k in range(first, num_groups * parts, step):
+                g, part = divmod(k, parts)
+                tile = g * self._per_group
+                add_statistics(self._tiles, num_chains, tile, edges, part, parts, shares[g], cells[g])
+
+        run_threads(work, num_groups * parts)
         return self._terms(cells)
 
     # Resampling, exchange, storage
@@ -255,6 +304,8 @@ class TablesEngine:
     def gather(self, index: torch.Tensor) -> None:
         places = index.cpu().numpy()
         self._set_tiles(np.take_along_axis(self._codes(), places[:, :, None], axis=1))
+        if self._is_stale:
+            return
         self._energy = np.take_along_axis(self._energy, places, axis=1)
         self._reference_energy = np.take_along_axis(self._reference_energy, places, axis=1)
 
@@ -265,10 +316,11 @@ class TablesEngine:
         lanes[: len(chosen)] = chosen
         tiles = self._tiles.reshape(self._shape[0], self._per_group, self._size, self._width)
         _swap(tiles[first], tiles[second], lanes.reshape(self._per_group, 1, self._width))
-        for energy in (self._energy, self._reference_energy):
+        for energy in () if self._is_stale else (self._energy, self._reference_energy):
             _swap(energy[first], energy[second], chosen)
 
     def state(self) -> dict[str, torch.Tensor]:
+        self._look()
         num_groups, num_chains = self._shape
         random = self._random.reshape(4, num_groups, -1)[:, :, :num_chains].astype(np.int64)
         return {
@@ -285,6 +337,7 @@ class TablesEngine:
         self._reference_energy = state["reference_energy"].cpu().numpy().copy()
         random = self._random.reshape(4, num_groups, -1)
         random[:, :, :num_chains] = state["random"].cpu().numpy().astype(np.uint32)
+        self._is_stale = False
 
 
 def _tile_width(num_groups: int, num_chains: int, num_threads: int) -> int:

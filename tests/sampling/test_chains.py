@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import LogLinearEnergy
@@ -18,10 +19,13 @@ from pyro_hoim.sampling import GibbsChains, GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
+    FALSE_ALARM_RATE,
     assert_close,
     assert_exact_law,
     count_states,
     enumerate_codes,
+    exact_log_partition,
+    exact_table,
     random_tables,
     recompute_counts,
     recompute_energy,
@@ -113,6 +117,57 @@ def test_energies_are_right_after_every_operation(engine: Any, schedule: GibbsSc
     _assert_energy(chains, second, reference)
     with pytest.raises(AssertionError, match="cached energy"):  # control: weights that changed behind the cache
         _assert_energy(chains, first, reference)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_energies_under_other_tables(engine: Any) -> None:
+    model, other = _model(engine, 2, 3), _model(engine, 2, 3, seed=1)
+    reference = torch.randn(sum(_graph(engine).domain.cardinalities), generator=torch.Generator().manual_seed(1))
+    chains = GibbsChains(model, 30, engine=engine, reference=reference, seed=5)
+    chains.sweep(2)
+    found, codes = chains.energy_of(other), chains.codes
+    for index in itertools.product(range(2), range(3)):
+        expected = recompute_energy(chains.hypergraph, other.tables[index], codes[index])
+        assert_close(found[index], expected, relative=1e-9)
+    _assert_energy(chains, model, reference)  # the tables of the chains stayed
+    twin = GibbsChains(model, 30, engine=engine, reference=reference, seed=5)
+    twin.sweep(2)
+    for each in (chains, twin):
+        each.sweep(3)
+    assert torch.equal(chains.codes, twin.codes)
+    with pytest.raises(InputError, match="tables"):
+        chains.energy_of(_model(engine, 2))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
+def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> None:
+    """Exact draws of the first model are weighted to the constant of the second; a product law would not be."""
+    first, last = (_model(engine, seed=s, scale=2.0) for s in (0, 1))
+    graph, num_chains = first.hypergraph, 4000
+    law = np.exp(exact_table(graph, first.tables)).reshape(-1)
+    picked = np.random.default_rng(0).choice(len(law), size=num_chains, p=law / law.sum())
+    states = torch.from_numpy(enumerate_codes(graph.domain.cardinalities)[picked])
+    reference = torch.randn(sum(graph.domain.cardinalities), generator=torch.Generator().manual_seed(2))
+    exact = float(exact_log_partition(graph, last.tables)) - float(exact_log_partition(graph, first.tables))
+
+    def errors(start: LogLinearEnergy | None) -> float:
+        chains = GibbsChains(last, num_chains, schedule=schedule, init=states, reference=reference, engine=engine)
+        log_weights = chains.anneal(torch.linspace(0, 1, 21), 2, start=start)
+        _assert_energy(chains, last, reference)
+        weights = (log_weights - exact).exp()
+        return abs(float(weights.mean()) - 1) / (float(weights.std()) / math.sqrt(num_chains))
+
+    assert errors(first) < norm.isf(FALSE_ALARM_RATE / 2)
+    assert errors(None) > norm.isf(FALSE_ALARM_RATE / 2)  # control: the path from the reference has other constants
+    chains = GibbsChains(last, num_chains, init=states, engine=engine)
+    before = chains.energy_of(first) - chains.energy
+    assert_close(chains.anneal([0.0, 1.0], start=first), before, relative=1e-9)
+    before = chains.energy_of(first) - chains.energy
+    assert_close(chains.anneal([1.0, 0.25], start=first, reverse_order=True), -0.75 * before, relative=1e-9)
+    assert_close(chains.anneal(torch.linspace(0, 1, 9), start=last), torch.zeros(num_chains), absolute=1e-12)
+    with pytest.raises(InputError, match="tables"):
+        chains.anneal([0.0, 1.0], start=_model(engine, 2))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
