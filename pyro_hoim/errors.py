@@ -7,6 +7,7 @@ Everything a caller can get wrong is a subclass of :class:`ValueError` or :class
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -25,6 +26,7 @@ __all__ = [
     "check_names",
     "check_shape",
     "check_unique",
+    "size_text",
 ]
 
 
@@ -65,6 +67,23 @@ class ConvergenceWarning(UserWarning):
 
 class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+
+
+def size_text(number: int, unit: str = "") -> str:
+    """A whole number from 0 in words for a message, of any size; from 10^18 on with three digits.
+
+    Example:
+        >>> size_text(1024), size_text(2**31, "cells"), size_text(2**1100, "cells")
+        ('1024', '2147483648 cells (about 2.15e+09)', 'about 1.36e+331 cells')
+    """
+    suffix = f" {unit}" if unit else ""
+    if number < 10**6:
+        return f"{number}{suffix}"
+    if number < 10**18:
+        return f"{number}{suffix} (about {number:.3g})"
+    exponent = math.floor(math.log10(number))
+    mantissa = 10 ** (math.log10(number) - exponent)
+    return f"about {mantissa:.2f}e+{exponent}{suffix}"
 
 
 def check_unique(names: Sequence[str], argument: str) -> None:

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from pyro_hoim import errors
-from pyro_hoim.errors import InputError, UnknownNameError, check_finite, check_names, check_shape, check_unique
+from pyro_hoim.errors import (
+    InputError,
+    UnknownNameError,
+    check_finite,
+    check_names,
+    check_shape,
+    check_unique,
+    size_text,
+)
 
 
 def test_every_exception_is_a_value_or_type_error() -> None:
@@ -21,6 +29,15 @@ def test_every_exception_is_a_value_or_type_error() -> None:
 def test_all_lists_the_public_names() -> None:
     public = {n for n, v in vars(errors).items() if getattr(v, "__module__", None) == errors.__name__}
     assert set(errors.__all__) == {n for n in public if not n.startswith("_")}
+
+
+def test_sizes_of_any_magnitude_can_be_written() -> None:
+    with pytest.raises(OverflowError):
+        f"{2**1100:.3g}"  # control: what a plain format does
+    assert size_text(999_999, "cells") == "999999 cells"
+    assert size_text(10**17) == "100000000000000000 (about 1e+17)"
+    assert size_text(10**18, "states") == "about 1.00e+18 states"
+    assert size_text(2**20_000) == "about 3.98e+6020"  # more digits than an int prints
 
 
 def test_check_unique() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, MissingDataError, check_unique
+from ..errors import InputError, InputTypeError, IntractableError, MissingDataError, check_unique, size_text
 from ..schema import Domain, Variable
 from .counting import marginal_tables, merge_rows, split_rows
 from .csv_file import read_csv
@@ -408,7 +408,7 @@ class Observations:
         needed = sum(math.prod(cardinalities[i] for i in edge) for edge in indices)
         if needed > max_cells:
             raise IntractableError(
-                f"marginal_counts: {needed} cells are needed, more than max_cells={max_cells}; "
+                f"marginal_counts: {size_text(needed, 'cells')} are needed, more than max_cells={max_cells}; "
                 "ask for smaller edges or raise max_cells"
             )
         merged = self.unique()

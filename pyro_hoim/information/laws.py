@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data import InformationTable, Observations
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..models import parametrization
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
@@ -205,4 +205,6 @@ def _check_cells(domain: Domain) -> None:
     if not isinstance(domain, Domain):
         raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
     if domain.num_states > _MAX_CELLS:
-        raise IntractableError(f"domain: a dense law needs {domain.num_states} cells, the limit is {_MAX_CELLS}")
+        raise IntractableError(
+            f"domain: a dense law needs {size_text(domain.num_states, 'cells')}, the limit is {_MAX_CELLS}"
+        )

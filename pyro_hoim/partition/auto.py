@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import InputTypeError, IntractableError
+from ..errors import InputTypeError, IntractableError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed import AnnealedImportance
 from .base import Cost, LogLinearModel, LogPartition
@@ -170,7 +170,9 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
     listed = auto.enumeration.plan(hypergraph, keep=keep)
     operations = auto.elimination.operations(hypergraph, keep)
     chosen = replace(
-        listed, reason=f"{listed.reason}; elimination would need {operations} operations against {listed.flops}"
+        listed,
+        reason=f"{listed.reason}; elimination would need {size_text(operations, 'operations')} against "
+        f"{size_text(listed.flops)}",
     )
     if listed.feasible and listed.flops < _ELIMINATION_OVERHEAD * operations:
         return auto.enumeration, chosen
@@ -178,7 +180,8 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
     if listed.feasible and not cost.feasible:
         return auto.enumeration, chosen
     if not cost.feasible:
-        why = f"{cost.reason}. Enumeration of {listed.cells} states exceeds max_states={auto.enumeration.max_states}"
+        why = f"{cost.reason}. Enumeration of {size_text(listed.cells, 'states')} exceeds "
+        why += f"max_states={auto.enumeration.max_states}"
         if auto.annealed is not None:
             estimated = auto.annealed.plan(hypergraph, keep=keep)
             return auto.annealed, replace(estimated, reason=f"{estimated.reason}; {why}")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._buckets import BucketPlan, sliced_plan
@@ -162,13 +162,13 @@ class VariableElimination:
         feasible = False
         if needed > self.max_cells:
             reason = (
-                f"elimination needs a table of {needed} cells (about {needed:.3g}), the budget is "
+                f"elimination needs a table of {size_text(needed, 'cells')}, the budget is "
                 f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
                 f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
             )
         elif flops > self.max_operations:
             reason = (
-                f"elimination needs {flops} operations (about {flops:.3g}){sliced}, the budget is "
+                f"elimination needs {size_text(flops, 'operations')}{sliced}, the budget is "
                 f"max_operations={self.max_operations}; raise VariableElimination(max_operations=...) or "
                 f"(max_cells=...), or use fewer interactions"
             )

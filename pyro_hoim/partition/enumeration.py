@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_transformed, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition
@@ -203,7 +203,7 @@ class Enumeration:
             reason = f"{states} joint states, within max_states={self.max_states}"
         else:
             reason = (
-                f"enumeration needs a table of {states} cells (about {states:.3g}), the budget is "
+                f"enumeration needs a table of {size_text(states, 'cells')}, the budget is "
                 f"max_states={self.max_states}; raise Enumeration(max_states=...) or use VariableElimination"
             )
         return Cost(states, total, total + 3 * states, 8 * (total + 2 * states), feasible, reason, "enumeration")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_transformed
 from .base import Cost, LogLinearModel, LogPartition
@@ -110,8 +110,8 @@ class MatrixEnumeration(Enumeration):
             reason = f"{states} states by {terms} terms, within max_entries={self.max_entries}"
         else:
             reason = (
-                f"the design matrix needs {entries} entries (about {entries:.3g}) for {states} states, the budget is "
-                f"max_entries={self.max_entries} and max_states={self.max_states}; raise MatrixEnumeration("
+                f"the design matrix needs {size_text(entries, 'entries')} for {size_text(states, 'states')}, the "
+                f"budget is max_entries={self.max_entries} and max_states={self.max_states}; raise MatrixEnumeration("
                 "max_entries=...) or use Enumeration or VariableElimination"
             )
         return Cost(states, states, 2 * entries, 8 * (entries + 3 * states), feasible, reason, "design matrix")

@@ -12,6 +12,7 @@ from pyro_hoim.datasets import load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.learning import L1, L2, fit
 from pyro_hoim.learning.objectives import PseudoLikelihood
+from pyro_hoim.learning.selection import Refined, ScoreContext
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer, updated_ridge
 from pyro_hoim.learning.training._pseudo_loss import ConditionalLayout, PseudoRows
 from pyro_hoim.models import parametrization
@@ -240,6 +241,20 @@ def test_large_domains_train_and_refuse_what_needs_log_z():
     assert masked.log_partition() is None
     with pytest.raises(IntractableError, match="backend"):
         masked.margins([("a",)])
+
+
+def test_a_component_beyond_the_range_of_floats_is_refused_in_words():
+    names = [f"x{i}" for i in range(1100)]
+    domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
+    rows = Observations(domain, torch.zeros(3, len(names), dtype=torch.long))
+    block = list(itertools.combinations(names[:50], 2))
+    hypergraph = InteractionHypergraph(domain, [*itertools.pairwise(names), *block], closure=True)
+    trainer = PseudoTrainer(rows, hypergraph)
+    assert trainer.log_partition() is None
+    with pytest.raises(IntractableError, match=r"out of exact reach .* needs about \d\.\d\de\+\d+ cells"):
+        trainer.margins([("x0",)])
+    with pytest.raises(IntractableError, match="score 'refined'"):
+        Refined()([("x0", "x2")], ScoreContext(rows, trainer))
 
 
 def test_a_step_too_large_is_reported_and_leaves_sound_tables():

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...data import Observations
 from ...data.information import InformationTable
-from ...errors import InputError, InputTypeError, IntractableError
+from ...errors import InputError, InputTypeError, IntractableError, size_text
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..training.base import Trainer
 from ._reference import reference_laws
@@ -198,7 +198,7 @@ class Refined:
         states = context.train.domain.num_states
         if states > self.max_states:
             raise IntractableError(
-                f"score 'refined' fits every candidate: the domain has {states:.3g} states, the limit is "
+                f"score 'refined' fits every candidate: the domain has {size_text(states, 'states')}, the limit is "
                 f"{self.max_states}; use score='gain', or raise Refined(max_states=...)"
             )
         base = copy.deepcopy(context.trainer)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError, IntractableError
+from ...errors import InputError, InputTypeError, IntractableError, size_text
 from ...models import LogLinearEnergy
 from ...partition import Auto, Cost, LogPartition, PartitionBackend
 from ...structure.hypergraph import InteractionHypergraph
@@ -191,7 +191,7 @@ def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend
             return BackendEngine(hypergraph, Auto())
         except IntractableError as error:
             raise IntractableError(
-                f"hypergraph: a dense sweep needs {cells:.4g} cells, the budget is {DENSE_CELLS}; {error}"
+                f"hypergraph: a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error}"
             ) from error
     if cells > _SMALL_CELLS:
         cost = Auto().plan(hypergraph)
