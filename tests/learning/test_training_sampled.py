@@ -1,6 +1,7 @@
 """Training by weighted chains: weights and counts against enumeration, recovery, interrupts, laws of the contract."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -14,12 +15,14 @@ from pyro_hoim.learning import L1, L2, GroupL2
 from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining, Trainer
 from pyro_hoim.learning.training._adam import Adam
 from pyro_hoim.learning.training._sampled_coordinates import Coordinates
+from pyro_hoim.learning.training._sampled_start import forest_law, law_of_singles, network_law
+from pyro_hoim.learning.training._tables import MarginsOfRows
 from pyro_hoim.learning.training._weighted_chains import (
     Population,
     WeightedChains,
+    annealed_population,
     disagreement,
     effective_size,
-    single_terms,
 )
 from pyro_hoim.models import parametrization
 from pyro_hoim.sampling.schedule import GibbsSchedule
@@ -72,9 +75,10 @@ def trainer(hypergraph=None, settings=QUICK, penalty=None, **changes):
 
 
 def chains_of(hypergraph, tables, count=200, seed=1, **changes):
-    law = torch.from_numpy(single_terms(hypergraph, tables))
+    law = law_of_singles(hypergraph, tables)
     settings = dataclasses.replace(QUICK, num_chains=count, **changes)
-    return WeightedChains(hypergraph, tables, settings, GibbsSchedule(), law, seed)
+    population = Population(law.states(count, np.random.default_rng(seed)), np.full(count, law.log_z))
+    return WeightedChains(hypergraph, tables, settings, GibbsSchedule(), seed, population)
 
 
 def equal_states(first, second):
@@ -118,10 +122,13 @@ def test_weights_grow_by_the_difference_of_energies(hypergraph):
     tables, after = (random_tables(hypergraph, rng) for _ in range(2))
     chains = chains_of(hypergraph, tables)
     codes = chains.chains.codes
-    growth = chains.set_tables(after, chains.chains.energy.numpy())
+    growth = chains.growth(after - tables)
     expected = recompute_energy(hypergraph, tables, codes) - recompute_energy(hypergraph, after, codes)
     assert_close(growth, expected, relative=1e-9, absolute=1e-9)
-    chains.grow(growth)
+    before = chains.log_weights.copy()
+    chains.move_to(after)
+    assert_close(chains.log_weights, before + expected, relative=1e-9, absolute=1e-9)
+    assert_close(chains.chains.energy, recompute_energy(hypergraph, after, codes), relative=1e-9, absolute=1e-9)
     weights = np.exp(expected - expected.max())
     eta = recompute_counts(hypergraph, codes, weights / weights.sum())
     assert_close(chains.eta(), eta, relative=1e-9, absolute=1e-12)
@@ -139,7 +146,7 @@ def test_a_gradient_is_the_difference_of_eta():
 
     for graph_penalty in (None, GroupL2(1.0)):
         coordinates = Coordinates(graph, graph_penalty, data.total_count)
-        problem = Problem(graph, goal, made._reference, GibbsSchedule(), coordinates)
+        problem = Problem(graph, goal, made._starts(), GibbsSchedule(), coordinates)
         balanced = parametrization(graph).purify(torch.from_numpy(tables))[0].numpy()
         path = SampledPath(problem, QUICK, balanced, Population(codes, np.zeros(50)), 0)
         difference = goal - recompute_counts(graph, codes, np.full(50, 1 / 50))
@@ -152,7 +159,7 @@ def test_resampling_keeps_the_weighted_mean():
     graph = order(2)
     tables = random_tables(graph, np.random.default_rng(6))
     chains = chains_of(graph, np.zeros_like(tables), count=4000)
-    chains.grow(chains.set_tables(3 * tables, chains.chains.energy.numpy()))
+    chains.move_to(3 * tables)
     before = chains.eta()
     assert chains.effective_size < 2000
     assert chains.resample()
@@ -162,24 +169,115 @@ def test_resampling_keeps_the_weighted_mean():
     assert not chains.resample()
 
 
+STARTS = {
+    "singles": lambda graph, tables: law_of_singles(graph, tables),
+    "independent": lambda graph, tables: forest_law(rows(), graph, MarginsOfRows(), pairs=False),
+    "forest": lambda graph, tables: forest_law(rows(), graph, MarginsOfRows()),
+    "network": lambda graph, tables: network_law(rows(), graph, forest_law(rows(), graph, MarginsOfRows())),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("scale", [0.5, 1.5])
-def test_log_z_of_an_annealed_population(scale):
+def test_log_z_of_an_annealed_population(scale, start):
     graph = order(3)
     tables = scale * random_tables(graph, np.random.default_rng(7))
-    found = chains_of(graph, single_tables(graph, tables), count=4000)
-    found.set_tables(tables, found.chains.energy.numpy())
-    annealed = found.anneal(100)
+    law = STARTS[start](graph, tables)
+    settings = dataclasses.replace(QUICK, refresh_temperatures=100)
+    annealed = annealed_population(graph, tables, settings, GibbsSchedule(), (law,), 1, 4000)
     # 4,000 chains whose weights vary little; the error is the spread of the weights over sqrt(4000), times at most 5
     assert annealed.effective_size > 2000
     assert abs(annealed.log_z - float(exact_log_partition(graph, tables))) < 5 / math.sqrt(2000)
 
 
-def single_tables(graph, tables):
-    kept = np.zeros_like(tables)
-    for edge, where in graph.term_slices.items():
-        if len(edge) == 1:
-            kept[where] = tables[where]
-    return kept
+# Laws that runs start from
+
+
+def skewed_rows(seed=0, size=300):
+    """Rows of a law with strong interactions up to order three."""
+    law = np.exp(exact_table(order(3), 1.5 * random_tables(order(3), np.random.default_rng(seed))))
+    counts = np.random.default_rng(seed + 1).multinomial(size, law.reshape(-1) / law.sum())
+    return Observations.from_table(DOMAIN, counts.reshape(law.shape))
+
+
+GAPS = InteractionHypergraph(
+    DOMAIN, [("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("c", "d"), ("a", "b", "c")], hierarchical=False
+)
+
+
+@pytest.mark.parametrize("graph", [order(1), order(2), GAPS, WEAK], ids=["singles", "pairs", "gaps", "weak"])
+@pytest.mark.parametrize("kind", ["independent", "forest", "network"])
+def test_start_laws_have_their_constant_and_are_drawn_exactly(graph, kind):
+    data = skewed_rows()
+    law = forest_law(data, graph, MarginsOfRows(), pairs=kind != "independent")
+    if kind == "network":
+        law = network_law(data, graph, law)
+        assert set(graph.edges) <= set(law.hypergraph.edges)
+        assert any(len(draw.parents) > 1 for draw in law.draws)
+    assert_close(law.log_z, float(exact_log_partition(law.hypergraph, law.tables)), absolute=1e-10)
+    probs = np.exp(exact_table(law.hypergraph, law.tables))
+    codes = law.states(20_000, np.random.default_rng(3)).numpy()
+    counts = np.bincount(np.ravel_multi_index(codes.T, DOMAIN.cardinalities), minlength=probs.size)
+    limit = total_variation_bound(probs.size, 20_000)
+    assert 0.5 * np.abs(counts / 20_000 - probs.reshape(-1)).sum() < limit
+    singles = forest_law(data, graph, MarginsOfRows(), pairs=False)
+    if len(law.draws) != sum(not draw.parents for draw in law.draws):  # negative control
+        other = np.exp(exact_table(singles.hypergraph, singles.tables)).reshape(-1)
+        assert 0.5 * np.abs(counts / 20_000 - other).sum() > limit
+
+
+def test_a_forest_is_the_best_among_all():
+    """Against all 16 spanning trees of four variables, by the likelihood of the smoothed fits."""
+    data = skewed_rows(5)
+    pairs = [e for e in order(2).edges if len(e) == 2]
+
+    def value(law):
+        return float(law.tables @ (data.marginal_counts(law.hypergraph.edges).numpy()))
+
+    found = {}
+    for kept in itertools.combinations(pairs, 3):
+        graph = InteractionHypergraph(DOMAIN, [(n,) for n in DOMAIN.names] + list(kept), hierarchical=False)
+        law = forest_law(data, graph, MarginsOfRows(), smoothing=1e-6)
+        if sum(bool(draw.parents) for draw in law.draws) == 3:
+            found[kept] = value(law)
+    assert len(found) == 16
+    best = forest_law(data, order(2), MarginsOfRows(), smoothing=1e-6)
+    assert_close(value(best), max(found.values()), absolute=1e-3)
+    assert sorted(found.values())[-2] < max(found.values()) - 1e-2
+
+
+def test_a_forest_balances_within_its_collection():
+    law = forest_law(skewed_rows(), order(2), MarginsOfRows())
+    balanced = law.balanced()
+    assert_close(exact_table(order(2), balanced), exact_table(order(2), law.tables), absolute=1e-10)
+    assert_close(parametrization(order(2)).purify(torch.from_numpy(balanced))[0], balanced, absolute=1e-10)
+
+
+def test_a_network_is_closer_than_a_forest_and_adds_no_parents_to_noise():
+    data = skewed_rows(size=3000)
+    law = forest_law(data, order(2), MarginsOfRows())
+    network = network_law(data, order(2), law)
+
+    def divergence(start):
+        truth = data.table().numpy() / data.total_count
+        seen = truth > 0
+        return float((truth[seen] * (np.log(truth[seen]) - exact_table(start.hypergraph, start.tables)[seen])).sum())
+
+    assert divergence(network) < 0.7 * divergence(law)
+    noise = Observations(DOMAIN, torch.from_numpy(np.random.default_rng(0).integers(0, [2, 3, 4, 2], (3000, 4))))
+    quiet = network_law(noise, order(2), forest_law(noise, order(2), MarginsOfRows()))
+    assert not any(draw.parents for draw in quiet.draws)
+
+
+@pytest.mark.parametrize("start", ["network", "tree", "independent"])
+def test_training_starts_from_any_law(start):
+    made = trainer(start=start, num_iterations=150, num_chains=2000)
+    assert made.train().status == "max_iterations"
+    goal = rows().marginal_counts(order(2).edges).numpy() / rows().total_count
+    eta = exact_statistics(order(2), exact_table(order(2), made.tables))
+    assert np.abs(eta - goal).max() < stats.norm.isf(FALSE_ALARM_RATE / 2 / len(goal)) * 0.5 / math.sqrt(2000)
+    exact = float(exact_log_partition(order(2), made.tables))
+    assert abs(float(made.log_partition().value) - exact) < 6 * 0.02
 
 
 def test_margins_are_counts_of_the_weighted_states():
@@ -421,11 +519,11 @@ def test_an_absurd_rate_is_recovered_from_or_reported():
     assert any("went back to its last sound parameters" in note for note in report.notes)
     assert recovered.loss(rows()).value < start
     lost = trainer(learning_rate=1e12, **wild)
-    first = lost.tables
+    first = lost._forest().balanced()
     report = lost.train()
     assert report.status == "diverged"
     assert any("diverged" in note for note in report.notes)
-    assert_close(lost.tables, first, relative=1e-9, absolute=1e-12)  # the independent law was the last sound one
+    assert_close(lost.tables, first, relative=1e-9, absolute=1e-12)  # the law of the start was the last sound one
     assert math.isfinite(lost.loss(rows()).value)
 
 
@@ -543,6 +641,7 @@ def test_proximal_penalties_give_exact_zeros():
         ({"blocks": "colours"}, "blocks"),
         ({"warm_up": 1.0}, "warm_up"),
         ({"refresh_every": 0}, "refresh_every"),
+        ({"start": "rows"}, "start"),
         ({"seed": 2**62}, "seed"),
     ],
 )

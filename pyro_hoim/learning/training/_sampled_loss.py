@@ -3,92 +3,192 @@
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from ...errors import ConvergenceWarning
 from ...models import LogLinearEnergy
 from ...partition import AnnealedImportance, LogPartition
+from ...partition._annealed_estimates import Estimate, limits, log_mean
+from ...partition.base import Sandwich
+from ...sampling.chains import GibbsChains
 from ._sampled_options import SampledTraining
+from ._sampled_start import StartLaw
 from ._weighted_chains import seed_of
 
 __all__ = ["annealed_log_z", "with_reverse_run"]
 
-_FIRST = (1024, 500)  # chains and temperatures of the first run; both double from run to run
-_REVERSE = 6  # a reverse run and the tempered runs it starts from cost as much as that many forward runs
-_ONE_SIDED = "there was no reverse run"
+Floats = NDArray[np.float64]
+_FIRST = (1024, 500)  # chains and temperatures of the first run
+_EVEN = 0.25  # effective share of the chains above which more of them are better than more temperatures
+_TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the reverse run
+_BURN_IN = 200  # sweeps after it
+_REVERSE = 6  # a reverse run and the tempered run it starts from cost as much as that many forward runs
+_LEVEL = 0.99  # of the one-sided limits
 _GAP = 4.0  # errors between forward and reverse estimate that count as agreement
+_MARKOV = math.log(1e4)  # an estimate without bias is that much too high in one of so many runs at most
+_METHOD = "annealed importance sampling"
+_ONE_SIDED = "there was no reverse run, so that a mode that no chain found would stay unseen"
+_TEMPERED_NOTE = (
+    "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
+    "stay unseen; the upper limit rests on there being none"
+)
 
 
-def _run(
-    model: LogLinearEnergy,
-    settings: SampledTraining,
-    reference: torch.Tensor,
-    size: tuple[int, int],
-    seed: int,
-    reverse: bool,
-) -> LogPartition:
-    backend = AnnealedImportance(
-        num_chains=size[0],
-        num_temperatures=size[1],
-        reference=reference,
-        schedule=settings.schedule(model.hypergraph),
-        reverse=reverse,
-        seed=seed,
-        engine=settings.engine,
-        precision=settings.precision,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say the same
-        return backend.log_partition(model)
+class _Runs:
+    """Annealed runs between a start law and a model."""
+
+    def __init__(self, model: LogLinearEnergy, settings: SampledTraining, start: StartLaw) -> None:
+        padded = start.padded(model.hypergraph, model.tables.numpy())
+        self.model = LogLinearEnergy(start.hypergraph, torch.from_numpy(padded), validate=False)
+        self._settings = settings
+        self._law = start
+        self._first = LogLinearEnergy(start.hypergraph, torch.from_numpy(start.tables), validate=False)
+        self._schedule = settings.schedule(model.hypergraph)
+
+    def chains(self, count: int, seed: int) -> GibbsChains:
+        """Exact draws from the start law."""
+        return GibbsChains(
+            self.model,
+            count,
+            schedule=self._schedule,
+            init=self._law.states(count, np.random.default_rng(seed_of(seed, 3))),
+            seed=seed,
+            engine=self._settings.engine,
+            precision=self._settings.precision,
+        )
+
+    def forward(self, size: tuple[int, int], seed: int) -> tuple[GibbsChains, Floats]:
+        """Chains at the model, and their log weights with the constant of the start."""
+        chains = self.chains(size[0], seed)
+        log_weights = chains.anneal(_path(size[1]), start=self._first).numpy()
+        return chains, log_weights + self._law.log_z
+
+    def backward(self, size: tuple[int, int], seed: int) -> Floats:
+        """Log weights (chains,) of runs from the model, as a longer forward run finds it, back to the start."""
+        chains, log_weights = self.forward((size[0], _TEMPERED * size[1]), seed)
+        weights = np.exp(log_weights - log_weights.max()).cumsum()
+        points = (np.random.default_rng(seed_of(seed, 7)).random() + np.arange(size[0])) / size[0]
+        index = np.minimum(np.searchsorted(weights / weights[-1], points, side="right"), size[0] - 1)
+        chains.gather(torch.from_numpy(index))
+        chains.sweep(_BURN_IN)
+        return chains.anneal(_path(size[1]).flip(0), start=self._first, reverse_order=True).numpy() - self._law.log_z
+
+
+def _path(num_temperatures: int) -> torch.Tensor:
+    return torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
 
 
 def annealed_log_z(
-    model: LogLinearEnergy, settings: SampledTraining, reference: torch.Tensor, seed: int
+    model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
 ) -> LogPartition:
-    """Forward estimate with a standard error of at most that of the settings, or the best within their budget."""
-    best: LogPartition | None = None
-    size = _FIRST
-    for k in range(64):
-        found = _run(model, settings, reference, size, seed_of(seed, k), reverse=False)
-        if best is None or float(found.std_error) <= float(best.std_error):
-            best = found
-        if float(best.std_error) <= settings.loss_standard_error:
-            return best
-        size = (2 * size[0], 2 * size[1])
-        if size[0] * size[1] > settings.loss_budget:
+    """Forward estimate with a standard error of at most that of the settings, or the largest run within their budget.
+
+    The runs begin at the first of the starts. No choice is made among them by their own errors, since a run that missed
+    something has a small one. One more run begins at the second start, which is wide: where its estimate is larger
+    beyond error, there are modes that the others have missed, and the result is not reliable.
+    """
+    runs = _Runs(model, settings, starts[0])
+    size, k = _FIRST, 0
+    while True:
+        log_weights = runs.forward(size, seed_of(seed, k))[1]
+        estimate = log_mean(log_weights[None])
+        found = _result(model, settings, size, estimate)
+        if float(found.std_error) <= settings.loss_standard_error:
             break
-    assert best is not None
-    note = (
-        f"the standard error of log Z is {float(best.std_error):.3g}, more than the {settings.loss_standard_error:g} "
+        is_even = float(estimate.ess[0]) > _EVEN * size[0]
+        larger = (4 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
+        if larger[0] * larger[1] > settings.loss_budget:
+            found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
+            break
+        size, k = larger, k + 1
+    for start in starts[1:]:
+        wide = _Runs(model, settings, start).forward(_FIRST, seed_of(seed, 201))[1]
+        found = _compared(found, log_mean(wide[None]))
+    return found
+
+
+def _budget_note(found: LogPartition, settings: SampledTraining) -> str:
+    return (
+        f"the standard error of log Z is {float(found.std_error):.3g}, more than the {settings.loss_standard_error:g} "
         f"asked for, after runs within the budget of {settings.loss_budget} sweeps; raise loss_budget"
     )
-    return replace(best, notes=(*best.notes, note))
+
+
+def _compared(result: LogPartition, wide: Estimate) -> LogPartition:
+    """The result, not reliable where a run from a wider start has found more than it."""
+    gap = float(wide.value[0]) - float(result.value)
+    own = float(result.std_error) if result.std_error is not None else math.inf
+    limit = _GAP * math.hypot(own, float(wide.error[0])) if bool(wide.is_reliable[0]) else _MARKOV
+    if gap <= limit + 1e-9:
+        return result
+    note = f"a run from a wider law gives {gap:.3g} nats more: there are modes far from the rows that others missed"
+    return replace(
+        result,
+        value=torch.full_like(result.value, float(wide.value[0])),
+        std_error=torch.full_like(result.value, math.inf),
+        is_reliable=torch.zeros_like(result.value, dtype=torch.bool),
+        notes=(*result.notes, note),
+    )
+
+
+def _result(model: LogLinearEnergy, settings: SampledTraining, size: tuple[int, int], found: Estimate) -> LogPartition:
+    options = AnnealedImportance(
+        num_chains=size[0], num_temperatures=size[1], schedule=settings.schedule(model.hypergraph), seed=0
+    )
+    lower, upper = limits(found, _LEVEL, found.is_reliable)
+    is_reliable = bool(found.is_reliable[0])
+    notes = (_ONE_SIDED,)
+    if not is_reliable:
+        share = (
+            f"weights are uneven: {found.ess[0]:.3g} effective of {size[0]} chains, the largest holds "
+            f"{found.share[0]:.0%} of the weight, or their logarithms spread too far for so few chains"
+        )
+        notes = (share, *notes)
+    error = float(found.error[0]) if is_reliable else math.inf
+    values = (float(found.value[0]), error, float(found.ess[0]), float(lower[0]), float(upper[0]))
+    value, std_error, ess, low, high = (torch.tensor(v, dtype=torch.float64) for v in values)
+    return LogPartition(
+        value,
+        "biased",
+        std_error,
+        ess,
+        low,
+        high,
+        options.plan(model.hypergraph),
+        _METHOD,
+        is_reliable=torch.tensor(is_reliable),
+        notes=notes,
+    )
 
 
 def with_reverse_run(
-    result: LogPartition, model: LogLinearEnergy, settings: SampledTraining, reference: torch.Tensor, seed: int
+    result: LogPartition, model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
 ) -> LogPartition:
     """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error."""
     share = max(1.0, _FIRST[0] * _FIRST[1] * _REVERSE / settings.loss_budget)
     size = (max(16, round(_FIRST[0] / math.sqrt(share))), max(10, round(_FIRST[1] / math.sqrt(share))))
-    both = _run(model, settings, reference, size, seed_of(seed, 101), reverse=True)
-    if both.sandwich is None:
-        return result
-    gap = abs(float(both.sandwich.reverse - result.value))
+    runs = _Runs(model, settings, starts[0])
+    ahead = log_mean(runs.forward(size, seed_of(seed, 102))[1][None])
+    behind = log_mean(runs.backward(size, seed_of(seed, 103))[None])
+    parts = (ahead.value[0], ahead.error[0], -behind.value[0], behind.error[0])
+    sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
+    gap = abs(float(behind.value[0] + result.value))
     own = float(result.std_error)
-    error = math.hypot(own if math.isfinite(own) else 0.0, float(both.sandwich.reverse_error))
-    result = replace(result, notes=tuple(note for note in result.notes if not note.startswith(_ONE_SIDED)))
-    notes = list(both.notes)
-    if not bool(both.is_reliable) or gap <= _GAP * error + 1e-9:
-        return replace(result, sandwich=both.sandwich, notes=(*result.notes, *notes))
-    notes.append(f"the reverse run is {gap:.3g} nats away, more than its error; a part of the law may be unseen")
+    error = math.hypot(own if math.isfinite(own) else 0.0, float(behind.error[0]))
+    notes = tuple(note for note in result.notes if note != _ONE_SIDED)
+    result = replace(result, sandwich=sandwich, notes=(*notes, _TEMPERED_NOTE))
+    if not bool(behind.is_reliable[0]):
+        return replace(result, notes=(*result.notes, "the weights of the reverse run support no error bar"))
+    if gap <= _GAP * error + 1e-9:
+        return result
+    note = f"the reverse run is {gap:.3g} nats away, more than its error; a part of the law may be unseen"
     return replace(
         result,
         std_error=torch.full_like(result.value, max(gap, own)),
         is_reliable=torch.zeros_like(result.value, dtype=torch.bool),
-        sandwich=both.sandwich,
-        notes=(*result.notes, *notes),
+        notes=(*result.notes, note),
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ...sampling.schedule import GibbsSchedule
@@ -14,14 +13,15 @@ from ...structure.hypergraph import InteractionHypergraph
 from ._adam import Adam
 from ._sampled_coordinates import Coordinates
 from ._sampled_options import SampledTraining
+from ._sampled_start import StartLaw, law_of_singles
 from ._weighted_chains import (
     Population,
     WeightedChains,
+    annealed_population,
     disagreement,
     is_independent,
     normalised,
     seed_of,
-    single_terms,
 )
 from .base import TrainingReport
 
@@ -47,11 +47,11 @@ _GROWN, _LARGE = 3.0, 0.3  # growth of the mean gradient from one check to the n
 
 @dataclass(frozen=True)
 class Problem:
-    """What is fitted: a collection, the frequencies of its cells (num_terms,), and the law that chains start from."""
+    """What is fitted: a collection, the frequencies of its cells (num_terms,), and laws to start annealed runs from."""
 
     hypergraph: InteractionHypergraph
     goal: Floats
-    reference: torch.Tensor
+    starts: tuple[StartLaw, ...]
     schedule: GibbsSchedule
     coordinates: Coordinates
 
@@ -81,22 +81,31 @@ class SampledPath:
         population: chains of those tables; None draws them from the independent law where the tables have one, and
             by an annealed run elsewhere.
         seed: of everything random.
+        is_start: whether the population has exact draws of the tables' law and its constant.
     """
 
     def __init__(
-        self, problem: Problem, settings: SampledTraining, tables: Floats, population: Population | None, seed: int
+        self,
+        problem: Problem,
+        settings: SampledTraining,
+        tables: Floats,
+        population: Population | None,
+        seed: int,
+        *,
+        is_start: bool = False,
     ) -> None:
         self._problem = problem
         self._settings = settings
         self._coordinates = problem.coordinates
         self._seed = seed
         self._num_populations = 0
+        self._is_start = is_start
         self._x = self._coordinates.of_tables(tables)
         self._adam = Adam(self._coordinates.size, settings.damping, self._coordinates.groups)
         self._sweeps = settings.sweeps_per_step
         self._rate = settings.learning_rate
         self._notes: list[str] = []
-        self._best = _Sound(self._x.copy(), np.inf)
+        self._best = _Sound(self._x.copy(), self._start_loss(tables, population))
         self._last_loss = np.inf
         self._recoveries = self._collapses = 0
         self._gradients: list[float] = []
@@ -104,24 +113,17 @@ class SampledPath:
         self._checks = settings.refresh_every is not None and settings.chains == "weighted"
         if population is None and not is_independent(problem.hypergraph, tables):
             population = self._annealed()
-        self._chains = self._started(population, torch.from_numpy(single_terms(problem.hypergraph, tables)))
-        self._energy = self._chains.chains.energy.numpy()
+        if population is None:
+            law = law_of_singles(problem.hypergraph, tables)
+            states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 0)))
+            population = Population(states, np.full(settings.num_chains, law.log_z))
+        self._chains = self._started(population)
 
-    def _started(
-        self, population: Population | None, reference: torch.Tensor | None = None, num_chains: int | None = None
-    ) -> WeightedChains:
+    def _started(self, population: Population) -> WeightedChains:
         self._num_populations += 1
-        problem = self._problem
-        return WeightedChains(
-            problem.hypergraph,
-            self._coordinates.tables(self._x),
-            self._settings,
-            problem.schedule,
-            problem.reference if reference is None else reference,
-            seed_of(self._seed, self._num_populations),
-            population,
-            num_chains,
-        )
+        problem, tables = self._problem, self._coordinates.tables(self._x)
+        seed = seed_of(self._seed, self._num_populations)
+        return WeightedChains(problem.hypergraph, tables, self._settings, problem.schedule, seed, population)
 
     # One step
 
@@ -139,20 +141,20 @@ class SampledPath:
         if not (np.abs(tables).max(initial=0.0) < _LARGEST):
             self._notes.append("a step left the range of finite energies")
             return False
-        growth = self._chains.set_tables(tables, self._energy)
+        growth = self._chains.growth(tables - self._coordinates.tables(self._x))
         spread = self._chains.spread(growth)
         if spread > self._settings.max_change:
             scale = self._settings.max_change / spread
             new = self._x + scale * (new - self._x)
-            growth = self._chains.set_tables(self._coordinates.tables(new), self._energy)
+            tables, growth = self._coordinates.tables(new), scale * growth
             self._adam.shorten(scale)
         self._x = new
+        self._chains.set_tables(tables)
         self._chains.grow(growth)
         is_collapsed = self._chains.effective_size < _COLLAPSED * len(growth)
         self._collapses = self._collapses + 1 if is_collapsed else 0
         self._chains.resample()
         self._chains.chains.sweep(self._sweeps)
-        self._energy = self._chains.chains.energy.numpy()
         if self._collapses >= _MAX_COLLAPSES:
             self._notes.append(f"the weights collapsed in each of {_MAX_COLLAPSES} steps in a row")
             return False
@@ -161,12 +163,16 @@ class SampledPath:
     # Checks
 
     def _annealed(self, num_chains: int | None = None) -> Population:
-        return self._started(None, num_chains=num_chains).anneal(self._settings.refresh_temperatures)
+        self._num_populations += 1
+        problem, tables = self._problem, self._coordinates.tables(self._x)
+        seed = seed_of(self._seed, self._num_populations)
+        return annealed_population(
+            problem.hypergraph, tables, self._settings, problem.schedule, problem.starts, seed, num_chains
+        )
 
     def _adopt(self, population: Population) -> None:
         """Go on with other chains."""
         self._chains = self._started(population)
-        self._energy = self._chains.chains.energy.numpy()
 
     def _raise_sampling(self) -> None:
         self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
@@ -227,7 +233,6 @@ class SampledPath:
     def run(self) -> Outcome:
         """All iterations, final checks, and more iterations where those fail."""
         settings = self._settings
-        self._best = _Sound(self._x.copy(), self._start_loss())
         count = settings.num_iterations
         is_sound = self._iterate(count, settings.average, "iteration")
         num = count
@@ -252,20 +257,17 @@ class SampledPath:
         gradient = self._coordinates.residual(self._x, self._gradient())
         report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
         tables = self._coordinates.balanced(self._x)
-        self._chains.grow(self._chains.set_tables(tables, self._energy))  # absolute weights of the balanced tables
+        self._chains.move_to(tables)  # absolute weights of the balanced tables
         return Outcome(tables, self._chains.population, report)
 
-    def _start_loss(self) -> float:
-        """Loss of the first parameters where their law is independent; infinite elsewhere."""
-        tables = self._coordinates.tables(self._x)
-        graph = self._problem.hypergraph
-        if not is_independent(graph, tables):
-            return np.inf
-        log_z = 0.0
-        for name, levels in zip(graph.domain.names, graph.domain.cardinalities, strict=True):
-            single = graph.term_slices.get((name,))
-            log_z += np.log(levels) if single is None else float(np.logaddexp.reduce(tables[single]))
-        return log_z - float(tables @ self._problem.goal)
+    def _start_loss(self, tables: Floats, population: Population | None) -> float:
+        """Loss of the first parameters where their constant is known; infinite elsewhere."""
+        fitted = float(tables @ self._problem.goal)
+        if is_independent(self._problem.hypergraph, tables):
+            return law_of_singles(self._problem.hypergraph, tables).log_z - fitted
+        if self._is_start and population is not None:
+            return population.log_z - fitted
+        return np.inf
 
     def _iterate(self, count: int, average: float, what: str, *, checks: bool = True) -> bool:
         """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
@@ -287,8 +289,7 @@ class SampledPath:
                 bar.update(1)
         if kept and not self._coordinates.is_sparse:
             self._x = total / kept
-            self._chains.grow(self._chains.set_tables(self._coordinates.tables(self._x), self._energy))
-            self._energy = self._chains.chains.energy.numpy()
+            self._chains.move_to(self._coordinates.tables(self._x))
         return True
 
 

@@ -16,19 +16,21 @@ from ...sampling.chains import GibbsChains
 from ...sampling.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ._sampled_options import SampledTraining
+from ._sampled_start import StartLaw
 
 __all__ = [
     "Population",
     "WeightedChains",
+    "annealed_population",
     "disagreement",
     "effective_size",
     "is_independent",
     "normalised",
     "seed_of",
-    "single_terms",
 ]
 
 Floats = NDArray[np.float64]
+_WIDE = 4  # one in so many chains of an annealed population comes from the wide start
 _PIECES = 30  # parts of an annealed run between which weights are looked at
 _LEAST_DISTANCE = 0.05  # total variation of the law of an interaction that counts as nothing
 _ERRORS = 6.0  # expected distances of two samples of one law that count as agreement
@@ -37,14 +39,6 @@ _ERRORS = 6.0  # expected distances of two samples of one law that count as agre
 def seed_of(*numbers: int) -> int:
     """A seed below 2^62 that depends on all numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 2)
-
-
-def single_terms(hypergraph: InteractionHypergraph, tables: Floats) -> Floats:
-    """Tables of single variables, one after the other; zeros for a variable that has none."""
-    where = hypergraph.term_slices
-    cards = zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True)
-    parts = [tables[where[(name,)]] if (name,) in where else np.zeros(levels) for name, levels in cards]
-    return np.concatenate([np.zeros(0), *parts])
 
 
 def is_independent(hypergraph: InteractionHypergraph, tables: Floats) -> bool:
@@ -109,10 +103,8 @@ class WeightedChains:
         tables: first tables (num_terms,).
         settings: number of chains, engine, precision, share below which chains are resampled.
         schedule: of the sweeps.
-        reference: log weights of the independent law, one variable after the other.
         seed: of chains and resampling.
-        population: first states, resampled where their number is another; None draws them from the reference, all with
-            the weight of its constant, so that the mean weight goes on to estimate Z.
+        population: first states, resampled where their number is another.
         num_chains: in place of that of the settings.
     """
 
@@ -122,29 +114,27 @@ class WeightedChains:
         tables: Floats,
         settings: SampledTraining,
         schedule: GibbsSchedule,
-        reference: torch.Tensor,
         seed: int,
-        population: Population | None = None,
+        population: Population,
         num_chains: int | None = None,
     ) -> None:
         self._hypergraph = hypergraph
         self._settings = settings
+        self._tables = tables.copy()
         self._random = np.random.default_rng(seed_of(seed, 1))
         count = settings.num_chains if num_chains is None else num_chains
-        if population is not None and len(population.codes) != count:
+        if len(population.codes) != count:
             population = population.resampled(count, self._random)
         self.chains = GibbsChains(
             self._model(tables),
             count,
             schedule=schedule,
-            init=None if population is None else population.codes,
-            reference=reference,
+            init=population.codes,
             seed=seed,
             engine=settings.engine,
             precision=settings.precision,
         )
-        start = _log_normaliser(hypergraph, reference)
-        self.log_weights = np.full(count, start) if population is None else population.log_weights.copy()
+        self.log_weights = population.log_weights.copy()
         self._is_weighted = settings.chains == "weighted"
 
     def _model(self, tables: Floats) -> LogLinearEnergy:
@@ -164,10 +154,19 @@ class WeightedChains:
         """Weighted frequencies of the cells of every interaction, (num_terms,)."""
         return self.chains.statistics(torch.from_numpy(normalised(self.log_weights))).numpy()
 
-    def set_tables(self, tables: Floats, before: Floats) -> Floats:
-        """New tables; growth (chains,) of the log weights since the energies ``before``. Weights do not change yet."""
+    def growth(self, change: Floats) -> Floats:
+        """Growth (chains,) of the log weights under a change of the tables; linear in it. Nothing changes yet."""
+        return -self.chains.energy_of(self._model(change)).numpy()
+
+    def set_tables(self, tables: Floats) -> None:
+        """New tables; the log weights stay."""
         self.chains.set_model(self._model(tables))
-        return before - self.chains.energy.numpy()
+        self._tables = tables.copy()
+
+    def move_to(self, tables: Floats) -> None:
+        """New tables, with the log weights that belong to them."""
+        self.grow(self.growth(tables - self._tables))
+        self.set_tables(tables)
 
     def spread(self, growth: Floats) -> float:
         """Standard deviation of a growth of log weights over the weighted chains."""
@@ -190,22 +189,42 @@ class WeightedChains:
         self.log_weights = np.full(count, states.log_z)
         return True
 
-    def anneal(self, num_temperatures: int) -> Population:
-        """Lead the chains from the reference, which they must have been drawn from, to the model."""
+    def anneal(self, num_temperatures: int, start: Floats) -> None:
+        """Lead the chains from other tables, which they must have been drawn from, to the present ones."""
         pieces = min(_PIECES, num_temperatures)
         path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
         ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
         for first, last in itertools.pairwise(ends):
-            self.log_weights += self.chains.anneal(path[first : last + 1]).numpy()
+            self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).numpy()
             if last < num_temperatures:
                 self.resample()
-        return self.population
 
 
-def _log_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> float:
-    """Log normalising constant of the independent law with these log weights."""
-    parts = torch.split(reference, list(hypergraph.domain.cardinalities))
-    return float(sum(part.logsumexp(0) for part in parts))
+def annealed_population(
+    hypergraph: InteractionHypergraph,
+    tables: Floats,
+    settings: SampledTraining,
+    schedule: GibbsSchedule,
+    starts: Sequence[StartLaw],
+    seed: int,
+    num_chains: int | None = None,
+) -> Population:
+    """Draws from the starts led to the model, resampled on the way; the weights are absolute.
+
+    A quarter comes from the second start, where there is one. A start that is close to the rows gives even weights but
+    may miss modes far from them; a wide one finds these.
+    """
+    count = settings.num_chains if num_chains is None else num_chains
+    wide = count // _WIDE * (len(starts) - 1)
+    found: list[Population] = []
+    for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
+        own = seed_of(seed, k)
+        first = Population(start.states(size, np.random.default_rng(seed_of(own, 2))), np.full(size, start.log_z))
+        padded = start.padded(hypergraph, tables)
+        chains = WeightedChains(start.hypergraph, padded, settings, schedule, own, first, size)
+        chains.anneal(settings.refresh_temperatures, start.tables)
+        found.append(chains.population)
+    return found[0] if len(found) == 1 else found[0].joined(found[1])
 
 
 def weighted_margins(

@@ -20,15 +20,16 @@ from ._sampled_coordinates import Coordinates, SampledPenalty, check_penalty
 from ._sampled_loss import annealed_log_z, with_reverse_run
 from ._sampled_options import SampledTraining
 from ._sampled_path import Problem, SampledPath
+from ._sampled_start import StartLaw, forest_law, law_of_singles, network_law
 from ._table_trainer import margin_edges
 from ._tables import MarginsOfRows, initial_tables, restructured_tables
 from ._weighted_chains import (
     Population,
     WeightedChains,
+    annealed_population,
     is_independent,
     normalised,
     seed_of,
-    single_terms,
     weighted_margins,
 )
 from .base import Loss, Margins, TrainingReport
@@ -115,7 +116,6 @@ class SampledTrainer:
         self.penalty = penalty
         self.settings = SampledTraining() if settings is None else settings
         self._frequencies = MarginsOfRows()
-        self._reference = _log_frequencies(rows, self.settings.smoothing)
         self._hypergraph = hypergraph
         self._new: tuple[Edge, ...] = ()
         self._num_trained = 0
@@ -227,21 +227,46 @@ class SampledTrainer:
     def _fit(self) -> TrainingReport:
         settings, graph = self.settings, self._hypergraph
         tables, population = self._tables, self._population
-        if settings.restart:
-            tables, population = initial_tables(self.rows, graph).numpy(), None
+        is_start = settings.restart or (population is None and is_independent(graph, tables))
+        if is_start:
+            tables, population = self._forest().balanced(), None
         if population is None and settings.chains == "persistent":
             population = self._rows_as_chains()
+        elif is_start:
+            population = self._draws_of(self._forest(), tables)
         problem = Problem(
             graph,
             self._frequencies(self.rows, graph),
-            self._reference,
+            self._starts(),
             settings.schedule(graph, self._new),
             Coordinates(graph, self.penalty, self.rows.total_count),
         )
-        outcome = SampledPath(problem, settings, tables, population, self._seed(_TRAIN)).run()
+        seed = self._seed(_TRAIN)
+        outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start).run()
         self._num_trained += 1
         self._settle(outcome.tables, outcome.population)
         return outcome.report
+
+    def _forest(self) -> StartLaw:
+        """The law within the collection that training starts from."""
+        settings = self.settings
+        pairs = settings.start != "independent"
+        return forest_law(self.rows, self._hypergraph, self._frequencies, settings.smoothing, pairs=pairs)
+
+    def _starts(self) -> tuple[StartLaw, ...]:
+        """The laws that annealed runs start from: one close to the rows, and the independent one, which is wide."""
+        settings, graph, forest = self.settings, self._hypergraph, self._forest()
+        if settings.start == "independent":
+            return (forest,)
+        wide = forest_law(self.rows, graph, self._frequencies, settings.smoothing, pairs=False)
+        return (network_law(self.rows, graph, forest) if settings.start == "network" else forest, wide)
+
+    def _draws_of(self, law: StartLaw, tables: Floats) -> Population:
+        """Exact draws of the law, with the constant of its balanced tables."""
+        codes = law.states(self.settings.num_chains, np.random.default_rng(self._seed(_START)))
+        change = LogLinearEnergy(self._hypergraph, torch.from_numpy(tables - law.tables), validate=False)
+        log_z = law.log_z - float(change.energy(codes[0]))  # the same for all states
+        return Population(codes, np.full(len(codes), log_z))
 
     def _move_strengths(self) -> str:
         """One round of evidence; a sentence on the number of parameters that the rows determine."""
@@ -277,13 +302,13 @@ class SampledTrainer:
         result = self._forward_log_z()
         if not self._is_sandwiched:
             seed = self._seed(_LOSS)
-            self._log_z = result = with_reverse_run(result, self._model, self.settings, self._reference, seed)
+            self._log_z = result = with_reverse_run(result, self._model, self.settings, self._starts(), seed)
             self._is_sandwiched = True
         return result
 
     def _forward_log_z(self) -> LogPartition:
         if self._log_z is None:
-            self._log_z = annealed_log_z(self._model, self.settings, self._reference, self._seed(_LOSS))
+            self._log_z = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS))
         return self._log_z
 
     def loss(self, rows: Observations) -> Loss:
@@ -339,13 +364,13 @@ class SampledTrainer:
         settings, graph, population = self.settings, self._hypergraph, self._population
         schedule, seed = settings.schedule(graph), self._seed(_MARGINS)
         if population is None and is_independent(graph, self._tables):
-            law = torch.from_numpy(single_terms(graph, self._tables))
-            return WeightedChains(graph, self._tables, settings, schedule, law, seed)
-        if population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
-            chains = WeightedChains(graph, self._tables, settings, schedule, self._reference, self._seed(_ANNEAL))
-            chains.anneal(settings.refresh_temperatures)
-            return chains
-        return WeightedChains(graph, self._tables, settings, schedule, self._reference, seed, population)
+            law = law_of_singles(graph, self._tables)
+            states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 2)))
+            population = Population(states, np.full(len(states), law.log_z))
+        elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
+            starts = self._starts()
+            population = annealed_population(graph, self._tables, settings, schedule, starts, self._seed(_ANNEAL))
+        return WeightedChains(graph, self._tables, settings, schedule, seed, population)
 
     # State
 
@@ -398,13 +423,6 @@ def _check_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, 
         )
     if found.is_floating_point():
         check_finite(found, f"state: {name}")
-
-
-def _log_frequencies(rows: Observations, smoothing: float) -> torch.Tensor:
-    """Log frequencies of all levels, one variable after the other, with a count added to each level."""
-    counts = rows.marginal_counts([(name,) for name in rows.domain.names])
-    parts = torch.split(counts + smoothing, list(rows.domain.cardinalities))
-    return torch.cat([torch.zeros(0, dtype=torch.float64), *((part / part.sum()).log() for part in parts)])
 
 
 def _independent_records(energies: Floats, weights: Floats) -> float:
