@@ -14,7 +14,16 @@ import numpy as np
 
 from ..data import Observations
 from ..errors import InputError
-from ..learning.selection import CandidatePool, Heredity, ScoreContext, Selection, SelectionRound, StopRule
+from ..learning.selection import (
+    CandidatePool,
+    Gain,
+    Heredity,
+    ScoreContext,
+    Screened,
+    Selection,
+    SelectionRound,
+    StopRule,
+)
 from ..learning.selection.result import SelectionStatus, Verdict
 from ..learning.selection.rounds import Proposal, RoundRunner, check_rows, count_argument, run_file
 from ..learning.selection.scores import Score, ScoreName, checked_score
@@ -107,6 +116,8 @@ class StagedSearch:
         domain = train.domain
         self._pool = CandidatePool(domain, heredity, max_order, given)
         self._score_name, self._score = checked_score(score)
+        if isinstance(self._score, Gain):  # hundreds of variables have hundreds of thousands of triples
+            self._score = Screened(self._score)
         self._per_round = count_argument(per_round, "per_round")
         self._trainer = trainer
         self._weak, self._strong = _penalty(trainer), strong

@@ -5,6 +5,7 @@ from .prune import loss_of_refit, prune, table_variance
 from .result import Selection, SelectionRound
 from .rounds import StopRule
 from .scores import Gain, GainEstimate, InteractionInformation, Refined, Score, ScoreContext
+from .screening import Screened
 from .search import select
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Refined",
     "Score",
     "ScoreContext",
+    "Screened",
     "Selection",
     "SelectionRound",
     "StopRule",
