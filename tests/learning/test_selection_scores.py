@@ -14,8 +14,9 @@ from scipy.stats import binom
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, NonexistentEstimateWarning
 from pyro_hoim.learning import fit
-from pyro_hoim.learning.selection import Gain, InteractionInformation, ScoreContext
-from pyro_hoim.learning.training import Margins
+from pyro_hoim.learning.selection import Gain, InteractionInformation, Refined, ScoreContext
+from pyro_hoim.learning.training import ExactTrainer, Margins
+from pyro_hoim.models import parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -141,6 +142,61 @@ def test_absent_subsets_do_not_count_for_a_larger_set():
     assert divergence(law, q) > mutual  # control: the plain margin of the triple would count the two absent pairs
     strong = ScoreContext(rows, TableModel(rows, InteractionHypergraph.from_order(domain, 2), q))
     assert Gain().estimate([("a", "b", "c")], strong).divergence[0] == pytest.approx(divergence(law, q), abs=1e-12)
+
+
+CLOSING = Domain.from_cardinalities({"a": 2, "b": 3, "c": 3, "d": 2})
+WEAK = InteractionHypergraph(  # the triple is in the collection, its pair b:c is not
+    CLOSING, [("a",), ("b",), ("c",), ("d",), ("a", "b"), ("a", "c"), ("a", "b", "c"), ("c", "d")], hierarchical=False
+)
+
+
+def fitted_context(rows, hypergraph):
+    trainer = ExactTrainer(rows, hypergraph)
+    assert trainer.train().status == "converged"
+    return ScoreContext(rows, trainer)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_set_that_closes_a_present_one_is_scored_by_what_both_can_say(seed):
+    rng = np.random.default_rng(seed)
+    rows = sample(rng, random_law(rng, CLOSING.cardinalities), 20_000, CLOSING)
+    context = fitted_context(rows, WEAK)
+    candidates = [("c", "b"), ("a", "d")]
+    found, refined = Gain().estimate(candidates, context), Refined()(candidates, context)
+    q = context.trainer.margins([("b", "c"), ("a", "b", "c")]).probs.numpy()
+    p = rows.marginal_counts([("b", "c"), ("a", "b", "c")]).numpy() / rows.total_count
+    own, both = divergence(p[:9], q[:9]), divergence(p[9:], q[9:])
+    assert found.divergence[0] == pytest.approx(both, rel=1e-9)
+    assert own < 0.95 * both  # control: the set's own margin says less
+    assert (found.divergence <= refined + 1e-7).all()  # still a lower bound
+    assert found.divergence[0] > 0.99 * refined[0]  # all but tight: nothing else tells b and c more
+    assert own < found.gain[0] <= found.divergence[0]
+    # One more missing subset, and nothing is closed: the set has its own margin alone.
+    open_context = fitted_context(rows, WEAK.remove_edges([("a", "c")], hierarchical=False))
+    q = open_context.trainer.margins([("b", "c")]).probs.numpy()
+    assert Gain().estimate([("b", "c")], open_context).divergence[0] == pytest.approx(divergence(p[:9], q), rel=1e-9)
+
+
+def num_false_closings(repeats, score):
+    """Among data sets of laws without b:c, those in which its score is above zero."""
+    codings, found = parametrization(WEAK), 0
+    rng = np.random.default_rng(20_261_122)
+    for _ in range(repeats):
+        log_law = np.zeros(CLOSING.cardinalities)
+        tables = codings.to_tables(torch.from_numpy(rng.normal(size=WEAK.num_parameters)))
+        for edge, table in codings.split(tables).items():
+            log_law += table.numpy().reshape([CLOSING[n].cardinality if n in edge else 1 for n in CLOSING.names])
+        law = np.exp(log_law - log_law.max())
+        rows = sample(rng, law / law.sum(), 400, CLOSING)
+        found += score([("b", "c")], fitted_context(rows, WEAK))[0] > 0
+    return int(found)
+
+
+def test_a_set_that_would_close_a_present_one_in_vain_is_not_selected():
+    repeats = 60
+    assert binom.sf(num_false_closings(repeats, Gain()) - 1, repeats, 0.05) > FALSE_ALARM_RATE
+    control = num_false_closings(20, lambda candidates, context: Gain().estimate(candidates, context).divergence)
+    assert binom.sf(control - 1, 20, 0.05) < FALSE_ALARM_RATE
 
 
 def test_estimated_margins_never_give_an_infinite_gain():

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...structure.hypergraph import Edge
+from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..training.base import Trainer
 
-__all__ = ["reference_laws"]
+__all__ = ["closed_supersets", "reference_laws"]
 
 _PSEUDO_COUNT = 0.5
 _MAX_CYCLES = 50
@@ -20,28 +20,28 @@ _TOLERANCE = 1e-6
 
 
 def reference_laws(
-    candidates: Sequence[Edge], trainer: Trainer, counts: np.ndarray, total: float
+    sets: Sequence[Edge], num_candidates: int, trainer: Trainer, counts: np.ndarray, total: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of the candidates, flat, and their sizes.
+    """Laws of the candidates and of further sets after them, flat, and their sizes.
 
     They are the model's margins, smoothed where estimated. Where the collection lacks a subset of a candidate, its law
     is fitted to the data's margins over all its facets: what is left to say is the candidate's own.
 
     Shape:
-        counts (sum of table sizes,), the data's marginal counts; returned likewise and (num_candidates,).
+        counts (sum of table sizes,), the data's marginal counts; returned likewise and (number of sets,).
     """
     domain = trainer.rows.domain
     present = set(trainer.hypergraph.edge_indices)
-    margins = trainer.margins(candidates)
+    margins = trainer.margins(sets)
     flat = margins.probs.numpy().astype(np.float64, copy=True)
-    indices = [tuple(sorted(domain.indices(edge))) for edge in candidates]
+    indices = [tuple(sorted(domain.indices(edge))) for edge in sets]
     shapes = [tuple(domain.cardinalities[i] for i in edge) for edge in indices]
     sizes = np.array([math.prod(shape) for shape in shapes], dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     is_estimated = math.isfinite(margins.sample_size)
     groups: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
     for number, (edge, shape) in enumerate(zip(indices, shapes, strict=True)):
-        facets = _facets(edge, present)
+        facets = _facets(edge, present) if number < num_candidates else ()
         if facets or is_estimated:
             groups[shape, facets].append(number)
     for (shape, facets), members in groups.items():
@@ -52,6 +52,20 @@ def reference_laws(
             laws = _smoothed(laws, data, margins.sample_size)
         flat[cells] = _fitted(laws, data, facets).reshape(len(members), -1)
     return flat, sizes
+
+
+def closed_supersets(candidates: Sequence[Edge], hypergraph: InteractionHypergraph) -> list[tuple[int, Edge]]:
+    """Pairs of a candidate, by number, and a set of the collection of which it is the only subset that is missing."""
+    names = hypergraph.domain.names
+    present = set(hypergraph.edge_indices)
+    closed: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
+    for edge in hypergraph.edge_indices:
+        parts = itertools.chain.from_iterable(itertools.combinations(edge, size) for size in range(1, len(edge)))
+        missing = list(itertools.islice((part for part in parts if part not in present), 2))
+        if len(missing) == 1:
+            closed[missing[0]].append(tuple(names[i] for i in edge))
+    sets = [tuple(sorted(hypergraph.domain.indices(edge))) for edge in candidates]
+    return [(number, larger) for number, edge in enumerate(sets) for larger in closed.get(edge, ())]
 
 
 def _facets(edge: tuple[int, ...], present: set[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

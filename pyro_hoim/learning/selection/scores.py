@@ -16,7 +16,7 @@ from ...data.information import InformationTable
 from ...errors import InputError, InputTypeError, IntractableError, size_text
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..training.base import Trainer
-from ._reference import reference_laws
+from ._reference import closed_supersets, reference_laws
 
 __all__ = ["Gain", "GainEstimate", "InteractionInformation", "Refined", "Score", "ScoreContext", "ScoreName"]
 
@@ -65,7 +65,7 @@ class GainEstimate(NamedTuple):
 
     Attributes:
         gain: leave-one-out estimate, nats per row; no cost of the search subtracted.
-        divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`.
+        divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`, or over a superset that S closes.
         concentration: the concentration at which ``gain`` is reached: the weight, in rows, of the model against the
             data. Large where the data support only a small correction.
     """
@@ -113,6 +113,11 @@ class Gain:
     data add nothing, the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best
     of m trials.
 
+    Under weak heredity the collection may hold a superset T of S. Where S is the only subset of T that is missing, S
+    closes it: the family with S then can express every function of T's variables, so that all of the above holds with
+    T in place of S, and as :math:`D(\hat p_T \| q_T) \ge D(\hat p_S \| q_S)` it can say far more. The largest LOO
+    counts.
+
     Where a subset of S is not in the collection, the table of S cannot express it; q is then first fitted to the data's
     margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M
     draws get half a pseudo-count, spread like the mean of the data's margin and the product of the model's
@@ -149,27 +154,37 @@ class Gain:
             return GainEstimate(np.empty(0), np.empty(0), np.empty(0))
         names = context.train.domain.names
         candidates = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in candidates]
-        counts = context.train.marginal_counts(candidates).numpy()
+        closed = closed_supersets(candidates, context.hypergraph)
+        larger = list(dict.fromkeys(edge for _, edge in closed))
+        sets = [*candidates, *larger]
+        counts = context.train.marginal_counts(sets).numpy()
         total = context.train.total_count
-        laws, sizes = reference_laws(candidates, context.trainer, counts, total)
-        owner = np.repeat(np.arange(len(candidates)), sizes)
+        laws, sizes = reference_laws(sets, len(candidates), context.trainer, counts, total)
+        owner = np.repeat(np.arange(len(sets)), sizes)
         occupied = counts > 0
         c, q, owner = counts[occupied], laws[occupied], owner[occupied]
         q = np.maximum(q, np.finfo(np.float64).tiny)
         weight, log_q = c / total, np.log(q)
 
-        def per_candidate(values: np.ndarray) -> np.ndarray:
-            return np.bincount(owner, weights=values, minlength=len(candidates))
+        def per_set(values: np.ndarray) -> np.ndarray:
+            return np.bincount(owner, weights=values, minlength=len(sets))
 
-        divergence = per_candidate(weight * (np.log(weight) - log_q))
+        divergence = per_set(weight * (np.log(weight) - log_q))
         rest = np.maximum(c - 1, 0.0)
-        gain = np.full(len(candidates), -np.inf)
-        best = np.zeros(len(candidates))
+        gain = np.full(len(sets), -np.inf)
+        best = np.zeros(len(sets))
         for a in self.concentrations:
-            values = per_candidate(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
+            values = per_set(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
             better = values > gain
             gain[better], best[better] = values[better], a
-        return GainEstimate(gain, divergence, best)
+        places = {edge: number for number, edge in enumerate(larger, start=len(candidates))}
+        for i, edge in closed:
+            j = places[edge]
+            divergence[i] = max(divergence[i], divergence[j])
+            if gain[j] > gain[i]:
+                gain[i], best[i] = gain[j], best[j]
+        num = len(candidates)
+        return GainEstimate(gain[:num], divergence[:num], best[:num])
 
 
 @dataclass(frozen=True)
