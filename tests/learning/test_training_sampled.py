@@ -246,6 +246,17 @@ def test_a_forest_is_the_best_among_all():
     assert sorted(found.values())[-2] < max(found.values()) - 1e-2
 
 
+def test_annealing_from_the_law_itself_has_no_variance():
+    data, graph = skewed_rows(), order(2)
+    forest = forest_law(data, graph, MarginsOfRows())
+    wide = forest_law(data, graph, MarginsOfRows(), pairs=False)
+    settings = dataclasses.replace(QUICK, refresh_temperatures=10)
+    found = annealed_population(graph, forest.balanced(), settings, GibbsSchedule(), (forest,), 0, 500)
+    assert_close(found.log_weights, np.full(500, float(exact_log_partition(graph, forest.balanced()))), absolute=1e-9)
+    other = annealed_population(graph, forest.balanced(), settings, GibbsSchedule(), (wide,), 0, 500)  # control
+    assert np.ptp(other.log_weights) > 0.1
+
+
 def test_a_forest_balances_within_its_collection():
     law = forest_law(skewed_rows(), order(2), MarginsOfRows())
     balanced = law.balanced()

@@ -12,8 +12,10 @@ from scipy import optimize, stats
 from pyro_hoim.data import Observations
 from pyro_hoim.learning import L1, GroupL2
 from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining
-from pyro_hoim.learning.training._weighted_chains import Population
-from pyro_hoim.models import parametrization
+from pyro_hoim.learning.training._sampled_loss import annealed_log_z
+from pyro_hoim.learning.training._weighted_chains import Population, annealed_population
+from pyro_hoim.models import LogLinearEnergy, parametrization
+from pyro_hoim.sampling.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables
@@ -154,3 +156,35 @@ def test_a_spoiled_population_is_refreshed():
     blind, report = trained(start, spoiled, restart=False, refresh_every=None)  # negative control
     assert report.notes == ()
     assert distance(blind) > 0.3
+
+
+def test_log_z_is_not_reliable_where_a_wide_law_finds_more():
+    """A start close to the rows sees the two modes of the rows, with a small error bar; the wide one sees all four."""
+    model = LogLinearEnergy(ALL_PAIRS, two_groups())
+    trainer = SampledTrainer(two_patterns(), ALL_PAIRS, settings=SampledTraining(chains="weighted"))
+    starts, exact = trainer._starts(), float(exact_log_partition(ALL_PAIRS, two_groups()))
+    blind = annealed_log_z(model, trainer.settings, starts[:1], 0)  # negative control
+    assert bool(blind.is_reliable)
+    assert abs(float(blind.value) - (exact - math.log(2))) < 0.1
+    found = annealed_log_z(model, trainer.settings, starts, 0)
+    assert abs(float(found.value) - exact) < 0.1
+    assert not bool(found.is_reliable)
+    assert any("far from the rows" in note for note in found.notes)
+    wide = annealed_log_z(model, trainer.settings, starts[1:], 0)
+    assert bool(wide.is_reliable)
+    assert abs(float(wide.value) - exact) < 0.1
+
+
+def test_a_fresh_population_holds_modes_of_either_start():
+    model, settings = two_groups(), SampledTraining()
+    starts = SampledTrainer(two_patterns(), ALL_PAIRS, settings=settings)._starts()
+
+    def share(used):
+        found = annealed_population(ALL_PAIRS, model.numpy(), settings, GibbsSchedule(), used, 0, 2000)
+        weights = np.exp(found.log_weights - found.log_weights.max())
+        same = (found.codes[:, 0] == found.codes[:, 1]).numpy()  # modes that the rows do not have
+        return float(weights[same].sum() / weights.sum())
+
+    assert share(starts[:1]) < 0.05  # negative control
+    assert share(starts) > 0.1
+    assert abs(share(starts[1:]) - 0.5) < 0.1

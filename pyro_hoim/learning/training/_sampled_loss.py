@@ -100,7 +100,7 @@ def annealed_log_z(
         if float(found.std_error) <= settings.loss_standard_error:
             break
         is_even = float(estimate.ess[0]) > _EVEN * size[0]
-        larger = (4 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
+        larger = (2 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
         if larger[0] * larger[1] > settings.loss_budget:
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
             break
