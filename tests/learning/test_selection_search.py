@@ -411,6 +411,24 @@ def test_other_trainers_are_searched_and_continued_alike(tmp_path, make):
     same(select(train, validation, make(train), max_rounds=4, checkpoint=path, resume=True, **options), whole)
 
 
+def test_a_masked_model_is_infinitely_far_from_rows_it_excludes(tmp_path):
+    train = Observations(DOMAIN, torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 1]] * 5))
+    validation = Observations(DOMAIN, torch.tensor([[0, 2, 0, 0], [1, 1, 1, 1]]))  # no training row has level 2 of b
+
+    def masking(masked):
+        start = InteractionHypergraph.from_order(DOMAIN, 1)
+        return PseudoTrainer(train, start, masked=masked, penalty=InteractionRidge(1.0))
+
+    path = tmp_path / "run"
+    (first,) = select(train, validation, masking(True), max_rounds=0, checkpoint=path).rounds
+    assert first.validation_loss == first.validation_kl == math.inf
+    assert math.isfinite(first.train_kl)
+    (control,) = select(train, validation, masking(False), max_rounds=0).rounds
+    assert math.isfinite(control.validation_kl)
+    with pytest.raises(InputError, match="masked"):
+        select(train, validation, masking(False), max_rounds=0, checkpoint=path, resume=True)
+
+
 def test_a_longer_search_continues_a_shorter_one(tmp_path):
     train, validation = two_parts(seed=5)
     options = {"score": "J", "per_round": 1, "patience": 9}

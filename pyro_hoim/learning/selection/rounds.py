@@ -215,7 +215,10 @@ class RoundRunner:
         self._save()
 
     def _divergences(self, train: Loss, validation: Loss) -> tuple[float | None, float | None]:
-        """KL of both parts, from the likelihood even where the trainer's loss is another one."""
+        """KL of both parts, from the likelihood even where the trainer's loss is another one.
+
+        It is infinite where the loss is: a masked model then gives a row of the part probability zero.
+        """
         if validation.kind != "pseudo-likelihood":
             return train.value - self._entropies[0], validation.value - self._entropies[1]
         log_partition = self.trainer.log_partition()
@@ -224,8 +227,12 @@ class RoundRunner:
         model = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables)
         log_z = float(log_partition.value)
         values = [
-            log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
-            for rows, entropy in zip((self._train, self._validation), self._entropies, strict=True)
+            math.inf
+            if loss.value == math.inf
+            else log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
+            for rows, loss, entropy in zip(
+                (self._train, self._validation), (train, validation), self._entropies, strict=True
+            )
         ]
         return values[0], values[1]
 
@@ -274,12 +281,12 @@ class RoundRunner:
 
 
 def _trainer_settings(trainer: Trainer) -> dict[str, str]:
-    """Immutable records that a trainer shows as attributes, such as its penalty, its schedule and its rows."""
+    """Records and switches that a trainer shows as attributes, such as its penalty, its rows, and whether it masks."""
     found: dict[str, str] = {}
     for name, value in sorted(vars(trainer).items()):
         if isinstance(value, Observations):
             found[f"trainer {name} digest"] = _digest(value)
-        elif not name.startswith("_") and is_dataclass(value):
+        elif not name.startswith("_") and (is_dataclass(value) or isinstance(value, bool)):
             found[f"trainer {name}"] = repr(value)
     return found
 
