@@ -99,11 +99,15 @@ def draw_rows(law: Law, num_rows: int, *, generator: torch.Generator | None = No
         >>> table.sum().item(), table[0, 1].item()
         (100.0, 0.0)
     """
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-        raise InputError(f"num_rows: expected a whole number from 1, received {num_rows!r}")
+    _check_num_rows(num_rows, "num_rows")
     cells = torch.multinomial(law.probs.reshape(-1), num_rows, replacement=True, generator=generator)
     codes = torch.stack(torch.unravel_index(cells, law.probs.shape), dim=1)
     return Observations.from_tensor(codes, law.domain)
+
+
+def _check_num_rows(value: object, argument: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{argument}: expected a whole number from 1, received {value!r}")
 
 
 def law_divergence(truth: Law, model: Law) -> float:
@@ -202,8 +206,8 @@ def sample_complexity(
         with ``truth`` ``precision``, ``recall``, ``f1`` (:func:`structure_recovery`).
 
     Raises:
-        InputError: no method, no size, or numbers out of range.
-        InputTypeError: a method that returns no trainer.
+        InputError: no method, no size, numbers out of range, or a truth over other variables; nothing was trained.
+        InputTypeError: no law, or a method that returns no trainer.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -211,6 +215,8 @@ def sample_complexity(
     """
     import pandas as pd
 
+    if not isinstance(law, Law):
+        raise InputTypeError(f"law: expected a Law, received {type(law).__name__}")
     sizes = list(sizes)
     if not methods or not sizes:
         raise InputError("methods, sizes: expected at least one of each, received none")
@@ -218,6 +224,10 @@ def sample_complexity(
         raise InputError(f"repeats: expected a whole number from 1, received {repeats!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0, received {seed!r}")
+    for size in sizes:
+        _check_num_rows(size, "sizes")
+    if truth is not None and truth.domain != law.domain:
+        raise InputError("truth: expected a collection over the domain of the law, received another domain")
     entries: list[dict[str, object]] = []
     for size in sizes:
         for repeat in range(repeats):

@@ -24,7 +24,7 @@ from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import Law, random_law
 from pyro_hoim.learning.selection import prune, select
 from pyro_hoim.learning.selection.scores import ScoreName
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
@@ -188,11 +188,17 @@ def test_divergences_are_those_of_the_tables() -> None:
         ({"sizes": []}, "sizes"),
         ({"repeats": 0}, "repeats"),
         ({"seed": -1}, "seed"),
-        ({"sizes": [0]}, "num_rows"),
+        ({"sizes": [10, 0]}, "sizes: expected a whole number from 1, received 0"),
+        ({"sizes": [10, -3]}, "sizes"),
+        ({"sizes": [10, 2.5]}, "sizes"),
+        ({"truth": InteractionHypergraph(Domain.from_cardinalities([2]), [("x0",)])}, "truth"),
     ],
 )
-def test_arguments_are_checked(change: dict, word: str) -> None:
-    arguments = {"methods": {"one": _fit(["ab"])}, "sizes": [10], "repeats": 1, "seed": 0} | change
+def test_arguments_are_checked_before_anything_is_trained(change: dict, word: str) -> None:
+    def train(rows: Observations) -> Trainer:
+        raise AssertionError("trained")
+
+    arguments = {"methods": {"one": train}, "sizes": [10], "repeats": 1, "seed": 0} | change
     law = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
     with pytest.raises(InputError, match=word):
         sample_complexity(law, arguments.pop("methods"), arguments.pop("sizes"), **arguments)
