@@ -33,6 +33,8 @@ def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
     divergence that setting the table to zero causes before anything else is fitted again, so an upper bound on the
     loss after a fit. Costs one margin of the model per edge.
     """
+    names = context.train.domain.names
+    edges = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in edges]
     margins = context.trainer.margins(edges).probs.numpy()
     tables, where = context.trainer.tables.numpy(), context.hypergraph.term_slices
     values = np.empty(len(edges))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...data import Observations
-from ...errors import InputError, InputTypeError, check_finite, check_unique
+from ...errors import InputError, InputTypeError, check_finite, check_names, check_unique
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..arguments import check_data
 from ..penalties import L2
@@ -84,6 +84,9 @@ class TableTrainer:
             penalty = InteractionRidge(penalty.strength)
         if penalty is not None and not isinstance(penalty, InteractionRidge):
             raise InputTypeError(f"penalty: expected InteractionRidge, L2 or None, received {type(penalty).__name__}")
+        if penalty is not None:
+            for edge in penalty.by_edge:
+                check_names(edge, self.rows.domain.names, "penalty by_edge")
         if self.evidence.num_rounds and (penalty is None or penalty.is_zero):
             raise InputError(
                 "evidence_rounds: expected a penalty whose strengths can be updated, received none; "
