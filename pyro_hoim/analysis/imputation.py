@@ -189,7 +189,12 @@ def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibb
 
 
 def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:
-    """Set one variable after the other to its most probable level until nothing changes, (R, d)."""
+    """Set one variable after the other to its most probable level until nothing changes, (R, d).
+
+    In double precision: sums of single precision differ from variable to variable by more than a gain may be, so that
+    ties would send states around in circles.
+    """
+    model = model.to(dtype=torch.float64)
     states = states.clone()
     moving = torch.arange(len(states))
     while len(moving):

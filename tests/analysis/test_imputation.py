@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis.imputation import impute
+from pyro_hoim.analysis.imputation import _ascend, impute
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.learning.given import ClampedGibbs
@@ -106,6 +106,39 @@ def test_tables_for_readers() -> None:
         found.observations(2)
     narrow = Observations.from_tensor(torch.tensor([[0]]), DOMAIN.project(["c"]))
     assert int(impute(MODEL, narrow).codes[0, 0, 2]) == 0
+
+
+def test_the_ascent_ends_where_states_tie_but_for_rounding() -> None:
+    domain = Domain.from_cardinalities([2] * 4)
+    graph = InteractionHypergraph.saturated(domain)
+    num_circles = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tables = {e: 50 * rng.normal(size=[2] * len(e)) for e in graph.edges[:-1]}
+        total = sum(t.reshape([2 if n in e else 1 for n in domain.names]) for e, t in tables.items())
+        tables[domain.names] = -np.asarray(total)  # every state has the energy 0, up to rounding
+        flat = torch.from_numpy(np.concatenate([tables[e].ravel() for e in graph.edges])).float()
+        model = LogLinearEnergy(graph, flat, validate=False)
+        assert _ascend(model, torch.zeros(1, 4, dtype=torch.long), [0, 1, 2, 3]).shape == (1, 4)
+        num_circles += _goes_in_a_circle(model)
+    assert num_circles > 0  # control: in single precision some never end
+
+
+def _goes_in_a_circle(model: LogLinearEnergy) -> bool:
+    """Whether the same ascent in single precision comes back to a state that it has left."""
+    state, seen = torch.zeros(1, 4, dtype=torch.long), set[tuple[int, ...]]()
+    while True:
+        before = state.clone()
+        for column, name in enumerate(model.domain.names):
+            log_probs = model.block_conditional([name], state)
+            if float(log_probs.max() - log_probs[0, state[0, column]]) > 1e-12:
+                state[0, column] = int(log_probs.argmax())
+        if torch.equal(before, state):
+            return False
+        key = tuple(state[0].tolist())
+        if key in seen:
+            return True
+        seen.add(key)
 
 
 def test_bad_arguments_are_refused() -> None:
