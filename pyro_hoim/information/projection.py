@@ -243,12 +243,13 @@ def _scale_margins(
     others = [tuple(i for i in range(p.ndim) if i not in clique) for clique in cliques]
     targets = [p.sum(other, keepdims=True) for other in others]
     q = np.full(p.shape, 1 / p.size)
-    ratio = [np.zeros_like(target) for target in targets]
+    ratio = [np.empty_like(target) for target in targets]
     for sweep in range(1, max_iterations + 1):
         change = 0.0
         for other, target, factor in zip(others, targets, ratio, strict=True):
             margin = q.sum(other, keepdims=True)
             change = max(change, float(np.abs(margin - target).max()))
+            factor[...] = target > 0  # margins below the normal range of numbers stay: a quotient could overflow
             np.divide(target, margin, out=factor, where=margin > _TINY)
             q *= factor
         if change <= tolerance:
@@ -273,7 +274,7 @@ def _finished(
         law=law,
         hypergraph=hypergraph,
         probs=torch.from_numpy(q),
-        divergence=max(0.0, divergence),
+        divergence=max(divergence, 0.0),  # in this order NaN is not hidden
         method=method,
         is_converged=is_converged,
         num_iterations=num_iterations,

@@ -315,7 +315,7 @@ def _step(
         value = math.fsum(p[support] * (np.log(near[support]) - np.log(far[support])))
     present = set(smaller.edges)
     added = tuple(edge for edge in larger.edges if edge not in present)
-    return RefinedInformation(smaller, added, max(0.0, value))
+    return RefinedInformation(smaller, added, max(value, 0.0))  # in this order NaN is not hidden
 
 
 def _names(law: Law, edge: Sequence[str]) -> Edge:

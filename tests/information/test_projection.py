@@ -24,7 +24,7 @@ from pyro_hoim import (
     load_table,
     parametrization,
 )
-from pyro_hoim.information import Law, Projections, project, random_dirichlet_law, random_law
+from pyro_hoim.information import Law, Projections, decompose, project, random_dirichlet_law, random_law
 from pyro_hoim.testing import assert_close, hypergraphs
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -305,6 +305,19 @@ def test_no_warning_escapes_where_the_projection_is_on_the_boundary() -> None:
         for k in (1, 2, 3):
             result = project(law, InteractionHypergraph.from_order(law.domain, k))
             assert_close(result.divergence, {1: 2 * math.log(2), 2: 0.0, 3: 0.0}[k])
+
+
+@pytest.mark.parametrize("method", ["newton", "ipf"])
+def test_cells_below_the_normal_range_of_numbers_do_not_spoil_a_projection(method) -> None:
+    probs = np.full((2, 2, 2), 0.25)
+    probs[1] = 0
+    probs[1, 0, 0] = 1e-310
+    law = Law(Domain.from_cardinalities([2, 2, 2]), probs)
+    result = project(law, InteractionHypergraph.from_order(law.domain, 2), method=method)
+    assert result.is_converged
+    assert_close(result.divergence, 0.0, absolute=1e-8)
+    total = decompose(Projections(law, method=method)).total
+    assert_close(total, law.divergence(), absolute=1e-8)
 
 
 def test_every_hierarchical_collection_of_four_variables(generator) -> None:
