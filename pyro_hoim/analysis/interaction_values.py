@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..models import LogLinearEnergy
 from ..partition import Auto
 from ..structure import InteractionHypergraph
@@ -53,6 +53,7 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
 
     Raises:
         InputError: a given edge is no edge, or there is none.
+        InputTypeError: a given edge is a string.
         UnknownNameError: a name is no variable.
 
     Example:
@@ -61,13 +62,19 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
         >>> with_supersets(graph, [["a"]])
         (('a',), ('a', 'b'))
     """
-    wanted = [tuple(e) for e in edges]
+    wanted = [_names(e) for e in edges]
     if not wanted:
         raise InputError("edges: expected at least one interaction, received none")
     kept = set(hypergraph.remove_edges(wanted, hierarchical=hypergraph.is_hierarchical).edges)
     chosen = [frozenset(e) for e in wanted]
     gone = [e for e in hypergraph.edges if e not in kept or any(c <= set(e) for c in chosen)]
     return tuple(gone)
+
+
+def _names(edge: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(edge, str):
+        raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+    return tuple(edge)
 
 
 def removal_values(
@@ -111,6 +118,7 @@ def removal_values(
     Raises:
         InputError: a batch of models, an edge that the model does not have, too few samples, or ``exact`` for a model
             that is not hierarchical.
+        InputTypeError: an edge that is a string.
         IntractableError: ``exact`` beyond reach.
 
     Randomness:
@@ -130,7 +138,7 @@ def removal_values(
     if edges is None:
         cards = dict(zip(graph.domain.names, graph.domain.cardinalities, strict=True))
         edges = [e for e in graph.edges if all(cards[n] > 1 for n in e)]
-    wanted = [graph.domain.project(e).names for e in edges]
+    wanted = [graph.domain.project(_names(e)).names for e in edges]
     groups = [with_supersets(graph, [e]) for e in wanted]
     if exact is None:
         exact = graph.is_hierarchical and graph.domain.num_states * max(1, graph.num_parameters) <= _MAX_EXACT_ENTRIES

@@ -261,7 +261,7 @@ def removal_effect(
         if target is None:
             raise InputError("level: belongs to a target, received none")
         code = model.domain[target].code(level)
-    chosen = [tuple(e) for e in edges]
+    chosen = list(edges)
     zeroed = without(model, chosen)
     models = {"before": model, "zeroed": zeroed}
     if refit is not None:

@@ -43,7 +43,7 @@ def synthesise(
         The rows.
 
     Raises:
-        InputError: a batch of models, a negative number of rows, or an unknown method.
+        InputError: a batch of models, a number of rows below 1, or an unknown method.
         InputTypeError: a number of rows that is no whole number.
         IntractableError: ``exact`` beyond the reach of the backends.
 

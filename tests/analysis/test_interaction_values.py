@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from pyro_hoim.analysis.interaction_values import RemovalValue, removal_values, with_supersets
 from pyro_hoim.analysis.synthetic import synthesise
-from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -149,6 +149,9 @@ def test_weights_that_support_no_error_say_so() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     model = model_of(CHAIN)
+    for take in (lambda: removal_values(model, ["ab"]), lambda: with_supersets(model.hypergraph, ["ab"])):
+        with pytest.raises(InputTypeError, match="expected sets of names, received the string 'ab'"):
+            take()  # and not the pair a:b
     with pytest.raises(InputError, match="a:d is not an edge"):
         removal_values(model, [("a", "d")])
     with pytest.raises(UnknownNameError, match="unknown variable 'z'"):
