@@ -99,7 +99,7 @@ def annealed_log_z(
         found = _result(model, settings, size, estimate)
         if float(found.std_error) <= settings.loss_standard_error:
             break
-        is_even = float(estimate.ess[0]) > _EVEN * size[0]
+        is_even = bool(estimate.is_reliable[0]) and float(estimate.ess[0]) > _EVEN * size[0]
         larger = (2 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
         if larger[0] * larger[1] > settings.loss_budget:
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))

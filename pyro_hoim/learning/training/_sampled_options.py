@@ -44,16 +44,16 @@ class SampledTraining:
         learning_rate: of Adam, in nats per step.
         damping: added to the root mean square of the gradient in Adam. The larger it is, the less sampling error
             wanders into states that no chain visits, and the slower are small gradients.
-        warm_up: share of the iterations over which the rate rises to ``learning_rate``: from the independent law all
+        warm_up: share of the iterations over which the rate rises to ``learning_rate``: at the start all
             parameters move together, and a high rate makes large modes far from the data.
         max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
             step, in nats; longer steps are shortened.
         sweeps_per_step: Gibbs sweeps after every parameter step.
-        chains: ``"weighted"`` chains follow the parameters from the independent law by importance weights;
+        chains: ``"weighted"`` chains follow the parameters from the law of the start by importance weights;
             ``"persistent"`` ones start at the training rows and carry no weights (persistent contrastive divergence):
             they never leave the modes of the data, and are there for comparison.
         resample_below: weighted chains are resampled where their effective share falls below it.
-        restart: every call of ``train`` begins again from the independent law. Otherwise tables and chains go on,
+        restart: every call of ``train`` begins again from the start. Otherwise tables and chains go on,
             which is faster, but weights cannot find modes that appear when many interactions join late.
         start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
