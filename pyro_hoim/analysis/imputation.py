@@ -15,6 +15,7 @@ from ..learning.given import (
     RowMethod,
     chain_portions,
     check_model,
+    checked_gibbs,
     condition_rows,
     drawn_seed,
     exact_portions,
@@ -114,7 +115,7 @@ def impute(
 
     Raises:
         InputError: another domain, a batch of models, unknown options, or several most probable completions.
-        InputTypeError: a number of imputations that is no whole number.
+        InputTypeError: a number of imputations that is no whole number, or ``gibbs`` that is no ``ClampedGibbs``.
         IntractableError: ``exact`` beyond the reach of the backends.
 
     Randomness:
@@ -142,7 +143,7 @@ def impute(
         raise InputError("num_imputations: there is one most probable completion of a row; ask for 1 or for draws")
     data = extend_rows(data, model.domain)
     check_model(model, data.domain, method)
-    settings = ClampedGibbs() if gibbs is None else gibbs
+    settings = checked_gibbs(gibbs)
     generator = torch.Generator().manual_seed(seed)
     codes = data.codes.repeat(num_imputations, 1, 1)
     is_exact = torch.ones(len(data.codes), dtype=torch.bool)

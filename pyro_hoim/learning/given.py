@@ -100,6 +100,13 @@ def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
         raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
 
 
+def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:
+    """The settings given, or the defaults; anything else is an :class:`InputTypeError`."""
+    if gibbs is not None and not isinstance(gibbs, ClampedGibbs):
+        raise InputTypeError(f"gibbs: expected ClampedGibbs or None, received {type(gibbs).__name__}")
+    return ClampedGibbs() if gibbs is None else gibbs
+
+
 def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     """Distinct sets of missing variables: (their names in schema order, positions of the rows with it).
 

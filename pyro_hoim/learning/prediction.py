@@ -20,6 +20,7 @@ from .given import (
     RowMethod,
     chain_portions,
     check_model,
+    checked_gibbs,
     condition_rows,
     drawn_seed,
     exact_portions,
@@ -203,6 +204,7 @@ def predict(
 
     Raises:
         InputError: another domain, a batch of models, or an unknown method.
+        InputTypeError: ``gibbs`` is no :class:`ClampedGibbs`.
         IntractableError: ``exact`` beyond the reach of the backends.
         UnknownNameError: ``target`` is no variable of the model.
 
@@ -225,7 +227,7 @@ def predict(
     std_error = torch.zeros_like(log_probs)
     is_exact = torch.ones(len(codes), dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
-    settings = ClampedGibbs() if gibbs is None else gibbs
+    settings = checked_gibbs(gibbs)
     num_incomplete = int(((codes < 0).sum(1) > 1).sum())
     for missing, positions in row_patterns(rows):
         if missing == (target,):

@@ -147,6 +147,8 @@ def test_bad_arguments_are_refused() -> None:
         impute(MODEL, data, 0)
     with pytest.raises(InputTypeError, match="num_imputations: expected a whole number"):
         impute(MODEL, data, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="gibbs: expected ClampedGibbs or None, received int"):
+        impute(MODEL, rows((1, 1, 1, 1)), gibbs=50)  # type: ignore[arg-type]  # refused though no chain is needed
     with pytest.raises(InputError, match="how: expected 'draws'"):
         impute(MODEL, data, how="mean")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="one most probable completion"):

@@ -438,6 +438,14 @@ def test_a_longer_search_continues_a_shorter_one(tmp_path):
     same(longer, select(train, validation, dying(train), max_rounds=4, **options))
 
 
+def test_a_rule_without_a_meaning_is_refused():
+    for wrong in ({"patience": 0}, {"max_rounds": -1}, {"tolerance": -0.1}, {"tolerance": math.nan}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            StopRule(**wrong)
+    with pytest.raises(InputTypeError, match="patience"):
+        StopRule(patience=1.5)
+
+
 def test_another_run_is_refused(tmp_path):
     train, validation = two_parts(seed=5)
     path = tmp_path / "run"

@@ -53,12 +53,23 @@ class StopRule:
         max_rounds: rounds after the first.
         keeps_equal: an equal or undecided round counts as improved, for searches that make a collection smaller.
         tolerance: with ``keeps_equal``, loss in nats that still counts as equal.
+
+    Raises:
+        InputError: a patience below 1, fewer than no rounds, or a tolerance that is not finite and non-negative.
+        InputTypeError: a patience or rounds that are no whole number.
     """
 
     patience: int = 1
     max_rounds: int | None = None
     keeps_equal: bool = False
     tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        count_argument(self.patience, "patience")
+        if self.max_rounds is not None:
+            count_argument(self.max_rounds, "max_rounds", 0)
+        if not 0 <= self.tolerance < math.inf:
+            raise InputError(f"tolerance: expected a finite number of nats from 0, received {self.tolerance!r}")
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
         """What a validation loss says against a round, see :meth:`reference`."""
