@@ -71,8 +71,8 @@ def updated_ridge(
         margins_data: frequencies of the cells of every interaction among the rows.
         num_rows: number of rows, with multiplicity.
         damping: share d of the step that is made, on the logarithmic scale; 1 is the whole step.
-        floor: no goal of a step is smaller.
-        ceiling: no goal of a step is larger.
+        floor: no goal of a step and no new strength is smaller; so a strength of zero does not stay zero.
+        ceiling: no goal of a step and no new strength is larger.
         pseudo: whether the tables maximise the pseudo-likelihood, which counts a row once for every variable of an
             interaction; the strength is then that many times the precision of the prior.
 
