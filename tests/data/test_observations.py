@@ -99,7 +99,7 @@ def test_marginal_counts_errors() -> None:
     with pytest.raises(IntractableError, match="6 cells are needed, more than max_cells=5"):
         data.table(max_cells=5)
     huge = Observations(Domain.from_cardinalities([100] * 12), torch.zeros((1, 12), dtype=torch.long))
-    with pytest.raises(IntractableError, match=f"{100**12} cells are needed"):
+    with pytest.raises(IntractableError, match=r"about 1\.00e\+24 cells are needed"):
         huge.table()
     assert huge.entropy() == 0.0
 
