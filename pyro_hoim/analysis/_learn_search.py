@@ -42,7 +42,8 @@ class _Rule(StopRule):
 
     Larger collections under a strong penalty are nearly harmless, so there is little to lose by taking one and much
     time to lose by rounds that decide nothing. The first rounds, up to ``num_trials``, are trials of the same
-    collection under different strengths; the search goes on after them unless all were worse than the start.
+    collection under different strengths; the search goes on after them, because pairs may be worth nothing without the
+    larger sets that hold them.
     """
 
     num_trials: int = 0
@@ -59,8 +60,6 @@ class _Rule(StopRule):
         last = len(rounds) - 1
         if rounds[-1].training_status == "diverged" and last > self.num_trials:
             return "diverged"
-        if last >= self.num_trials and (self.num_trials > 0 and best == 0):
-            return "stopped early"
         since = max(best, self.num_trials)
         if sum(entry.verdict == "worse" for entry in rounds[since + 1 :]) >= self.patience:
             return "stopped early"

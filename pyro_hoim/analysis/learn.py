@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError
-from ..learning.selection import Heredity, Selection
+from ..errors import InputError, InputTypeError, size_text
+from ..learning.selection import Gain, Heredity, Selection
 from ..learning.selection.scores import Score, ScoreName
 from ..learning.training import InteractionRidge, SampledTraining, TrainingReport
 from ..model_file import ModelFile, save_model
@@ -45,6 +45,10 @@ __all__ = [
 
 
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
+
+
+_HEREDITY: Heredity = 0.3
+_MAX_PSEUDO_STATES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +138,7 @@ def learn(
     validation: Observations,
     *,
     max_order: int = 3,
-    heredity: Heredity = 0.3,
+    heredity: Heredity | None = None,
     score: ScoreName | Score = "gain",
     per_round: int = 60,
     trainer: TrainerName = "auto",
@@ -169,7 +173,7 @@ def learn(
         validation: complete rows that decide when the search ends; they set no parameter, unless ``refit``.
         max_order: variables of the largest interaction, at least 2.
         heredity: share of the facets of a set that must be present, see
-            :func:`~pyro_hoim.learning.selection.select`.
+            :func:`~pyro_hoim.learning.selection.select`; default 0.3, or no condition where ``candidates`` are given.
         score: what sets of a round are ranked by.
         per_round: sets added in a round after that of the pairs.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
@@ -221,11 +225,14 @@ def learn(
         raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
     ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
     start = singles(train)
-    given = None if candidates is None else [tuple(edge) for edge in candidates]
+    given = None if candidates is None else [_names(edge) for edge in candidates]
     largest = None if given is None else start.add_edges([e for e in given if e], hierarchical=False)
     recipe = checked_recipe(
         train, trainer, evidence_rounds, largest, max_order, seed, progress and sys.stderr.isatty(), sampling
     )
+    _check_score(recipe.name, score, train)
+    if heredity is None and given is None:
+        heredity = _HEREDITY
     folder = _folder(checkpoint, resume)
     begin = time.perf_counter()
     line = ProgressLines(frequency_model(train), validation, begin, progress)
@@ -351,6 +358,24 @@ def _check_parts(*parts: Observations) -> None:
             raise InputError(f"{name}: expected rows over the variables and levels of train, received others")
         if not rows.total_count > 0:
             raise InputError(f"{name}: expected at least one observation, received none")
+
+
+def _names(edge: Sequence[str]) -> tuple[str, ...]:
+    """A candidate as a tuple of names; a string would be taken apart into letters."""
+    if isinstance(edge, str):
+        raise InputTypeError(f"candidates: expected sets of names, received {edge!r}; write ({edge!r},)")
+    return tuple(edge)
+
+
+def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> None:
+    """Refuse gains where the trainer has no marginal laws to compute them from."""
+    is_gain = isinstance(score, Gain) or (isinstance(score, str) and score.startswith("gain"))
+    if trainer == "pseudo-likelihood" and is_gain and rows.domain.num_states > _MAX_PSEUDO_STATES:
+        raise InputError(
+            f"trainer: 'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are "
+            f"computed from, and there are {size_text(rows.domain.num_states)}; use the trainer 'sampled' or the "
+            "score 'J'"
+        )
 
 
 def _checked_ridge(

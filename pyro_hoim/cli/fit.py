@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import torch
+from click.core import ParameterSource
 
 from ..analysis import Analysis, PosteriorSettings, analyse
 from ..analysis.learn import check_columns
@@ -248,8 +249,11 @@ def fit(
     if select and (edges is not None or posterior or source is None):
         what = "--edges" if edges is not None else "--posterior" if posterior else "no TABLE or FILE"
         raise InputError(f"--select: learns the interactions of one table, received {what} with it")
-    if refit and not select:
-        raise InputError("--refit: belongs to --select")
+    if not select:
+        context = click.get_current_context()
+        for option in ("refit", "heredity", "per_round", "trainer", "ordinal"):
+            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+                raise InputError(f"--{option.replace('_', '-')}: belongs to --select")
     fractions = _parse_split(split, select)
     policy = _Missing.parse(missing)
     main_job = source is None

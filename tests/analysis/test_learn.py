@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations, load_model
+from pyro_hoim import Auto, InputError, InputTypeError, LogLinearEnergy, Observations, load_model
 from pyro_hoim.analysis.learn import (
     LearnedModel,
     analyse_learned,
@@ -310,3 +310,34 @@ def test_ranges_are_put_in_order() -> None:
     assert sorted_rows.domain["age"].labels == ("<20", "20-29", "30+")
     assert [v.kind for v in sorted_rows.domain] == ["ordinal", "ordinal", "ordinal", "nominal"]
     assert sorted_rows.to_pandas().astype(str).equals(rows.to_pandas().astype(str))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_a_triple_without_pairs_is_found_although_pairs_alone_do_not_help(seed: int) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    a, b, noise = (torch.randint(2, (800,), generator=draws) for _ in range(3))
+    flips = torch.rand(800, generator=draws) < 0.15
+    codes = torch.stack([a, b, (a ^ b) ^ flips.long(), noise], 1)
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities({"a": 2, "b": 2, "c": 2, "noise": 2}))
+    train, validation, test = rows.split([0.5, 0.2, 0.3], seed)
+    learned = learn(train, validation)
+    assert ("a", "b", "c") in learned.hypergraph
+    assert learned.gain(test) > 0.15
+
+
+def test_candidates_need_no_heredity_unless_it_is_asked_for() -> None:
+    draws = torch.Generator().manual_seed(5)
+    a, b = (torch.randint(2, (600,), generator=draws) for _ in range(2))
+    rows = Observations.from_tensor(torch.stack([a, b, a ^ b], 1), Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}))
+    train, validation = rows.split([0.7, 0.3], 0)
+    assert ("a", "b", "c") in learn(train, validation, candidates=[("a", "b", "c")]).hypergraph
+    assert ("a", "b", "c") not in learn(train, validation, candidates=[("a", "b", "c")], heredity=1.0).hypergraph
+    with pytest.raises(InputTypeError, match="candidates"):
+        learn(train, validation, candidates=["ab"])
+
+
+def test_pseudo_likelihood_beyond_its_marginal_laws_is_refused_before_any_work() -> None:
+    domain = Domain.from_cardinalities([4] * 14)
+    rows = Observations.from_tensor(torch.zeros(30, 14, dtype=torch.long), domain)
+    with pytest.raises(InputError, match="use the trainer 'sampled'"):
+        learn(rows, rows, trainer="pseudo-likelihood")
