@@ -75,8 +75,8 @@ gains.round(3)
 # logistic regression and naive Bayes, each trained for its one column on the same rows.
 
 # %%
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.naive_bayes import CategoricalNB  # noqa: E402
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import CategoricalNB
 
 targets = {
     "mushroom": {"class": 99.7, "odor": 79.7, "habitat": 66.0},

@@ -184,8 +184,8 @@ def learn(
             1 for pairs and 20 beyond (where the rows choose from there).
         smoothness: correlation of neighbouring levels of ordinal variables that the penalty assumes; not used with
             ``penalty``.
-        evidence_rounds: times that a fit moves the strengths; default 2 in the search, 2 (sampled) or 4 at the
-            end; 0 leaves the strengths as they are.
+        evidence_rounds: times that a fit moves the strengths; default 2 in the search, none (sampled) or 4 at
+            its end, 2 or 4 without a search; 0 leaves the strengths as they are.
         candidates: add no sets of two variables or more but these.
         patience: rounds without a better validation loss after which the search stops.
         max_rounds: rounds after the first.
@@ -256,7 +256,9 @@ def learn(
     selection, found, rows_choose = search.run()
     line.text(f"kept round {selection.best_round}: {len(selection.hypergraph)} interactions; training them longer")
     seconds = {"search": time.perf_counter() - begin}
-    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, settled=not rows_choose)
+    # Every round of a sampled search has moved the strengths; moving them once more loses on the validation rows.
+    settled = recipe.name == "sampled" or not rows_choose
+    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, settled=settled)
     rows = train
     if refit:
         line.text("training once more, on training and validation rows together")
