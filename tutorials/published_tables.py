@@ -110,8 +110,8 @@ accuracy = pd.DataFrame(rows, columns=columns).set_index(["table 3", "column"])
 accuracy.round(1)
 
 # %% [markdown]
-# The learned model gains more than all pairs trained the same way are published to, and it is no worse than chance
-# would allow on any column.
+# The learned model gains more than the published model of all pairs. Its accuracies are within five points of the most
+# frequent level, or above: 143 test rows of breast cancer make an accuracy uncertain by about four points.
 
 # %%
 assert all(gains["gain, learned"] > [published[name][0] for name in names])

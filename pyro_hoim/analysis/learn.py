@@ -256,7 +256,7 @@ def learn(
     selection, found, rows_choose = search.run()
     line.text(f"kept round {selection.best_round}: {len(selection.hypergraph)} interactions; training them longer")
     seconds = {"search": time.perf_counter() - begin}
-    # Every round of a sampled search has moved the strengths; moving them once more loses on the validation rows.
+    # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     settled = recipe.name == "sampled" or not rows_choose
     final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, settled=settled)
     rows = train
