@@ -40,8 +40,8 @@ class InformationTable:
         data: complete observations. Fractional weights (a dense law) are fine without a correction.
         correction: None for the plug-in entropy, which is too low on sparse counts and makes J of pairs too high; or
 
-            * ``miller-madow``: adds (occupied cells - 1) / 2N to each entropy, which removes the first order of the bias
-              only: with fewer than two rows a cell a good part of it stays;
+            * ``miller-madow``: adds (occupied cells - 1) / 2N to each entropy, which removes the first order of the
+              bias only: with fewer than two rows a cell a good part of it stays;
             * ``grassberger``: :math:`\log N - \frac1N \sum_i n_i G(n_i)` with :math:`G(n) = \psi(n) + \frac{(-1)^n}{2}
               [\psi(\frac{n + 1}2) - \psi(\frac n2)]`; the remaining bias falls exponentially in the cell count;
             * ``shrinkage``: the entropy of the marginal law drawn towards the uniform one, with the James-Stein weight
