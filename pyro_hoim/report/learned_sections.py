@@ -17,7 +17,7 @@ _DRAWN = 60
 _MATRIX = 60
 _STATUS = {
     "stopped early": "the validation rows gained nothing more",
-    "exhausted": "no further set of variables promised a gain",
+    "exhausted": "no set of variables was left that promised a gain",
     "max_rounds": "the number of rounds that was asked for was reached",
     "max_interactions": "the number of interactions that was asked for was reached",
     "undecided": "several rounds could not be told apart within the error of log Z",
@@ -202,8 +202,8 @@ def _capacity(analysis: LearnedAnalysis) -> Part | None:
     )
     part.blocks.append(
         note(
-            "Every round adds interactions, lets the training rows choose their strengths, and is judged on the "
-            "validation rows. The best collection was then trained longer."
+            "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
+            "rows. The best collection was then trained longer."
         )
     )
     return part
