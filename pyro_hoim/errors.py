@@ -26,6 +26,7 @@ __all__ = [
     "check_names",
     "check_shape",
     "check_unique",
+    "rounded_power",
     "size_text",
 ]
 
@@ -81,9 +82,23 @@ def size_text(number: int, unit: str = "") -> str:
         return f"{number}{suffix}"
     if number < 10**18:
         return f"{number}{suffix} (about {number:.3g})"
-    exponent = math.floor(math.log10(number))
-    mantissa = 10 ** (math.log10(number) - exponent)
-    return f"about {mantissa:.2f}e+{exponent}{suffix}"
+    mantissa, exponent = rounded_power(number, 2)
+    return f"about {mantissa}e+{exponent}{suffix}"
+
+
+def rounded_power(number: int, digits: int) -> tuple[str, int]:
+    """Mantissa with some digits after the point, and power of ten, of a whole number from 1 of any size.
+
+    Python prints no integer of more than 4,300 digits and turns none above 10^308 into a float; this does without.
+
+    Example:
+        >>> rounded_power(2**20_000, 2), rounded_power(9_999, 1)
+        (('3.98', 6020), ('1.0', 4))
+    """
+    logarithm = math.log10(number)
+    exponent = math.floor(logarithm)
+    mantissa = f"{10 ** (logarithm - exponent):.{digits}f}"
+    return (mantissa, exponent) if float(mantissa) < 10 else (f"{1:.{digits}f}", exponent + 1)
 
 
 def check_unique(names: Sequence[str], argument: str) -> None:

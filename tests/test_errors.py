@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from pyro_hoim import errors
+from pyro_hoim.data import Observations
 from pyro_hoim.errors import (
     InputError,
+    IntractableError,
     UnknownNameError,
     check_finite,
     check_names,
@@ -17,6 +19,12 @@ from pyro_hoim.errors import (
     check_unique,
     size_text,
 )
+from pyro_hoim.learning import fit
+from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.partition import AnnealedImportance
+from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
 
 
 def test_every_exception_is_a_value_or_type_error() -> None:
@@ -38,6 +46,27 @@ def test_sizes_of_any_magnitude_can_be_written() -> None:
     assert size_text(10**17) == "100000000000000000 (about 1e+17)"
     assert size_text(10**18, "states") == "about 1.00e+18 states"
     assert size_text(2**20_000) == "about 3.98e+6020"  # more digits than an int prints
+    assert size_text(9_999 * 10**16) == "about 1.00e+20"  # rounded up to the next power
+
+
+def test_messages_about_twenty_thousand_binary_variables() -> None:
+    """Their number of states has 6,021 digits; Python prints no integer of more than 4,300."""
+    domain = Domain.from_cardinalities([2] * 20_000)
+    graph = InteractionHypergraph.from_order(domain, 1)
+    rows = Observations.from_tensor(torch.zeros(2, 20_000, dtype=torch.long), domain)
+    model = LogLinearEnergy(graph, torch.zeros(graph.num_terms, dtype=torch.float64))
+    with pytest.raises(ValueError, match="4300 digits"):
+        str(domain.num_states)  # control: what a plain format does
+    cells = r"about 3\.98e\+6020"
+    for ask, words in (
+        (lambda: model.block_conditional(domain.names, rows.codes), f"block: {cells} joint states of 20000 variables"),
+        (lambda: GibbsSchedule([domain.names]).resolve(graph), f"has {cells} joint states, more than"),
+        (lambda: AnnealedImportance().marginal(model, domain.names), f"a joint table of {cells} cells is asked for"),
+        (lambda: InteractionHypergraph.saturated(domain), f"may have up to {cells} sets"),
+        (lambda: fit(graph, rows, method="newton"), rf"{cells} cells by 20000 parameters needs about 7\.96e\+6024 ent"),
+    ):
+        with pytest.raises(IntractableError, match=words):
+            ask()
 
 
 def test_check_unique() -> None:

@@ -12,7 +12,7 @@ from functools import reduce
 import numpy as np
 
 from ..data import Observations
-from ..errors import IntractableError
+from ..errors import IntractableError, size_text
 from ..models._kronecker import helmert
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -81,8 +81,9 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
     needed = design_entries(hypergraph)
     if needed > MAX_DESIGN_ENTRIES:
         raise IntractableError(
-            f"method: a dense design needs {hypergraph.domain.num_states} cells x {hypergraph.num_parameters} "
-            f"parameters = {needed:.4g} entries, the budget is {MAX_DESIGN_ENTRIES}; use method='lbfgs'"
+            f"method: a dense design of {size_text(hypergraph.domain.num_states, 'cells')} by "
+            f"{hypergraph.num_parameters} parameters needs {size_text(needed, 'entries')}, the budget is "
+            f"{MAX_DESIGN_ENTRIES}; use method='lbfgs'"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data import Observations
-from ..errors import InputError, IntractableError, MissingDataError
+from ..errors import InputError, IntractableError, MissingDataError, size_text
 from ..models import Coding, LogLinearEnergy, parametrization
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
@@ -163,8 +163,8 @@ class FitResult:
         """
         if self._design is None:
             raise IntractableError(
-                f"probs: the table has {self.hypergraph.domain.num_states} cells and was fitted without a dense "
-                "design; ask the partition backend for marginals instead"
+                f"probs: the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without "
+                "a dense design; ask the partition backend for marginals instead"
             )
         cells = np.ones(len(self._design), dtype=bool) if self._face is None else self._face.cells
         logits = np.where(cells, self._design @ self.theta.numpy(), -np.inf)

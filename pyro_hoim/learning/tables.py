@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.stats import norm
 
-from ..errors import InputError, IntractableError
+from ..errors import InputError, IntractableError, size_text
 from ..models import Coding, parametrization
 from .design import cell_codes, cell_counts
 from .result import FitResult
@@ -219,7 +219,8 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     domain = result.hypergraph.domain
     if domain.num_states > _MAX_CELLS or result._design is None:
         raise IntractableError(
-            f"cell_table: {domain.num_states} cells; the limit is {_MAX_CELLS} and a fit with a dense design"
+            f"cell_table: {size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS} and a fit with a dense "
+            "design"
         )
     observed = cell_counts(data)
     probs = result.probs.numpy()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_finite
+from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from ._cells import cell_index, check_codes
@@ -178,7 +178,7 @@ class LogLinearEnergy:
         num_states = math.prod(shape)
         if num_states > _MAX_BLOCK_STATES:
             raise IntractableError(
-                f"block: {num_states} joint states of {len(positions)} variables exceed the limit of "
+                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
                 f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
             )
         others = [i for i in range(len(self.domain)) if i not in set(positions)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..errors import IntractableError
+from ..errors import IntractableError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._annealed_estimates import MIN_CHAINS, Estimate, Flags, Floats, acceptance_ratio, limits, log_mean
 from ._annealed_options import is_reversible
@@ -54,7 +54,9 @@ def annealing_cost(options: AnnealedImportance, hypergraph: InteractionHypergrap
     reason = f"{options.num_chains} chains through {steps} temperatures"
     feasible = cells <= _MAX_CELLS
     if not feasible:
-        reason = f"a joint table of {cells} cells is asked for, more than {_MAX_CELLS}; keep fewer variables"
+        reason = (
+            f"a joint table of {size_text(cells, 'cells')} is asked for, more than {_MAX_CELLS}; keep fewer variables"
+        )
     try:
         options.schedule.resolve(hypergraph)
     except IntractableError as error:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
+from ..errors import rounded_power
 from .figures import as_data_uri
 
 __all__ = ["Block", "Part", "figure", "heading", "note", "num_states_text", "number", "table", "text"]
@@ -92,7 +93,5 @@ def num_states_text(num_states: int) -> str:
     """Two significant digits, ``2.4e14``; whole numbers below a million are written out."""
     if num_states < 10**6:
         return str(num_states)
-    mantissa, exponent = (
-        f"{num_states:.1e}".split("e") if num_states < 10**300 else ("1.0", str(len(str(num_states)) - 1))
-    )
-    return f"{mantissa}e{int(exponent)}"
+    mantissa, exponent = rounded_power(num_states, 1)
+    return f"{mantissa}e{exponent}"

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique
+from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique, size_text
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MAX_BLOCK_STATES", "GibbsSchedule"]
@@ -118,8 +118,8 @@ class GibbsSchedule:
             num_states = math.prod(domain.cardinalities[i] for i in block)
             if num_states > MAX_BLOCK_STATES:
                 raise IntractableError(
-                    f"blocks: block {tuple(names[i] for i in block)} has {num_states} joint states, more than the "
-                    f"limit of {MAX_BLOCK_STATES}; use smaller blocks"
+                    f"blocks: block {tuple(names[i] for i in block)} has {size_text(num_states, 'joint states')}, "
+                    f"more than the limit of {MAX_BLOCK_STATES}; use smaller blocks"
                 )
         return resolved
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique
+from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
 from ..schema import Domain
 from .formula import parse_formula
 
@@ -98,7 +98,7 @@ class InteractionHypergraph:
             size = sum(2 ** len(e) for e in found)
             if size > _CLOSURE_LIMIT:
                 raise IntractableError(
-                    f"edges: the closure may have up to {size:.3g} sets, the limit is {_CLOSURE_LIMIT}; "
+                    f"edges: the closure may have up to {size_text(size, 'sets')}, the limit is {_CLOSURE_LIMIT}; "
                     "use smaller edges, or hierarchical=False to keep the collection as it is"
                 )
             found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}

@@ -66,7 +66,15 @@ def test_number(value: object, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(64, "64"), (829_440, "829440"), (243_799_621_632_000, "2.4e14"), (10**6, "1.0e6"), (2**4000, "1.0e1204")],
+    [
+        (64, "64"),
+        (829_440, "829440"),
+        (243_799_621_632_000, "2.4e14"),
+        (10**6, "1.0e6"),
+        (99_999_999, "1.0e8"),
+        (2**4000, "1.3e1204"),
+        pytest.param(2**20_000, "4.0e6020", id="more digits than an int prints"),
+    ],
 )
 def test_num_states_text(count: int, shown: str) -> None:
     assert num_states_text(count) == shown
