@@ -1,4 +1,4 @@
-"""Pictures of many interactions at once: a hypergraph around a circle, and a matrix of pair strengths."""
+"""Picture of many interactions at once: a hypergraph around a circle."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, PathPatch, Polygon, Rectangle
+from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
 
 from ..errors import InputError
 from ..structure import InteractionHypergraph
 from .figures import BLUE, FAINT, INK, ORANGE
+from .words import literal, short_edge, short_labels
 
-__all__ = ["circle_order", "hypergraph_figure", "pair_matrix_figure"]
+__all__ = ["circle_order", "hypergraph_figure"]
 
 ORDERS = {3: "#d1662f", 4: "#5b8c5a", 5: "#8f5ea2"}
 HIGHER = "#a23e48"
-_BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
 _MAX_HULLS = 6
 _MAX_HORIZONTAL = 8  # variables whose labels are not turned
 _LEGEND_WIDTH = 3.1  # inches
+_LEGEND_LINE = 44  # characters
 
 Weights = Mapping[tuple[str, ...], float]
 
@@ -163,25 +162,26 @@ def hypergraph_figure(
     num = len(order)
     angle = {name: math.pi / 2 - 2 * math.pi * k / max(num, 1) for k, name in enumerate(order)}
     place = {name: np.array([math.cos(a), math.sin(a)]) for name, a in angle.items()}
-    figure, axes = _canvas(order)
+    labels = short_labels(hypergraph.domain.names)
+    figure, axes = _canvas(list(labels.values()))
     pairs = sorted((e for e in found if len(e) == 2 and found[e] > 0), key=lambda e: -found[e])
     sets = sorted((e for e in found if len(e) > 2 and found[e] > 0), key=lambda e: -found[e])
     shown_pairs, shown_sets = pairs[:top], sets[:max_sets]
     _draw_sets(axes, shown_sets, found, place)
     _draw_pairs(axes, shown_pairs, found, place)
-    _draw_variables(axes, hypergraph, found, place, angle)
-    _legend(axes, found, pairs, shown_pairs, sets, shown_sets)
+    _draw_variables(axes, labels, found, place, angle)
+    _legend(axes, labels, found, pairs, shown_pairs, sets, shown_sets)
     if title:
         axes.set_title(title, color=INK, fontsize=12)
     return figure
 
 
-def _canvas(names: Sequence[str]) -> tuple[Figure, Axes]:
+def _canvas(labels: Sequence[str]) -> tuple[Figure, Axes]:
     """A figure whose circle has the same size whatever the labels, with room for them and for a legend."""
-    many = len(names) > _MAX_HORIZONTAL
+    many = len(labels) > _MAX_HORIZONTAL
     radius = 2.3 if many else 1.5  # inches
-    font = _font_size(len(names))
-    label = max((len(_short(n)) for n in names), default=0) * font * 0.0080 + 0.1
+    font = _font_size(len(labels))
+    label = max((len(n) for n in labels), default=0) * font * 0.0080 + 0.1
     half_width = radius * 1.1 + label
     half_height = half_width if many else radius * 1.1 + 0.4
     width, height = 2 * half_width + _LEGEND_WIDTH, 2 * half_height + 0.4
@@ -196,10 +196,6 @@ def _canvas(names: Sequence[str]) -> tuple[Figure, Axes]:
 
 def _font_size(num: int) -> float:
     return 11.0 if num <= _MAX_HORIZONTAL else 9.5 if num <= 30 else 7.0
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else name[:27] + "…"
 
 
 def _draw_pairs(
@@ -279,7 +275,7 @@ def _draw_sets(
 
 def _draw_variables(
     axes: Axes,
-    hypergraph: InteractionHypergraph,
+    labels: Mapping[str, str],
     weights: Mapping[tuple[str, ...], float],
     place: Mapping[str, np.ndarray],
     angle: Mapping[str, float],
@@ -287,8 +283,7 @@ def _draw_variables(
     """Circles with labels that point outward."""
     heaviest = _top([w for e, w in weights.items() if len(e) == 1])
     many = len(place) > _MAX_HORIZONTAL
-    for variable in hypergraph.domain:
-        name = variable.name
+    for name, label in labels.items():
         x, y = place[name]
         share = _share(weights.get((name,), 0.0), heaviest)
         size = (6.5 if many else 11) + 5 * share
@@ -307,7 +302,7 @@ def _draw_variables(
         axes.text(
             x * out,
             y * out,
-            _short(name),
+            literal(label),
             rotation=(90.0 if is_middle and many else turn),
             rotation_mode="anchor",
             ha=align,
@@ -320,6 +315,7 @@ def _draw_variables(
 
 def _legend(
     axes: Axes,
+    labels: Mapping[str, str],
     weights: Mapping[tuple[str, ...], float],
     pairs: Sequence[tuple[str, ...]],
     shown_pairs: Sequence[tuple[str, ...]],
@@ -343,8 +339,7 @@ def _legend(
         label = f"sets of {size}: {total}" if drawn == total else f"sets of {size}: heaviest {drawn} of {total}"
         handles.append(Patch(facecolor=ORDERS.get(size, HIGHER), alpha=0.6, label=label))
     for edge in shown_sets[:_MAX_HULLS]:
-        text = " : ".join(edge)
-        text = text if len(text) <= 44 else " :\n     ".join(edge)
+        text = literal(short_edge([labels[name] for name in edge], _LEGEND_LINE, " : "))
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=4, color=_colour(edge), label=text))
     if len(shown_sets) > _MAX_HULLS:
         handles.append(Line2D([], [], linestyle="", label=f"and {len(shown_sets) - _MAX_HULLS} more"))
@@ -352,78 +347,3 @@ def _legend(
         axes.legend(
             handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8.5, labelcolor=INK
         )
-
-
-def pair_matrix_figure(
-    hypergraph: InteractionHypergraph, weights: Weights | None = None, *, label: str = "weight", title: str = ""
-) -> Figure:
-    """Weights of all pairs as a matrix, variables in the order of :func:`circle_order`.
-
-    Args:
-        hypergraph: the interactions.
-        weights: non-negative weights of some of them; 1 for all when None. Pairs without a weight are white, pairs that
-            are no interaction carry a small cross, infinite ones are orange.
-        label: what the weights are, with their unit.
-        title: text above.
-
-    Returns:
-        The figure, with the numbers written into the cells of up to eight variables.
-
-    Raises:
-        InputError: as :func:`hypergraph_figure`.
-    """
-    found = _weights(hypergraph, weights)
-    order = circle_order(hypergraph, weights)
-    at = {name: k for k, name in enumerate(order)}
-    size = len(order)
-    matrix = np.full((size, size), np.nan)
-    for edge, value in found.items():
-        if len(edge) == 2:
-            matrix[at[edge[0]], at[edge[1]]] = matrix[at[edge[1]], at[edge[0]]] = value
-    if not size:
-        figure = Figure(figsize=(2.0, 1.0))
-        figure.add_subplot().set_axis_off()
-        return figure
-    finite = np.where(np.isfinite(matrix), matrix, np.nan)
-    limit = _top([float(v) for v in finite[np.isfinite(finite)]])
-    many = size > _MAX_HORIZONTAL
-    label_width = 0.1 + 0.085 * max((len(n) for n in order), default=0)  # inches
-    cells = size * 0.26 if many else max(size, 2) * max(0.6, label_width + 0.08)
-    height = cells * (1.0 if many else 0.75)
-    figure = Figure(
-        figsize=(cells + label_width + 1.2, height + (label_width if many else 0.3) + 0.35), layout="constrained"
-    )
-    axes = figure.add_subplot()
-    scale = Normalize(0.0, limit)
-    axes.imshow(finite, cmap=_BLUES, norm=scale, interpolation="nearest", aspect="equal" if many else "auto")
-    for i, j in np.argwhere(np.isinf(matrix)):
-        axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=ORANGE))
-    for i, j in np.argwhere(np.isnan(matrix)):
-        if i != j:
-            axes.plot(j, i, marker="x", color=FAINT, markersize=3, markeredgewidth=0.7)
-        else:
-            axes.add_patch(
-                Polygon(
-                    [(j - 0.5, i - 0.5), (j + 0.5, i - 0.5), (j + 0.5, i + 0.5), (j - 0.5, i + 0.5)], color="#eef1f4"
-                )
-            )
-    if not many:
-        for i, j in np.argwhere(np.isfinite(matrix)):
-            dark = matrix[i, j] > 0.55 * limit
-            axes.text(j, i, f"{matrix[i, j]:.2g}", ha="center", va="center", fontsize=9, color="white" if dark else INK)
-    axes.set_xticks(range(size), order, rotation=90 if many else 0)
-    axes.set_yticks(range(size), order)
-    axes.tick_params(length=0, colors=INK, labelsize=9 if size <= 30 else 6)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_xticks(np.arange(-0.5, size), minor=True)
-    axes.set_yticks(np.arange(-0.5, size), minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.8)
-    axes.tick_params(which="minor", length=0)
-    bar = figure.colorbar(ScalarMappable(scale, _BLUES), ax=axes, shrink=0.7, pad=0.02)
-    bar.set_label(label, color=INK, fontsize=9)
-    bar.ax.tick_params(colors=INK, labelsize=8)
-    bar.outline.set_visible(False)
-    if title:
-        axes.set_title(title, color=INK, fontsize=11)
-    return figure

@@ -6,7 +6,8 @@ import math
 
 from ..analysis.learn import LearnedAnalysis
 from .blocks import Part, figure, note, num_states_text, number, table, text
-from .hypergraph_figure import hypergraph_figure, pair_matrix_figure
+from .hypergraph_figure import hypergraph_figure
+from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
 
 __all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]

@@ -1,0 +1,84 @@
+"""How names, counts and numbers are written for a reader: shortened, in the right number, never as minus zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["LABEL_WIDTH", "fixed", "listed", "literal", "plural", "short_edge", "short_labels", "shorten"]
+
+LABEL_WIDTH = 28
+"""Characters of a name in a picture, a subtitle or a sentence."""
+
+_SHOWN = 6
+
+
+def shorten(words: str, width: int = LABEL_WIDTH) -> str:
+    """Text of at most ``width`` characters; of longer text the beginning and the end, joined by an ellipsis.
+
+    Example:
+        >>> shorten("how satisfied are you with the food", 20)
+        'how satisfie…he food'
+    """
+    if len(words) <= width:
+        return words
+    tail = max(0, (width - 1) * 2 // 5)
+    return words[: max(0, width - 1 - tail)] + "…" + (words[-tail:] if tail else "")
+
+
+def short_labels(names: Sequence[str], width: int = LABEL_WIDTH) -> dict[str, str]:
+    """A label for every name, no two alike: shortened, and numbered where shortening makes two the same.
+
+    Example:
+        >>> short_labels(["abcdef", "abXdef", "z"], 4)
+        {'abcdef': 'ab…f', 'abXdef': 'a…~2', 'z': 'z'}
+    """
+    labels = {name: name for name in names if len(name) <= width}
+    used = set(labels.values())
+    for name in names:
+        if name in labels:
+            continue
+        label, number = shorten(name, width), 1
+        while label in used:
+            number += 1
+            mark = f"~{number}"
+            label = shorten(name, width)[: max(0, width - len(mark) - 1)].rstrip("…") + "…" + mark
+        labels[name] = label
+        used.add(label)
+    return {name: labels[name] for name in names}
+
+
+def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
+    """Several names joined, at most ``width`` characters: the longest are shortened first, each keeps four at least."""
+    room = width - len(between) * (len(parts) - 1)
+    share = max((len(part) for part in parts), default=0)
+    while share > 4 and sum(min(len(part), share) for part in parts) > room:
+        share -= 1
+    return between.join(shorten(part, share) for part in parts)
+
+
+def plural(count: float, noun: str, many: str = "") -> str:
+    """A count with its noun: ``1 row``, ``2 rows``, ``1,200 rows``."""
+    shown = f"{int(count):,}" if float(count).is_integer() else f"{count:g}"
+    return f"{shown} {noun if count == 1 else many or noun + 's'}"
+
+
+def fixed(value: float, digits: int = 4, sign: bool = False) -> str:
+    """A number with so many decimals; what rounds to zero has no minus sign."""
+    rounded = round(value, digits) + 0.0 if abs(value) < 1 else value
+    return f"{rounded:+.{digits}f}" if sign else f"{rounded:.{digits}f}"
+
+
+def listed(names: Sequence[str], most: int = _SHOWN, width: int = LABEL_WIDTH) -> str:
+    """Names in a sentence: shortened, and beyond ``most`` of them counted.
+
+    Example:
+        >>> listed(["a", "b", "c"], most=2)
+        'a, b and 1 more'
+    """
+    shown = ", ".join(shorten(name, width) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def literal(words: str) -> str:
+    """Text for a picture: dollar signs stand for themselves, where matplotlib would read a formula between two."""
+    return words.replace("$", r"\$")
