@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
 from ...data import Observations
 from ...errors import InputError, InputTypeError, check_finite, check_names, check_unique
+from ...partition import PartitionBackend
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from ..arguments import check_data
+from ..arguments import check_data, check_validation
 from ..penalties import L2
+from ._descent import Descent, Evaluate, HeldOutLoss
+from ._exact_engines import check_backend
 from ._limited_memory import Precondition
 from ._preconditioner import ridge_preconditioner
 from ._tables import MarginsOfRows, edge_axes, initial_tables, restructured_tables
@@ -41,14 +46,10 @@ class EvidenceRounds:
         object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
 
 
-class TableTrainer:
-    """Collection, balanced tables and their state; subclasses say how a collection is prepared and trained.
+class TableTrainer(ABC):
+    """Collection, balanced tables, descent and state; subclasses say how a collection is prepared and what its loss is.
 
-    Args:
-        rows: complete training rows.
-        hypergraph: the collection to begin with.
-        penalty: added to the loss of all rows.
-        evidence: rounds of every call of training in which the strengths are moved.
+    The arguments are those of :class:`~pyro_hoim.learning.training.ExactTrainer`, all checked before any work.
     """
 
     _is_pseudo = False
@@ -57,18 +58,40 @@ class TableTrainer:
         self,
         rows: Observations,
         hypergraph: InteractionHypergraph,
-        penalty: InteractionRidge | L2 | None,
-        evidence: EvidenceRounds | None = None,
+        *,
+        penalty: InteractionRidge | L2 | None = None,
+        partition: PartitionBackend | None = None,
+        method: Literal["lbfgs", "gradient"] = "lbfgs",
+        max_iterations: int = 1000,
+        tolerance: float = 1e-6,
+        step: float = 0.5,
+        validation: Observations | None = None,
+        patience: int = 20,
+        evidence_rounds: int = 0,
+        evidence_damping: float = 0.5,
     ) -> None:
+        self.descent = Descent(method, max_iterations, tolerance, step, patience)
+        check_backend(partition)
         if not isinstance(rows, Observations):
             raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
         check_data(hypergraph, rows, "rows")
+        check_validation(hypergraph, validation, early_stopping=False)
+        self.partition = partition
         self.rows = rows
-        self.evidence = EvidenceRounds() if evidence is None else evidence
+        self.validation = validation
+        self.evidence = EvidenceRounds(evidence_rounds, evidence_damping)
         self.penalty = penalty
         self._frequencies = MarginsOfRows()
         self._prepare(hypergraph)
         self._adopt(hypergraph, initial_tables(rows, hypergraph).numpy())
+
+    @abstractmethod
+    def _prepare(self, hypergraph: InteractionHypergraph) -> None:
+        """Whatever a collection needs; raises before anything is changed."""
+
+    @abstractmethod
+    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
+        """Loss of the training rows in the present collection, and that of the validation rows where there are any."""
 
     @property
     def penalty(self) -> InteractionRidge | None:
@@ -104,9 +127,6 @@ class TableTrainer:
     def tables(self) -> torch.Tensor:
         """Balanced tables (num_terms,), float64; a copy."""
         return torch.from_numpy(self._tables.copy())
-
-    def _prepare(self, hypergraph: InteractionHypergraph) -> None:
-        """Whatever a collection needs; raises before anything is changed."""
 
     def _adopt(self, hypergraph: InteractionHypergraph, tables: np.ndarray) -> None:
         self._hypergraph = hypergraph
@@ -161,6 +181,21 @@ class TableTrainer:
         if self._penalty is None or self._penalty.is_zero:
             return None
         return ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
+
+    def train(self) -> TrainingReport:
+        """Fit the present collection, from where the tables are.
+
+        Returns:
+            A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
+            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
+            one, and a note says how many parameters are effective.
+        """
+        evaluate, held_out = self._losses()
+
+        def fit() -> TrainingReport:
+            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
+
+        return self._with_evidence(fit)
 
     def _with_evidence(self, fit: Callable[[], TrainingReport]) -> TrainingReport:
         """Fit, then move the strengths and fit again from there, as often as rounds were asked for."""

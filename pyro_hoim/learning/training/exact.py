@@ -8,15 +8,13 @@ from typing import Literal
 import numpy as np
 
 from ...data import Observations
-from ...partition import LogPartition, PartitionBackend
+from ...partition import LogPartition
 from ...structure.hypergraph import InteractionHypergraph
-from ..arguments import check_data, check_validation
-from ..penalties import L2
-from ._descent import Descent, HeldOutLoss
-from ._exact_engines import check_backend, choose_engine
-from ._table_trainer import EvidenceRounds, TableTrainer, join_margins, margin_edges
-from .base import Loss, Margins, TrainingReport
-from .ridge import InteractionRidge
+from ..arguments import check_data
+from ._descent import Evaluate, HeldOutLoss
+from ._exact_engines import choose_engine
+from ._table_trainer import TableTrainer, join_margins, margin_edges
+from .base import Loss, Margins
 
 __all__ = ["ExactTrainer"]
 
@@ -75,60 +73,25 @@ class ExactTrainer(TableTrainer):
 
     name: Literal["exact", "sampled", "pseudo-likelihood"] = "exact"
 
-    def __init__(
-        self,
-        rows: Observations,
-        hypergraph: InteractionHypergraph,
-        *,
-        penalty: InteractionRidge | L2 | None = None,
-        partition: PartitionBackend | None = None,
-        method: Literal["lbfgs", "gradient"] = "lbfgs",
-        max_iterations: int = 1000,
-        tolerance: float = 1e-6,
-        step: float = 0.5,
-        validation: Observations | None = None,
-        patience: int = 20,
-        evidence_rounds: int = 0,
-        evidence_damping: float = 0.5,
-    ) -> None:
-        self.descent = Descent(method, max_iterations, tolerance, step, patience)
-        check_backend(partition)
-        self.partition = partition
-        super().__init__(rows, hypergraph, penalty, EvidenceRounds(evidence_rounds, evidence_damping))
-        check_validation(hypergraph, validation, early_stopping=False)
-        self.validation = validation
-
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
         self._engine = choose_engine(hypergraph, self.partition)
         self._known: tuple[np.ndarray, float] | None = None
 
-    def train(self) -> TrainingReport:
-        """Fit the present collection, from where the tables are.
-
-        Returns:
-            A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
-            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
-            one, and a note says how many parameters are effective.
-        """
+    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
         goal = self._frequencies(self.rows, self._hypergraph)
 
         def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
             log_z, eta = self._engine.evaluate(tables)
             return self._penalised(tables, log_z - float(tables @ goal), eta - goal)
 
-        held_out: HeldOutLoss | None = None
-        if self.validation is not None:
-            difference = goal - self._frequencies(self.validation, self._hypergraph)
+        if self.validation is None:
+            return evaluate, None
+        difference = goal - self._frequencies(self.validation, self._hypergraph)
 
-            def shifted(tables: np.ndarray, loss: float) -> float:
-                return loss + float(tables @ difference)
+        def held_out(tables: np.ndarray, loss: float) -> float:
+            return loss + float(tables @ difference)
 
-            held_out = shifted
-
-        def fit() -> TrainingReport:
-            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
-
-        return self._with_evidence(fit)
+        return evaluate, held_out
 
     def _normaliser(self) -> float:
         """Log Z of the present tables, computed once for them."""

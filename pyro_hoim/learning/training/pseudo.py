@@ -9,18 +9,19 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+import torch
 
 from ...data import Observations
-from ...errors import InputTypeError, IntractableError
+from ...errors import InputError, InputTypeError, IntractableError
 from ...partition import LogPartition, PartitionBackend
 from ...structure.hypergraph import InteractionHypergraph
-from ..arguments import check_data, check_validation
+from ..arguments import check_data
 from ..penalties import L2
-from ._descent import Descent, HeldOutLoss
-from ._exact_engines import BackendEngine, Engine, check_backend, choose_engine
+from ._descent import Evaluate, HeldOutLoss
+from ._exact_engines import BackendEngine, Engine, choose_engine
 from ._pseudo_loss import ConditionalLayout, PseudoRows
-from ._table_trainer import EvidenceRounds, TableTrainer, join_margins, margin_edges
-from .base import Loss, Margins, TrainingReport
+from ._table_trainer import TableTrainer, join_margins, margin_edges
+from .base import Loss, Margins
 from .ridge import InteractionRidge
 
 __all__ = ["PseudoTrainer"]
@@ -100,22 +101,42 @@ class PseudoTrainer(TableTrainer):
     ) -> None:
         if not isinstance(masked, bool):
             raise InputTypeError(f"masked: expected True or False, received {masked!r}")
-        self.descent = Descent(method, max_iterations, tolerance, step, patience)
-        check_backend(partition)
-        self.partition = partition
         self.masked = masked
         self._row_sets: OrderedDict[int, PseudoRows] = OrderedDict()
-        super().__init__(rows, hypergraph, penalty, EvidenceRounds(evidence_rounds, evidence_damping))
-        check_validation(hypergraph, validation, early_stopping=False)
-        self.validation = validation
+        super().__init__(
+            rows,
+            hypergraph,
+            penalty=penalty,
+            partition=partition,
+            method=method,
+            max_iterations=max_iterations,
+            tolerance=tolerance,
+            step=step,
+            validation=validation,
+            patience=patience,
+            evidence_rounds=evidence_rounds,
+            evidence_damping=evidence_damping,
+        )
         self._train_rows = PseudoRows(rows)
 
     def _prepare(self, hypergraph: InteractionHypergraph) -> None:
         self._layout = ConditionalLayout(hypergraph)
-        self._excluded = np.zeros(hypergraph.num_terms, dtype=bool)
-        if self.masked:
-            self._excluded = self._frequencies(self.rows, hypergraph) == 0
+        self._excluded = self.excluded(hypergraph).numpy()
         self._engine: Engine | str | None = None
+
+    def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """Table entries (num_terms,) of a collection that masking leaves out; none without masking.
+
+        They are the combinations that no training row has.
+
+        Raises:
+            InputError: another domain.
+        """
+        if hypergraph.domain != self.rows.domain:
+            raise InputError("hypergraph: expected a collection over the domain of the rows, received another domain")
+        if not self.masked:
+            return torch.zeros(hypergraph.num_terms, dtype=torch.bool)
+        return torch.from_numpy(self._frequencies(self.rows, hypergraph) == 0)
 
     def _effective(self, tables: np.ndarray) -> np.ndarray:
         """Tables with minus infinity where a combination is left out."""
@@ -131,32 +152,19 @@ class PseudoTrainer(TableTrainer):
             self._row_sets.popitem(last=False)
         return found
 
-    def train(self) -> TrainingReport:
-        """Fit the present collection, from where the tables are.
-
-        Returns:
-            A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
-            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
-            one, and a note says how many parameters are effective.
-        """
-
+    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
         def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
             loss, raw = self._train_rows.evaluate(self._layout, self._effective(tables))
             return self._penalised(tables, loss, raw)
 
-        held_out: HeldOutLoss | None = None
-        if self.validation is not None:
-            others = self._pseudo_rows(self.validation)
+        if self.validation is None:
+            return evaluate, None
+        others = self._pseudo_rows(self.validation)
 
-            def pseudo(tables: np.ndarray, _: float) -> float:
-                return others.value(self._layout, self._effective(tables))
+        def held_out(tables: np.ndarray, _: float) -> float:
+            return others.value(self._layout, self._effective(tables))
 
-            held_out = pseudo
-
-        def fit() -> TrainingReport:
-            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
-
-        return self._with_evidence(fit)
+        return evaluate, held_out
 
     def loss(self, rows: Observations) -> Loss:
         """Mean negative log pseudo-likelihood of complete rows in nats; with masking infinite for what was left out.
