@@ -227,6 +227,43 @@ def test_refined_score_is_the_refined_information():
         select(train, train, trainer_of(train), score=Refined(max_states=20))
 
 
+def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
+    """Rows without one pair of levels: the divergences of the rounds are those of the tables with the mask."""
+    counts = 2 + np.random.default_rng(4).poisson(6.0, DOMAIN.cardinalities)
+    counts[1, 2] = 0
+    train = Observations.from_table(DOMAIN, counts)
+    validation = Observations.from_table(DOMAIN, counts + (counts > 0))
+    first, pairs = InteractionHypergraph.from_order(DOMAIN, 1), InteractionHypergraph.from_order(DOMAIN, 2)
+
+    def searched(masked, **options):
+        trainer = PseudoTrainer(train, first, penalty=InteractionRidge(0.1), masked=masked)
+        return select(train, validation, trainer, start=pairs, max_rounds=0, **options)
+
+    def divergence(found, rows, mask):
+        states = torch.cartesian_prod(*(torch.arange(n) for n in DOMAIN.cardinalities))
+        energy = LogLinearEnergy(found.hypergraph, found.tables).energy(states).numpy()
+        if mask:
+            energy[(states[:, 0] == 1) & (states[:, 1] == 2)] = math.inf
+        p = rows.table().numpy().ravel() / rows.total_count
+        q = np.exp(-energy) / np.exp(-energy).sum()
+        return float(p[p > 0] @ np.log(p[p > 0] / q[p > 0]))
+
+    found, plain = searched(True), searched(False)
+    assert found.best.train_kl == pytest.approx(divergence(found, train, True), rel=1e-9)
+    assert found.best.validation_kl == pytest.approx(divergence(found, validation, True), rel=1e-9)
+    assert divergence(found, validation, False) > found.best.validation_kl + 1e-3  # control: the tables alone
+    where = found.hypergraph.term_slices["a", "b"]
+    assert found.excluded.nonzero().ravel().tolist() == [where.start + 1 * 3 + 2]
+    for ask in (found.log_linear, lambda: found.save(tmp_path / "model.safetensors")):
+        with pytest.raises(InputError, match=r"finite tables, but masking gives probability zero to 1 combinations"):
+            ask()
+    assert not (tmp_path / "model.safetensors").exists()
+    assert plain.excluded is None and torch.equal(plain.log_linear().tables, plain.tables)
+    searched(True, checkpoint=tmp_path / "run")
+    again = searched(True, checkpoint=tmp_path / "run", resume=True)
+    assert torch.equal(again.excluded, found.excluded) and torch.equal(again.tables, found.tables)
+
+
 # The stop rule
 
 

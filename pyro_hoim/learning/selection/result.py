@@ -107,6 +107,9 @@ class Selection:
             candidate scores above the minimum, or nothing can be removed), ``max_rounds``, ``max_interactions``,
             ``undecided`` (many rounds that the error of log Z leaves open), ``diverged``, or ``unfinished``.
         settings: arguments of the search.
+        excluded: entries of the tables (num_terms,) that a masked trainer leaves out: combinations that no training
+            row has, to which the selected model gives probability zero whatever the tables say; None where there is
+            none. Losses and divergences of the rounds are those of the model with the mask.
     """
 
     rounds: tuple[SelectionRound, ...]
@@ -115,6 +118,7 @@ class Selection:
     tables: torch.Tensor
     status: SelectionStatus
     settings: Mapping[str, Any]
+    excluded: torch.Tensor | None = None
 
     def __repr__(self) -> str:
         best = self.rounds[self.best_round]
@@ -147,11 +151,24 @@ class Selection:
 
         A collection that is not hierarchical is lifted to its closure: the tables of the interactions that the closure
         adds are zero, and the law is the same. The model's ``hypergraph`` then is ``self.hypergraph.closure()``.
+
+        Raises:
+            InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
         """
+        self._check_finite("log_linear")
         if self.hypergraph.is_hierarchical:
             return LogLinearEnergy(self.hypergraph, self.tables)
         closure = self.hypergraph.closure()
         return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+
+    def _check_finite(self, asked: str) -> None:
+        """Raise where the tables are not the model because combinations are left out."""
+        if self.excluded is not None:
+            raise InputError(
+                f"{asked}: expected a model of finite tables, but masking gives probability zero to "
+                f"{int(self.excluded.sum())} combinations without a training row; select with masked=False, or take "
+                "LogLinearEnergy(selection.hypergraph, selection.tables), another law, in which all can occur"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description without the tables."""
@@ -167,8 +184,10 @@ class Selection:
         """Write a model file (safetensors) with the selected model, which also holds the path of the search.
 
         Raises:
+            InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
             ModelFileError: it cannot be written.
         """
+        self._check_finite("save")
         info = {name: value for name, value in self.to_json().items() if name != "hypergraph"}
         save_model(path, ModelFile(self.hypergraph, self.tables, coding="balanced", info={"selection": info}))
 

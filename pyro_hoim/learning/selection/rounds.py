@@ -21,6 +21,7 @@ from ...models import LogLinearEnergy
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..training.base import Loss, Trainer
+from ..training.pseudo import PseudoTrainer
 from .result import Selection, SelectionRound, SelectionStatus, Verdict
 
 __all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "count_argument"]
@@ -178,10 +179,18 @@ class RoundRunner:
                     self._best_tables.clone(),
                     status,
                     self._settings,
+                    self._excluded(),
                 )
         finally:
             if bar is not None:
                 bar.close()
+
+    def _excluded(self) -> torch.Tensor | None:
+        """Table entries of the best collection that a masked trainer leaves out, None where there is none."""
+        if not isinstance(self.trainer, PseudoTrainer):
+            return None
+        excluded = self.trainer.excluded(self._best_hypergraph)
+        return excluded if bool(excluded.any()) else None
 
     def _show(self, bar: tqdm[Any] | None) -> None:
         if bar is not None:
