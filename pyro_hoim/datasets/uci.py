@@ -58,8 +58,8 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
         "? Federal-gov Local-gov Never-worked Private Self-emp-inc Self-emp-not-inc State-gov Without-pay"
     ),
     "education": _words(
-        "10th 11th 12th 1st-4th 5th-6th 7th-8th 9th Assoc-acdm Assoc-voc Bachelors Doctorate HS-grad Masters "
-        "Preschool Prof-school Some-college"
+        "Preschool 1st-4th 5th-6th 7th-8th 9th 10th 11th 12th HS-grad Some-college Assoc-voc Assoc-acdm Bachelors "
+        "Masters Prof-school Doctorate"
     ),
     "marital-status": _words(
         "Divorced Married-AF-spouse Married-civ-spouse Married-spouse-absent Never-married Separated Widowed"
@@ -97,9 +97,9 @@ def _interval_labels(cuts: tuple[float, ...]) -> tuple[str, ...]:
 def adult_domain(*, unused_levels: bool = False) -> Domain:
     """Domain of the discretised adult data, the same for its two parts.
 
-    Education-num is dropped (it repeats education); age, fnlwgt, capital-gain, capital-loss and hours-per-week become
-    ordinal intervals, closed on the right and labelled by the whole numbers they hold; native-country is put into
-    eight groups. ``?`` is an ordinary level.
+    Education-num is dropped, because it only numbers the levels of education: these are ordinal, in its order. Age,
+    fnlwgt, capital-gain, capital-loss and hours-per-week become ordinal intervals, closed on the right and labelled by
+    the whole numbers they hold; native-country is put into eight groups. ``?`` is an ordinary level.
 
     Args:
         unused_levels: add one level, ``(unused)``, to workclass and to occupation, which gives the 6.5e11 states
@@ -120,7 +120,8 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
             variables.append(Variable(name, _interval_labels(_CUTS[name]), "ordinal", _UNITS.get(name)))
         else:
             extra = (_UNUSED,) if unused_levels and name in ("workclass", "occupation") else ()
-            variables.append(Variable(name, (*_LEVELS[name], *extra)))
+            kind = "ordinal" if name == "education" else "nominal"
+            variables.append(Variable(name, (*_LEVELS[name], *extra), kind))
     return Domain(variables)
 
 

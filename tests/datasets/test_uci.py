@@ -74,7 +74,12 @@ def test_adult_number_of_states() -> None:
     assert wider.num_states * 9 * 15 == domain.num_states * 10 * 16
     assert [v.name for v, w in zip(domain, wider, strict=True) if v != w] == ["workclass", "occupation"]
     assert "education-num" not in domain
-    assert [v.name for v in domain if v.kind == "ordinal"] == list(STARTS)
+    assert {v.name for v in domain if v.kind == "ordinal"} == {*STARTS, "education"}
+
+
+def test_adult_education_has_the_order_of_its_numbers(shared_data: Path) -> None:
+    numbers = {row["education"]: int(row["education-num"]) for row in raw_rows(shared_data, "adult")}
+    assert adult_domain()["education"].labels == tuple(sorted(numbers, key=lambda label: numbers[label]))
 
 
 @pytest.mark.parametrize(("part", "file", "num_rows"), [("train", "adult", 32561), ("test", "adult_test", 16281)])
