@@ -2,6 +2,7 @@
 
 from .adapted_conditionals import ClampedConditional, ModelConditional
 from .base import ConditionalModel, EnergyModel
+from .classifier_conditional import ClassifierConditional, FeatureEncoding, encode_features
 from .decision_graph import CompiledGraph, DecisionGraph, Merge, Split
 from .dependency_network import DependencyConditionals
 from .log_linear import LogLinearEnergy
@@ -10,12 +11,14 @@ from .parametrization import Coding, Parametrization, parametrization
 
 __all__ = [
     "ClampedConditional",
+    "ClassifierConditional",
     "Coding",
     "CompiledGraph",
     "ConditionalModel",
     "DecisionGraph",
     "DependencyConditionals",
     "EnergyModel",
+    "FeatureEncoding",
     "LeafConditional",
     "LogLinearEnergy",
     "Merge",
@@ -24,5 +27,6 @@ __all__ = [
     "Parametrization",
     "Split",
     "TableConditional",
+    "encode_features",
     "parametrization",
 ]
