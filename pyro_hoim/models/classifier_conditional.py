@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -116,6 +117,7 @@ class ClassifierConditional:
         self.classifier = classifier
         self.encoding: FeatureEncoding = encoding
         self.floor = float(floor)
+        self._dtype = torch.float64
         self._levels = _levels_of(domain, variable, classifier.classes_)
         width = sum(domain[name].cardinality for name in self._reads) if encoding == "indicators" else len(self._reads)
         fitted = getattr(classifier, "n_features_in_", width)
@@ -149,7 +151,7 @@ class ClassifierConditional:
         return self.floor == 0
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels given the others, in nats, float64.
+        """Log-probabilities of the levels given the others, in nats, float64 unless :meth:`to` says otherwise.
 
         Shape:
             x (*sample, d) codes; result (*sample, cardinality).
@@ -173,13 +175,16 @@ class ClassifierConditional:
             check_table(torch.from_numpy(probs), "row", f"classifier of {self._variable!r}", tolerance=1e-6)
             probs /= probs.sum(-1, keepdims=True)
         probs = self.floor + (1 - size * self.floor) * probs
-        return safe_log(torch.from_numpy(probs)).to(x.device).reshape(*x.shape[:-1], size)
+        return safe_log(torch.from_numpy(probs)).to(x.device, self._dtype).reshape(*x.shape[:-1], size)
 
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> ClassifierConditional:  # noqa: ARG002
-        """The conditional itself: it has no tables to move, and answers on the device of the states, in float64."""
-        return self
+    ) -> ClassifierConditional:
+        """The conditional with results in another precision; they are on the device of the states anyway."""
+        del device
+        moved = copy(self)
+        moved._dtype = dtype or self._dtype
+        return moved
 
 
 def _levels_of(domain: Domain, variable: str, classes: Any) -> np.ndarray:
