@@ -32,15 +32,16 @@ class RemovalValue:
         edge: the interaction.
         removed: the interactions that go: the edge and all that contain it.
         value: see :func:`removal_values`.
-        kind: ``exact``, or ``estimated upper bound``.
-        std_error: Monte Carlo standard error of the bound; 0 when exact, infinite where the weights of the samples do
-            not support one.
+        kind: ``exact``; ``upper bound`` where a projection did not converge, so that the minimum may be lower; or
+            ``estimated upper bound``.
+        std_error: Monte Carlo standard error of an estimated bound, infinite where the weights of the samples do not
+            support one; 0 otherwise.
     """
 
     edge: tuple[str, ...]
     removed: tuple[tuple[str, ...], ...]
     value: float
-    kind: Literal["exact", "estimated upper bound"]
+    kind: Literal["exact", "upper bound", "estimated upper bound"]
     std_error: float
 
 
@@ -121,6 +122,9 @@ def removal_values(
         InputTypeError: an edge that is a string.
         IntractableError: ``exact`` beyond reach.
 
+    Warns:
+        ConvergenceWarning: a projection did not converge; the value is then an ``upper bound``.
+
     Randomness:
         From ``seed`` only.
 
@@ -162,14 +166,15 @@ def removal_values(
 def _exact_values(
     model: LogLinearEnergy, edges: Sequence[tuple[str, ...]], groups: Sequence[tuple[tuple[str, ...], ...]]
 ) -> list[RemovalValue]:
-    """Divergences from the projections of the model's own table."""
+    """Divergences from the projections of the model's own table; bounds where these did not converge."""
     from ..information import Law, project
 
     graph = model.hypergraph
     law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
+    found = [project(law, graph.remove_edges([edge])) for edge in edges]
     return [
-        RemovalValue(edge, gone, max(0.0, project(law, graph.remove_edges([edge])).divergence), "exact", 0.0)
-        for edge, gone in zip(edges, groups, strict=True)
+        RemovalValue(edge, gone, nearest.divergence, "exact" if nearest.is_converged else "upper bound", 0.0)
+        for edge, gone, nearest in zip(edges, groups, found, strict=True)
     ]
 
 
@@ -214,7 +219,7 @@ def _bound(
     influence = gain + mean_weight / mean_weight.mean()
     ess = float(mean_weight.sum() ** 2 / mean_weight.square().sum())
     error = float(influence.std()) / math.sqrt(num) if ess >= min(_MIN_ESS, num / 2) else math.inf
-    value = max(0.0, float(gain.mean()) + log_mean - shift)
+    value = max(float(gain.mean()) + log_mean - shift, 0.0)  # not negative but for rounding; in this order NaN stays
     return RemovalValue(edge, gone, value, "estimated upper bound", error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pandas as pd
 import torch
 
 from ..data import Observations
-from ..errors import InputError, check_names
+from ..errors import ConvergenceWarning, InputError, check_names
 from ..learning.prediction import Prediction, predict
 from ..models import LogLinearEnergy
 from ..partition import Auto
@@ -77,10 +78,14 @@ def log_z_difference(
         seed: seed of the draws.
 
     Returns:
-        Difference and standard error in nats; an infinite error where the samples hardly overlap.
+        Difference and standard error in nats; an infinite error where the samples hardly overlap, or the iteration
+        for the ratio did not converge.
 
     Raises:
         InputError: different variables, batches, or fewer than two samples.
+
+    Warns:
+        ConvergenceWarning: the iteration for the ratio did not converge.
 
     Randomness:
         From ``seed`` only.
@@ -120,6 +125,7 @@ def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]
         logs = [torch.logaddexp(torch.full_like(r, share), other + r - at) for r in (ratio_1, ratio_2)]
         return ratio_1 - logs[0], -logs[1]
 
+    done = False
     for _ in range(_BRIDGE_STEPS):
         upper, lower = terms(value)
         new = float(upper.logsumexp(0) - lower.logsumexp(0)) - math.log(len(upper) / len(lower))
@@ -127,6 +133,15 @@ def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]
         value = new
         if done:
             break
+    if not done:
+        warnings.warn(
+            ConvergenceWarning(
+                f"log_z_difference: the acceptance ratio still moved after {_BRIDGE_STEPS} steps, so that it has no error "
+                "bar; the two laws hardly overlap, or more samples are needed"
+            ),
+            stacklevel=3,
+        )
+        return value, math.inf
     variance, overlap = 0.0, math.inf
     for logs in terms(value):
         weights = (logs - logs.max()).exp()

@@ -32,6 +32,7 @@ Method = Callable[[Observations], Trainer]
 """Trains on a sample, however it likes, and returns what it trained."""
 
 _TIE = 1e-12
+_SUM_TOLERANCE = 1e-12
 
 
 class Recovery(NamedTuple):
@@ -115,15 +116,21 @@ def law_divergence(truth: Law, model: Law) -> float:
 
     .. math:: D(p; q) = \sum_x p(x) \log \frac{p(x)}{q(x)}
 
+    Of tables that sum to 1 it is never negative; what rounding puts below zero is given as 0.
+
     Raises:
-        InputError: laws over different domains.
+        InputError: laws over different domains, or tables that were changed and do not sum to 1 within 1e-12.
     """
     _check_same_domain(truth, model)
+    for law, name in ((truth, "truth"), (model, "model")):
+        total = float(law.probs.sum())
+        if not abs(total - 1) <= _SUM_TOLERANCE:
+            raise InputError(f"{name}: expected a law, received a table that sums to {total:.15g}")
     occurs = truth.probs > 0
     p, q = truth.probs[occurs], model.probs[occurs]
     if bool((q == 0).any()):
         return math.inf
-    return max(0.0, math.fsum((p * (p.log() - q.log())).tolist()))
+    return max(math.fsum((p * (p.log() - q.log())).tolist()), 0.0)
 
 
 def normalised_errors(truth: Law, model: Law) -> dict[str, float]:

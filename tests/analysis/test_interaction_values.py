@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from pyro_hoim import information
 from pyro_hoim.analysis.interaction_values import RemovalValue, removal_values, with_supersets
 from pyro_hoim.analysis.synthetic import synthesise
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -68,6 +70,20 @@ def test_exact_values_are_divergences_from_projections() -> None:
         expected = divergence(law(model), projection(law(model), kept))
         assert by_edge[edge].value == pytest.approx(expected, rel=1e-5, abs=1e-9)
         assert by_edge[edge].removed == tuple(e for e in graph.edges if set(edge) <= set(e))
+
+
+def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(InteractionHypergraph.from_order(DOMAIN, 3), 1)
+    (exact,) = removal_values(model, [("a", "b", "c")])
+    assert exact.kind == "exact"  # control: enough sweeps
+    hurried = functools.partial(information.project, method="ipf", max_iterations=1)
+    monkeypatch.setattr(information, "project", hurried)
+    with pytest.warns(ConvergenceWarning, match="ipf stopped after 1 iterations"):
+        (found,) = removal_values(model, [("a", "b", "c")])
+    assert found.kind == "upper bound" and found.std_error == 0
+    assert found.value > exact.value + 1e-4
+    tied = removal_values(model_of(CHAIN), [("a", "b")])  # a closed form needs no sweeps
+    assert tied[0].kind == "exact"
 
 
 def assert_agrees(found: RemovalValue, expected: float) -> None:

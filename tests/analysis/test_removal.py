@@ -9,11 +9,12 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from pyro_hoim.analysis import removal
 from pyro_hoim.analysis.removal import _bridge, log_z_difference, removal_effect, without
 from pyro_hoim.analysis.synthetic import synthesise
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.errors import ConvergenceWarning, InputError, UnknownNameError
 from pyro_hoim.learning import fit
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.schema import Domain
@@ -65,6 +66,17 @@ def test_log_z_differences_are_exact_within_reach_and_estimated_beyond() -> None
     assert 0 < error < 0.05 and abs(value - truth) < LIMIT * error
     assert abs(_bridge(ratios[0], ratios[0])[0] - truth) > LIMIT * error  # control: samples of the wrong law
     assert math.isinf(_bridge(torch.tensor([-50.0] * 99 + [0.0]), torch.tensor([50.0] * 99 + [0.0]))[1])
+
+
+def test_a_bridge_that_does_not_converge_has_no_error_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log ratios of normal laws with a difference of 3: E[exp(r)] = exp(3) under the first law."""
+    draws = torch.randn(2, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ratios = (3.0 - 0.5 + draws[0], 3.0 + 0.5 + draws[1])
+    value, error = _bridge(*ratios)  # control: enough steps, no warning
+    assert 0 < error < 0.05 and abs(value - 3.0) < LIMIT * error
+    monkeypatch.setattr(removal, "_BRIDGE_STEPS", 2)
+    with pytest.warns(ConvergenceWarning, match="the acceptance ratio still moved after 2 steps"):
+        assert math.isinf(_bridge(*ratios)[1])
 
 
 def test_a_large_model_with_a_known_difference() -> None:

@@ -93,6 +93,15 @@ def test_divergence() -> None:
     p, q = truth.probs.numpy(), model.probs.numpy()
     assert law_divergence(truth, model) == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-12)
     assert law_divergence(truth, truth) == 0.0
+    nearly = Law(truth.domain, p * (1 + 1e-15 * np.cos(np.arange(p.size)).reshape(p.shape)))
+    assert law_divergence(truth, nearly) == pytest.approx(0.0, abs=1e-15) and law_divergence(truth, nearly) >= 0.0
+    for factor in (1.001, 0.999):  # without the check the sum would be -0.001, shown as 0, and 0.001
+        other = Law(truth.domain, p)
+        other.probs.mul_(factor)
+        with pytest.raises(InputError, match=rf"model: expected a law, received a table that sums to {factor}"):
+            law_divergence(truth, other)
+        with pytest.raises(InputError, match="truth: expected a law"):
+            law_divergence(other, truth)
     holed = truth.probs.clone()
     holed[0, 0, 0] = 0
     hole = Law(DOMAIN, holed / holed.sum())
