@@ -11,8 +11,33 @@ from matplotlib.figure import Figure
 
 from ..errors import rounded_power
 from .figures import as_data_uri
+from .words import short_edge
 
-__all__ = ["Block", "Part", "figure", "heading", "note", "num_states_text", "number", "table", "text"]
+__all__ = [
+    "CELL_WIDTH",
+    "Block",
+    "Hint",
+    "Part",
+    "edge_cell",
+    "figure",
+    "heading",
+    "note",
+    "num_states_text",
+    "number",
+    "table",
+    "text",
+]
+
+CELL_WIDTH = 56
+"""Characters of a cell that holds names."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A cell whose text is shortened; the page shows the full text when the pointer rests on it."""
+
+    shown: str
+    full: str
 
 
 @dataclass(frozen=True)
@@ -23,7 +48,7 @@ class Block:
     text: str = ""
     source: str = ""
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    rows: tuple[tuple[str | Hint, ...], ...] = ()
     chosen: int = -1
     folded: str = ""
 
@@ -58,8 +83,14 @@ def figure(drawing: Figure, description: str, dpi: int = 120) -> Block:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, chosen: int = -1, folded: str = "") -> Block:
     """A table of anything :func:`number` can write; ``chosen`` marks a row, ``folded`` hides it behind that label."""
-    cells = tuple(tuple(number(cell) for cell in row) for row in rows)
+    cells = tuple(tuple(cell if isinstance(cell, Hint) else number(cell) for cell in row) for row in rows)
     return Block("table", columns=tuple(columns), rows=cells, chosen=chosen, folded=folded)
+
+
+def edge_cell(parts: Sequence[str], between: str = ":", width: int = CELL_WIDTH) -> Hint | str:
+    """Names or levels in a table: shortened where they are long, with the full text at hand."""
+    full = between.join(parts)
+    return full if len(full) <= width else Hint(short_edge(parts, width, between), full)
 
 
 def number(value: Any) -> str:

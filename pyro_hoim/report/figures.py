@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.stats import rankdata
 
 from ..structure import InteractionHypergraph
+from .words import literal, short_edge, short_labels
 
 __all__ = [
     "as_data_uri",
@@ -94,6 +95,7 @@ def hypergraph_figure(
     axes.set_axis_off()
     axes.set_aspect("equal")
     place = _positions(hypergraph)
+    labels = short_labels(hypergraph.domain.names)
     large = sorted((e for e in hypergraph.edges if len(e) > 2), key=lambda e: -strength.get(e, 0.0))
     maximal = set(hypergraph.maximal_edges)
     shown = [e for e in large if e in maximal][:max_sets]
@@ -106,7 +108,9 @@ def hypergraph_figure(
         axes.add_patch(
             Polygon(outline, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=2, joinstyle="round")
         )
-        handles.append(Patch(facecolor=colour, alpha=0.55, label=" : ".join(edge)))
+        handles.append(
+            Patch(facecolor=colour, alpha=0.55, label=literal(short_edge([labels[n] for n in edge], 44, " : ")))
+        )
     pairs = [e for e in hypergraph.edges if len(e) == 2]
     top = max((s for s in (strength.get(e, 0.0) for e in pairs) if np.isfinite(s)), default=0.0) or 1.0
     for a, b in sorted(pairs, key=lambda e: strength.get(e, 0.0)):
@@ -121,7 +125,7 @@ def hypergraph_figure(
         outward = 1.0 if np.hypot(x, y) > 1e-6 else 0.0
         align = "left" if x > 0.15 else "right" if x < -0.15 else "center"
         axes.annotate(
-            name,
+            literal(labels[name]),
             (x, y),
             xytext=(13 * np.sign(x) * (align != "center"), 14 * outward * (1 if y >= 0 else -1) * (align == "center")),
             textcoords="offset points",
@@ -164,7 +168,7 @@ def forest_figure(
         colour = BLUE if is_clear else FAINT
         axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
         axes.plot(mid, row, "o", color=colour, markersize=6)
-    axes.set_yticks(rows, labels)
+    axes.set_yticks(rows, [literal(label) for label in labels])
     axes.set_ylim(-0.7, len(labels) - 0.3)
     axes.set_xlabel(axis_label, color=INK)
     _plain(axes)
@@ -244,7 +248,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
             right.plot(chain, color=colour, linewidth=0.5, alpha=0.75)
         left.set_yticks([])
         left.xaxis.set_major_locator(MaxNLocator(4))
-        left.set_title(name, fontsize=9, color=INK, loc="left")
+        left.set_title(literal(name), fontsize=9, color=INK, loc="left")
         right.set_xlim(0, values.shape[1] - 1)
         for axes in (left, right):
             _plain(axes)
@@ -288,7 +292,7 @@ def rank_figure(draws: Mapping[str, np.ndarray], num_bins: int = 20) -> Figure:
         axes.set_ylim(0, 2.0 * num_chains)
         axes.set_yticks(np.arange(num_chains) * 2.0 + 1, [f"chain {c}" for c in range(num_chains)])
         axes.set_xticks([])
-        axes.set_title(name, fontsize=9, color=INK, loc="left")
+        axes.set_title(literal(name), fontsize=9, color=INK, loc="left")
         _plain(axes)
         axes.tick_params(labelsize=7)
     return figure

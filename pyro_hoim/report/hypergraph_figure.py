@@ -14,7 +14,7 @@ from matplotlib.path import Path
 
 from ..errors import InputError
 from ..structure import InteractionHypergraph
-from .figures import BLUE, FAINT, INK, ORANGE
+from .figures import BLUE, INK, ORANGE
 from .words import literal, short_edge, short_labels
 
 __all__ = ["circle_order", "hypergraph_figure"]

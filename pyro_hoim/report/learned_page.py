@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 from ..analysis.learn import LearnedAnalysis
-from .blocks import number
 from .learned_sections import learned_parts, learned_summary, learned_warnings
-from .page import render_page
+from .page import render_page, subtitle_of
 
 __all__ = ["render_learned_report", "write_learned_report"]
 
@@ -24,10 +23,11 @@ def render_learned_report(analysis: LearnedAnalysis) -> str:
     """
     learned = analysis.learned
     names = learned.hypergraph.domain.names
-    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    rows = {name: 0.0 if part is None else part.model.rows for name, part in analysis.parts.items()}
     return render_page(
         title=f"What was learned from {analysis.title.replace('_', ' ')}",
-        subtitle=f"{number(learned.num_rows)} observations of {len(names)} variables: {listed}",
+        subtitle=subtitle_of(rows, names),
+        tooltip=", ".join(names),
         summary=learned_summary(analysis),
         warnings=learned_warnings(analysis),
         about=analysis.about,

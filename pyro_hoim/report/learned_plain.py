@@ -6,10 +6,12 @@ from ..analysis.learn import LearnedAnalysis
 from .blocks import number
 from .learned_sections import learned_summary, learned_warnings, worth_text
 from .plain import columns_of
+from .words import fixed, short_edge, shorten
 
 __all__ = ["learned_plain_report"]
 
 _SHOWN = 12
+_EDGE, _LEVELS = 44, 28  # characters
 
 
 def learned_plain_report(analysis: LearnedAnalysis) -> str:
@@ -29,10 +31,10 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
             [
                 name,
                 number(part.model.rows),
-                f"{part.model.nll:.4f}",
+                fixed(part.model.nll),
                 _four(part.model.kl),
                 _four(part.independent.kl),
-                f"{part.gain:.4f}",
+                fixed(part.gain),
             ]
             for name, part in parts.items()
         ],
@@ -42,7 +44,7 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
         for name, part in parts.items():
             if part.accuracy is not None:
                 lines.append(
-                    f"{analysis.target} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
+                    f"{shorten(analysis.target)} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
                     f"(always the most frequent: {part.accuracy['majority_accuracy']:.4f})"
                 )
     shown = analysis.interactions[:_SHOWN]
@@ -51,7 +53,12 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
         lines += columns_of(
             ["interaction", "worth", "strength", "levels"],
             [
-                [":".join(r["edge"]), worth_text(r["removal"]), f"{r['strength']:.4f}", ":".join(r["levels"])]
+                [
+                    short_edge(r["edge"], _EDGE),
+                    worth_text(r["removal"]),
+                    fixed(r["strength"]),
+                    short_edge(r["levels"], _LEVELS),
+                ]
                 for r in shown
             ],
         )
@@ -61,4 +68,4 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
 
 
 def _four(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else fixed(value)

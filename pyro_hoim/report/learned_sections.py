@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ..analysis.learn import LearnedAnalysis
-from .blocks import Part, figure, note, num_states_text, number, table, text
+from .blocks import Part, edge_cell, figure, note, num_states_text, number, table, text
 from .hypergraph_figure import hypergraph_figure
 from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
+from .words import fixed, plural, short_labels, shorten
 
 __all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]
 
@@ -16,6 +18,7 @@ _FIRST, _MOST = 20, 500
 _WORTHY = 0.01
 _DRAWN = 60
 _MATRIX = 60
+_LEVELS = 34  # characters
 _STATUS = {
     "stopped early": "the validation rows gained nothing more",
     "exhausted": "no set of variables was left that promised a gain",
@@ -33,27 +36,31 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
     domain = graph.domain
     states = domain.num_states
     by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
-    words = ["pairs", "triples", "quadruples"]
+    words = ["pair", "triple", "quadruple"]
     listed = [
-        f"{count} {words[i] if i < len(words) else f'sets of {i + 2}'}" for i, count in enumerate(by_order) if count
+        plural(count, words[i]) if i < len(words) else f"{plural(count, 'set')} of {i + 2}"
+        for i, count in enumerate(by_order)
+        if count
     ]
     sentences = [
         (
-            f"{analysis.title}: {number(learned.num_rows)} rows of {len(domain)} variables "
-            f"({number(states) if states < 10**6 else num_states_text(states)} possible rows) taught "
-            f"{' and '.join(listed) if listed else 'no interaction'}, with "
-            f"{number(graph.num_parameters)} parameters."
+            f"{analysis.title}: {plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
+            f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'}) "
+            f"taught {' and '.join(listed) if listed else 'no interaction'}, with "
+            f"{plural(graph.num_parameters, 'parameter')}."
         )
     ]
     worthy = sum(line["removal"] is not None and line["removal"].value >= _WORTHY for line in analysis.interactions)
     if analysis.interactions:
-        sentences[0] += f" {worthy} of the interactions are worth {_WORTHY} nats a row or more."
+        verb = "is" if worthy == 1 else "are"
+        sentences[0] += f" {worthy} of the interactions {verb} worth {_WORTHY} nats a row or more."
     where = analysis.judged_on
     judged = analysis.parts[where]
     if judged is not None:
+        kl, other = judged.model.kl, judged.independent.kl
+        shown = "" if kl is None or other is None else f" (KL {fixed(kl, 3)} instead of {fixed(other, 3)})"
         sentences.append(
-            f"On the {where} rows the model gains {judged.gain:.3f} nats a row over independent variables"
-            + (f" (KL {judged.model.kl:.3f} instead of {judged.independent.kl:.3f})." if _both(judged) else ".")
+            f"On the {where} rows the model gains {fixed(judged.gain, 3)} nats a row over independent variables{shown}."
         )
         if where == "train":
             sentences[-1] += " These are the rows it was fitted to; new rows will gain less."
@@ -62,16 +69,11 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
         reason = _STATUS.get(selection.status, selection.status)
         best = selection.rounds[selection.best_round]
         sentences.append(
-            f"The search tried {len(selection.rounds)} collections and kept number {selection.best_round} "
-            f"({best.num_interactions} interactions); it ended because {reason}."
+            f"The search tried {plural(len(selection.rounds), 'collection')} and kept number {selection.best_round} "
+            f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
         )
     sentences.append(_log_z_sentence(analysis))
     return sentences
-
-
-def _both(part: object) -> bool:
-    model, other = getattr(part, "model", None), getattr(part, "independent", None)
-    return getattr(model, "kl", None) is not None and getattr(other, "kl", None) is not None
 
 
 def _log_z_sentence(analysis: LearnedAnalysis) -> str:
@@ -114,8 +116,8 @@ def worth_text(removal: object) -> str:
         return "–"
     value, error, kind = (getattr(removal, n) for n in ("value", "std_error", "kind"))
     if kind == "exact":
-        return number(value)
-    return f"≤ {value:.4f}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+        return number(value if abs(value) > 1e-12 else 0.0)
+    return f"≤ {fixed(value)}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
 
 
 def learned_parts(analysis: LearnedAnalysis) -> list[Part]:
@@ -156,7 +158,7 @@ def _scores(analysis: LearnedAnalysis) -> Part:
             table(
                 ["part", "target", "accuracy", "always the most frequent", "rows"],
                 [
-                    [n, a["target"], f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
+                    [n, shorten(a["target"]), f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
                     for n, a in ((n, e.accuracy) for n, e in lines.items())
                     if a is not None
                 ],
@@ -166,7 +168,7 @@ def _scores(analysis: LearnedAnalysis) -> Part:
 
 
 def _digits(value: float | None) -> str:
-    return "–" if value is None else number(value) if math.isinf(value) else f"{value:.4f}"
+    return "–" if value is None else number(value) if math.isinf(value) else fixed(value)
 
 
 def _capacity(analysis: LearnedAnalysis) -> Part | None:
@@ -233,6 +235,9 @@ def _structure(analysis: LearnedAnalysis) -> Part | None:
     else:
         words = "With so many variables the pictures are left out."
     part.blocks.append(note(words))
+    shortened = [(label, name) for name, label in short_labels(graph.domain.names).items() if label != name]
+    if shortened and len(part.blocks) > 1:
+        part.blocks.append(table(["shortened", "name"], shortened, folded=f"Names in full ({len(shortened)})"))
     return part
 
 
@@ -242,14 +247,14 @@ def _interactions(analysis: LearnedAnalysis) -> Part | None:
         return None
     part = Part("Interactions")
 
-    def rows(chosen: tuple[dict[str, object], ...]) -> list[list[object]]:
+    def rows(chosen: tuple[dict[str, Any], ...]) -> list[list[object]]:
         return [
             [
-                ":".join(line["edge"]),  # type: ignore[arg-type]
+                edge_cell(line["edge"]),
                 worth_text(line["removal"]),
-                line["strength"],
-                line["coefficient"],
-                ", ".join(line["levels"]),  # type: ignore[arg-type]
+                fixed(line["strength"]),
+                fixed(line["coefficient"]),
+                edge_cell(line["levels"], ", ", _LEVELS),
                 line["ridge"],
             ]
             for line in chosen
@@ -300,7 +305,7 @@ def _making(analysis: LearnedAnalysis) -> Part:
     status = training.status.replace("_", " ")
     part.blocks.append(
         text(
-            f"Training: {learned.trainer} gradients, {training.num_iterations} steps, {status}, "
+            f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
             f"largest gradient entry {training.gradient_norm:.2g}. Time: "
             + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
             + "."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -12,11 +12,13 @@ import jinja2
 
 from ..analysis import Analysis, file_stem
 from ..model_file import ModelFile, save_model
-from .blocks import Part, number
+from .blocks import Part
 from .sections import page_parts, page_summary, page_warnings
+from .words import listed, plural
 
-__all__ = ["render_page", "render_report", "write_report"]
+__all__ = ["render_page", "render_report", "subtitle_of", "write_report"]
 
+_NAMED = 12
 _PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "arviz", "numpy")
 
 
@@ -38,16 +40,31 @@ def render_report(analysis: Analysis, title: str | None = None) -> str:
         The page as text.
     """
     data = analysis.train
-    names = ", ".join(data.domain.names[:12]) + (", ..." if len(data.domain) > 12 else "")
+    names = data.domain.names
     return render_page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
-        subtitle=f"{number(data.total_count)} observations of {len(data.domain)} variables: {names}",
+        subtitle=subtitle_of(analysis.chosen.scores.rows, names),
+        tooltip=", ".join(names),
         summary=page_summary(analysis),
         warnings=page_warnings(analysis),
         about=analysis.about,
         parts=page_parts(analysis),
         seed=analysis.seed,
     )
+
+
+def subtitle_of(rows: Mapping[str, float], names: Sequence[str]) -> str:
+    """Rows of every part that holds some, and the variables: ``35 train and 15 test rows of 2 variables: a, b``."""
+    return f"{_parts_text(rows)} of {plural(len(names), 'variable')}: {listed(names, _NAMED)}"
+
+
+def _parts_text(rows: Mapping[str, float]) -> str:
+    held = [(part, count) for part, count in rows.items() if count]
+    if [part for part, _ in held] == ["train"]:
+        return plural(held[0][1], "row")
+    words = [plural(count, part, part) for part, count in held]
+    noun = "row" if held[-1][1] == 1 else "rows"
+    return f"{', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} {noun}"
 
 
 def render_page(
@@ -59,6 +76,7 @@ def render_page(
     about: Sequence[str],
     parts: Sequence[Part],
     seed: int,
+    tooltip: str = "",
 ) -> str:
     """HTML of any report: a heading, sentences, and parts made of text, tables and pictures.
 
@@ -70,6 +88,7 @@ def render_page(
         about: sentences on the data.
         parts: the sections.
         seed: shown at the end, with the versions of the packages.
+        tooltip: shown when the pointer rests on the subtitle.
 
     Returns:
         The page as text.
@@ -80,6 +99,7 @@ def render_page(
     return environment.get_template("template.html.j2").render(
         title=title,
         subtitle=subtitle,
+        tooltip=tooltip,
         summary=summary,
         warnings=warnings,
         about=about,

@@ -17,6 +17,7 @@ __all__ = ["pair_matrix_figure"]
 
 _BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
 _LABEL_WIDTH = 20  # characters
+_MAX_LEVEL = 1.0  # inches of a label that is not turned
 
 
 def pair_matrix_figure(
@@ -54,10 +55,11 @@ def pair_matrix_figure(
     many = size > _MAX_HORIZONTAL
     names = short_labels(order, _LABEL_WIDTH)
     label_width = 0.1 + 0.085 * max((len(n) for n in names.values()), default=0)  # inches
-    cells = size * 0.26 if many else max(size, 2) * max(0.6, label_width + 0.08)
+    is_turned = many or label_width > _MAX_LEVEL
+    cells = size * 0.26 if many else max(size, 2) * (0.75 if is_turned else max(0.6, label_width + 0.08))
     height = cells * (1.0 if many else 0.75)
     figure = Figure(
-        figsize=(cells + label_width + 1.2, height + (label_width if many else 0.3) + 0.35), layout="constrained"
+        figsize=(cells + label_width + 1.2, height + (label_width if is_turned else 0.3) + 0.35), layout="constrained"
     )
     axes = figure.add_subplot()
     scale = Normalize(0.0, limit)
@@ -78,7 +80,7 @@ def pair_matrix_figure(
             dark = matrix[i, j] > 0.55 * limit
             axes.text(j, i, f"{matrix[i, j]:.2g}", ha="center", va="center", fontsize=9, color="white" if dark else INK)
     labels = [literal(names[name]) for name in order]
-    axes.set_xticks(range(size), labels, rotation=90 if many else 0)
+    axes.set_xticks(range(size), labels, rotation=90 if is_turned else 0)
     axes.set_yticks(range(size), labels)
     axes.tick_params(length=0, colors=INK, labelsize=9 if size <= 30 else 6)
     for spine in axes.spines.values():

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from ..analysis import Analysis
 from .blocks import number
 from .sections import page_summary, page_warnings
+from .words import fixed, plural, short_edge, shorten
 
 __all__ = ["columns_of", "plain_report"]
 
 _SHOWN = 10
+_EDGE = 56  # characters
 
 
 def columns_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -35,7 +37,10 @@ def plain_report(analysis: Analysis) -> str:
         Several lines of text.
     """
     data = analysis.train
-    lines = [f"{analysis.title}: {number(data.total_count)} observations of {len(data.domain)} variables", ""]
+    lines = [
+        f"{analysis.title}: {plural(data.total_count, 'observation')} of {plural(len(data.domain), 'variable')}",
+        "",
+    ]
     names = {
         "name": "model",
         "num_parameters": "parameters",
@@ -72,7 +77,7 @@ def plain_report(analysis: Analysis) -> str:
         for part, found in analysis.chosen.accuracy.items():
             if found is not None:
                 lines.append(
-                    f"{found['target']} predicted on {part}: accuracy {found['accuracy']:.4f} "
+                    f"{shorten(found['target'])} predicted on {part}: accuracy {found['accuracy']:.4f} "
                     f"(always the most frequent: {found['majority_accuracy']:.4f})"
                 )
     lines.append("")
@@ -84,8 +89,8 @@ def plain_report(analysis: Analysis) -> str:
         lines += columns_of(
             ["interaction", "strength", "coefficient"],
             [
-                [":".join(r["edge"])]
-                + (["infinite"] * 2 if r["is_infinite"] else [f"{r['value']:.4f}", f"{r['coefficient']:+.4f}"])
+                [short_edge(r["edge"], _EDGE)]
+                + (["infinite"] * 2 if r["is_infinite"] else [fixed(r["value"]), fixed(r["coefficient"], sign=True)])
                 for r in shown
             ],
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..analysis import Analysis, ModelAnalysis
-from .blocks import Part, figure, heading, note, num_states_text, number, table, text
+from .blocks import CELL_WIDTH, Part, edge_cell, figure, heading, note, num_states_text, number, table, text
 from .figures import (
     comparison_figure,
     fitted_figure,
@@ -17,6 +17,7 @@ from .figures import (
     rank_figure,
     trace_figure,
 )
+from .words import plural, short_edge, shorten
 
 __all__ = ["page_parts", "page_summary", "page_warnings"]
 
@@ -25,10 +26,11 @@ _SHOWN_TRACES = 6
 _SHOWN_CELLS = 20
 _SHOWN_INDEPENDENCES = 15
 _MIN_ESS = 400
+_LEVELS = 34  # characters
 
 
 def _label(edge: Sequence[str]) -> str:
-    return ":".join(edge)
+    return short_edge(edge, CELL_WIDTH)
 
 
 def _whole(value: float) -> str:
@@ -45,8 +47,8 @@ def page_summary(analysis: Analysis) -> list[str]:
     model = analysis.chosen
     sentences = [
         (
-            f"The model kept is {model.name}: {len(model.hypergraph)} interactions with "
-            f"{number(model.hypergraph.num_parameters)} free parameters over "
+            f"The model kept is {model.name}: {plural(len(model.hypergraph), 'interaction')} with "
+            f"{plural(model.hypergraph.num_parameters, 'free parameter')} over "
             f"{_states(model.hypergraph.domain.num_states)} possible cells."
         )
     ]
@@ -61,7 +63,7 @@ def page_summary(analysis: Analysis) -> list[str]:
         verdict = "compatible with" if test.p_value >= 0.05 else "hard to reconcile with"
         sentences.append(
             f"The observed table is {verdict} this model: likelihood-ratio statistic G² = {number(test.deviance)} on "
-            f"{test.df_adjusted} degrees of freedom, p = {number(test.p_value)}."
+            f"{plural(test.df_adjusted, 'degree')} of freedom, p = {number(test.p_value)}."
             if test.df_adjusted > 0
             else "The model is saturated: it reproduces the observed table and leaves nothing to test."
         )
@@ -72,9 +74,9 @@ def page_summary(analysis: Analysis) -> list[str]:
     if model.posterior is not None:
         run = model.posterior
         sentences.append(
-            f"Posterior: {run.num_chains} chain{'s' * (run.num_chains > 1)} of {number(run.num_draws)} draws; largest "
+            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest "
             f"R-hat {number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
-            f"{run.num_divergences} divergent transitions."
+            f"{plural(run.num_divergences, 'divergent transition')}."
         )
     return sentences
 
@@ -103,8 +105,9 @@ def page_warnings(analysis: Analysis) -> list[str]:
             elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
                 found.append(
                     f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
-                    f"effective sample size {_whole(run.min_ess_bulk)}, {run.num_divergences} divergent "
-                    "transitions); intervals may be wrong, run longer chains."
+                    f"effective sample size {_whole(run.min_ess_bulk)}, "
+                    f"{plural(run.num_divergences, 'divergent transition')}); intervals may be wrong, run longer "
+                    "chains."
                 )
             if run.max_pareto_k > 0.7:
                 found.append(
@@ -207,7 +210,7 @@ def _structure(model: ModelAnalysis) -> Part:
         if model.hypergraph.is_graphical
         else "not graphical"
     )
-    listed = ", ".join(f"[{' '.join(e)}]" for e in model.hypergraph.maximal_edges[:30])
+    listed = ", ".join(f"[{short_edge(e, CELL_WIDTH, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
     more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
     part.blocks.append(text(f"Generating class: {listed}{more}. The model is {kind}."))
     if len(model.hypergraph.domain) > 40:
@@ -218,7 +221,10 @@ def _structure(model: ModelAnalysis) -> Part:
         part.blocks.append(
             table(
                 ["independent pair", "given"],
-                [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements[:_SHOWN_INDEPENDENCES]],
+                [
+                    [edge_cell((a, b), " ⫫ "), edge_cell(c, ", ") or "nothing"]
+                    for a, b, c in statements[:_SHOWN_INDEPENDENCES]
+                ],
                 folded=f"Implied independences ({len(statements)})",
             )
         )
@@ -237,7 +243,7 @@ def _interactions(model: ModelAnalysis) -> Part:
         part.blocks.append(
             figure(
                 forest_figure(
-                    [f"{_label(r.edge)}  ({', '.join(r.levels)})" for r in rows],
+                    [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
                     np.array([r.estimate for r in rows]),
                     np.array([r.lower for r in rows]),
                     np.array([r.upper for r in rows]),
@@ -257,9 +263,9 @@ def _interactions(model: ModelAnalysis) -> Part:
             ["interaction", "strength", "coefficient", "levels"],
             [
                 [
-                    _label(r["edge"]),
+                    edge_cell(r["edge"]),
                     *(("infinite", "infinite") if r["is_infinite"] else (r["value"], r["coefficient"])),
-                    ", ".join(r["levels"]),
+                    edge_cell(r["levels"], ", ", _LEVELS),
                 ]
                 for r in model.interactions
             ],
@@ -272,7 +278,7 @@ def _interactions(model: ModelAnalysis) -> Part:
         part.blocks.append(
             table(
                 ["pair", "levels", "given", "odds ratio", "lower", "upper"],
-                [[*(str(v) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
+                [[*(edge_cell([str(v)]) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
                 folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
             )
         )
@@ -304,8 +310,11 @@ def _cells(model: ModelAnalysis) -> Part | None:
     order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:_SHOWN_CELLS]
     part.blocks.append(
         table(
-            [*names, "observed", "expected", "adjusted residual"],
-            [[*(str(frame[n].iloc[i]) for n in names), observed[i], expected[i], residual[i]] for i in order],
+            [*(shorten(n) for n in names), "observed", "expected", "adjusted residual"],
+            [
+                [*(edge_cell([str(frame[n].iloc[i])]) for n in names), observed[i], expected[i], residual[i]]
+                for i in order
+            ],
             folded=f"The {len(order)} cells that fit worst",
         )
     )
@@ -330,7 +339,10 @@ def _posterior(model: ModelAnalysis) -> Part | None:
     part.blocks.append(
         table(
             ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
-            [[str(name), *(float(v) for v in row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)],
+            [
+                [edge_cell([str(name)]), *(float(v) for v in row)]
+                for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+            ],
             folded=f"All parameters ({len(frame)})",
         )
     )
@@ -359,7 +371,7 @@ def _prediction(analysis: Analysis) -> Part | None:
             table(
                 ["part", "target", "accuracy", "always the most frequent", "rows"],
                 [
-                    [n, a["target"], a["accuracy"], a["majority_accuracy"], a["rows"]]
+                    [n, shorten(a["target"]), a["accuracy"], a["majority_accuracy"], a["rows"]]
                     for n, a in model.accuracy.items()
                     if a is not None
                 ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -10,15 +10,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..errors import InputError
 from .figures import FAINT, INK, ORANGE, _plain
+from .words import literal, shorten
 
 __all__ = ["capacity_figure"]
 
 DARK = "#17405a"
 LIGHT = "#7db4d6"
+_NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
 _LABELS = {"num_parameters": "free parameters", "num_interactions": "interactions"}
 
 
@@ -31,8 +33,10 @@ def capacity_figure(
 ) -> Figure:
     """Divergence against size on logarithmic axes, one panel a search (paper 1, figures 4 to 6).
 
-    Training is dark, validation light; the best round is ringed, and its validation value written beside it. Rounds
-    without a finite positive divergence are left out. All panels have the same axes.
+    Training is dark, validation light; the best round is ringed, and its validation value written beside it. Of rounds
+    in a row with equally many parameters, which differ in how strongly these are held back, the line passes through the
+    best on validation; the others are open circles. Rounds without a finite positive divergence are left out. All
+    panels have the same axes.
 
     Args:
         curves: panel titles and the frames of ``Selection.capacity_curve()``.
@@ -60,6 +64,7 @@ def capacity_figure(
         axes.set_axis_off()
     for axes, (title, curve) in zip(grid.ravel(), curves.items(), strict=False):
         _panel(axes, title, curve, against, references or {})
+    _ticks(grid[0, 0], list(curves.values()), against, references or {})
     for axes in grid[:, 0]:
         axes.set_ylabel("KL, nats per row", color=INK, fontsize=9)
     for axes in grid[-1]:
@@ -83,15 +88,58 @@ def _shown(curve: pd.DataFrame, name: str) -> np.ndarray:
     return np.isfinite(values) & (values > 0)
 
 
+def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], against: str, references: Mapping[str, float]) -> None:
+    """Ticks of the axes that all panels share: round numbers, or where the range is narrow the sizes themselves."""
+    sizes = np.unique(np.concatenate([c[against].to_numpy(dtype=float) for c in curves]))
+    sizes = sizes[sizes > 0]
+    values = [c[name].to_numpy(dtype=float)[_shown(c, name)] for c in curves for name in ("train_kl", "validation_kl")]
+    heights = np.concatenate([*values, [v for v in references.values() if v > 0]])
+    if len(sizes) and sizes[-1] < _NARROW * sizes[0]:
+        least = 0.12 * np.log(sizes[-1] / sizes[0])
+        kept = [float(sizes[-1])]
+        for size in sizes[-2::-1]:
+            if np.log(kept[-1] / size) > least:
+                kept.append(float(size))
+        axes.xaxis.set_major_locator(FixedLocator(kept[::-1]))
+        if len(sizes) == 1:
+            axes.set_xlim(sizes[0] / 2, sizes[0] * 2)
+    else:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    is_narrow = heights.max() < 4 * heights.min()
+    axes.yaxis.set_major_locator(MaxNLocator(5) if is_narrow else LogLocator(subs=(1.0, 2.0, 5.0)))
+    if is_narrow:
+        span = max(float(heights.max() / heights.min()), 1.05) ** 0.12
+        axes.set_ylim(heights.min() / span, heights.max() * span)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _best_of_equal_size(curve: pd.DataFrame, size: np.ndarray) -> np.ndarray:
+    """Rounds on the line: of every run of rounds of one size the best, else the one with the least validation loss."""
+    loss = curve["validation_kl"].to_numpy(dtype=float)
+    loss = np.where(np.isfinite(loss), loss, np.inf)
+    loss = np.where(curve["is_best"].to_numpy(dtype=bool), -np.inf, loss)
+    chosen = np.zeros(len(size), dtype=bool)
+    start = 0
+    for stop in range(1, len(size) + 1):
+        if stop == len(size) or size[stop] != size[start]:
+            chosen[start + int(np.argmin(loss[start:stop]))] = True
+            start = stop
+    return chosen
+
+
 def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references: Mapping[str, float]) -> None:
     size = curve[against].to_numpy(dtype=float)
     for i, value in enumerate(references.values()):
         axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
+    on_line = _best_of_equal_size(curve, size)
     for name, colour in (("train_kl", DARK), ("validation_kl", LIGHT)):
-        shown = _shown(curve, name)
-        axes.plot(
-            size[shown], curve[name].to_numpy(dtype=float)[shown], "o-", color=colour, markersize=3, linewidth=1.4
-        )
+        shown, kl = _shown(curve, name), curve[name].to_numpy(dtype=float)
+        line, beside = shown & on_line, shown & ~on_line
+        axes.plot(size[line], kl[line], "o-", color=colour, markersize=3, linewidth=1.4)
+        if beside.any():
+            axes.plot(size[beside], kl[beside], "o", color=colour, markersize=3.5, fillstyle="none")
     values = curve["validation_kl"].to_numpy(dtype=float)
     best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation_kl"))
     for i in best:
@@ -107,10 +155,6 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.set_title(title, fontsize=10, color=INK)
+    axes.set_title(literal(shorten(title, 40)), fontsize=10, color=INK)
     axes.grid(visible=True, which="major", color=FAINT, alpha=0.25, linewidth=0.6)
     _plain(axes)

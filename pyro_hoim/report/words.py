@@ -22,7 +22,7 @@ def shorten(words: str, width: int = LABEL_WIDTH) -> str:
     if len(words) <= width:
         return words
     tail = max(0, (width - 1) * 2 // 5)
-    return words[: max(0, width - 1 - tail)] + "…" + (words[-tail:] if tail else "")
+    return words[: max(0, width - 1 - tail)].rstrip() + "…" + (words[-tail:].lstrip() if tail else "")
 
 
 def short_labels(names: Sequence[str], width: int = LABEL_WIDTH) -> dict[str, str]:

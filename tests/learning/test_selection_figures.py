@@ -50,3 +50,30 @@ def test_nothing_to_draw():
         capacity_figure({})
     with pytest.raises(InputError, match="'x' has no positive, finite"):
         capacity_figure({"x": curve([np.nan, np.nan], 0)})
+
+
+def test_rounds_of_one_size_stand_beside_the_line():
+    frame = curve([4.0, 3.0, 2.0, 1.0], 3)
+    frame["num_parameters"] = [10.0, 30.0, 30.0, 90.0]
+    (axes,) = capacity_figure({"one": frame}).axes
+    for colour, name in ((DARK, "train_kl"), (LIGHT, "validation_kl")):
+        line, beside = (line for line in axes.get_lines() if line.get_color() == colour)
+        assert (
+            line.get_xdata().tolist() == [10, 30, 90] and line.get_ydata().tolist() == frame[name][[0, 2, 3]].tolist()
+        )
+        assert (beside.get_xdata().tolist(), beside.get_ydata().tolist()) == ([30], [frame[name][1]])
+        assert beside.get_linestyle() != "-" or len(beside.get_xdata()) == 1
+    assert axes.get_xticks().tolist() == [10, 30, 90]
+
+
+def test_one_size_and_a_narrow_range_have_ticks():
+    frame = curve([0.52, 0.5], 1).assign(num_parameters=40.0, train_kl=[0.51, 0.49])
+    figure = capacity_figure({"one": frame})
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert axes.get_xticks().tolist() == [40] and axes.get_xlim() == (20, 80)
+    low, high = axes.get_ylim()
+    assert sum(low < tick < high for tick in axes.get_yticks()) >= 3
+    assert not len(axes.xaxis.get_minorticklocs()) and not len(axes.yaxis.get_minorticklocs())
+    wide = capacity_figure({"one": curve([4.0, 3.0, 2.0, 1.0, 0.5], 4)}).axes[0]
+    assert {10, 20, 50, 100} <= set(wide.get_xticks().tolist())  # control: decades have round ticks

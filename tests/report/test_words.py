@@ -39,7 +39,7 @@ def test_shortened_text_keeps_both_ends() -> None:
     name = "how satisfied are you with the food that you were given"
     for width in (1, 2, 3, 5, 20, 54):
         short = shorten(name, width)
-        assert len(short) == width and short.count("…") == 1 and name.startswith(short.split("…")[0])
+        assert width - 2 <= len(short) <= width and short.count("…") == 1 and name.startswith(short.split("…")[0])
         assert name.endswith(short.split("…")[1])
     assert shorten(name, len(name)) == name
 

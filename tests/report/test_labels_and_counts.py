@@ -1,0 +1,88 @@
+"""Long names are shortened where they are read, counts and nouns agree, and every part has its rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pyro_hoim import Observations
+from pyro_hoim.analysis import analyse
+from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn
+from pyro_hoim.report import plain_report, render_report
+from pyro_hoim.report.figures import as_data_uri
+from pyro_hoim.report.hypergraph_figure import hypergraph_figure
+from pyro_hoim.report.learned_page import render_learned_report
+from pyro_hoim.report.learned_plain import learned_plain_report
+from pyro_hoim.report.pair_matrix_figure import pair_matrix_figure
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"
+OTHER = LONG.replace("(1)", "(2)")
+LEVEL = "neither satisfied nor dissatisfied with anything that was said or done on that day"
+DOMAIN = Domain.from_labels({LONG: ["no", LEVEL], OTHER: ["no", LEVEL], "price in $ or $": ["low", "high"]})
+ROWS = Observations.from_table(DOMAIN, [[[30, 8], [4, 9]], [[5, 9], [8, 31]]])
+
+
+@pytest.fixture(scope="module")
+def learned() -> LearnedAnalysis:
+    parts = {"train": ROWS, "validation": ROWS, "test": None}
+    return analyse_learned(learn(ROWS, ROWS), parts, target=LONG, title="survey")
+
+
+def test_terminal_lines_stay_short(learned: LearnedAnalysis) -> None:
+    table = learned_plain_report(learned).split("interaction ")[1]
+    assert "…" in table and max(map(len, table.splitlines())) <= 110
+    structures = {"all pairs": InteractionHypergraph.from_order(DOMAIN, 2)}
+    table = plain_report(analyse(ROWS, structures, title="survey")).split("interaction ")[1]
+    assert "…" in table and max(map(len, table.splitlines())) <= 110
+
+
+def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned: LearnedAnalysis) -> None:
+    page = re.sub(r'src="data:[^"]*"', "", render_learned_report(learned))
+    assert f'title="{LONG}:{OTHER}"' in page and "Names in full (2)" in page
+    (lead,) = re.findall(r'<p class="lead"([^>]*)>([^<]*)</p>', page)
+    assert LONG in lead[0] and len(lead[1]) < 150
+    assert lead[1].startswith("104 train and 104 validation rows of 3 variables: how satis")
+    seen = re.sub(r'title="[^"]*"', "", page)
+    assert seen.count(LONG) == 1  # in the list of full names
+    other = render_report(analyse(ROWS, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
+    assert "104 rows of 3 variables: how satis" in other and f'title="{LONG}:{OTHER}"' in other
+
+
+def test_pictures_have_a_size_that_does_not_depend_on_names() -> None:
+    long = InteractionHypergraph.from_order(DOMAIN, 3)
+    for draw in (hypergraph_figure, pair_matrix_figure):
+        figure = draw(long)
+        assert max(figure.get_size_inches()) < 13
+        assert as_data_uri(figure).startswith("data:image/png")
+    labels = [tick.get_text() for tick in pair_matrix_figure(long).axes[0].get_yticklabels()]
+    assert len(set(labels)) == 3 and max(map(len, labels)) <= 22 and r"price in \$ or \$" in labels
+
+
+def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
+    domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
+    rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
+    found = analyse_learned(learn(rows, rows, max_rounds=1), {"train": rows, "validation": rows, "test": None})
+    text = learned_plain_report(found)
+    assert ": 1 row of 2 variables" in text and not re.search(
+        r"\b1 (rows|pairs|triples|interactions|collections)", text
+    )
+    three = replace(learned.learned, hypergraph=InteractionHypergraph.saturated(DOMAIN))
+    assert "taught 3 pairs and 1 triple, with 7 parameters." in learned_plain_report(replace(learned, learned=three))
+
+
+def test_no_minus_zero(learned: LearnedAnalysis) -> None:
+    part = learned.parts["train"]
+    assert part is not None and part.model.kl is not None
+    tiny = replace(part, model=replace(part.model, nll=part.independent.nll + 1e-9, kl=-1e-12))
+    shown = replace(learned, parts={"train": tiny, "validation": None, "test": None})
+    for words in (learned_plain_report(shown), render_learned_report(shown)):
+        plain = re.sub(r'src="data:[^"]*"|title="[^"]*"', "", words)
+        assert not re.search(r"[-−]0\.0*(?![0-9.e])", plain)
+        assert "0.0000" in plain
+    worse = replace(part, model=replace(part.model, nll=part.independent.nll + 0.5))  # control: a loss is shown
+    assert "-0.5000" in learned_plain_report(replace(learned, parts={"train": worse, "validation": None, "test": None}))
