@@ -1,8 +1,10 @@
-"""Gibbs sampling of log-linear models: states, kernels and schedules; no normalising constant and no Pyro."""
+"""Gibbs sampling of log-linear models and pseudo-Gibbs sampling of dependency networks; no log Z and no Pyro."""
 
 from .chains import GibbsChains
 from .engine import Engine, Record
+from .ergodicity import Ergodicity, check_ergodic
 from .ladder import ParallelTempering
+from .pseudo_gibbs import PseudoGibbsChains
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
 from .tempering import TemperedRun, sample_tempered
@@ -10,11 +12,14 @@ from .tempering import TemperedRun, sample_tempered
 __all__ = [
     "ChainRun",
     "Engine",
+    "Ergodicity",
     "GibbsChains",
     "GibbsSchedule",
     "ParallelTempering",
+    "PseudoGibbsChains",
     "Record",
     "TemperedRun",
+    "check_ergodic",
     "sample_chains",
     "sample_tempered",
 ]

@@ -1,0 +1,130 @@
+"""Checks of what users hand to pseudo-Gibbs samplers. Private to :mod:`pyro_hoim.sampling`."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InputError, InputTypeError, check_names, check_unique
+from ..models.dependency_network import DependencyConditionals
+from ..schema import Domain
+from .arguments import check_levels, received
+
+__all__ = [
+    "checked_clamps",
+    "checked_codes",
+    "checked_conditionals",
+    "checked_order",
+    "checked_selection",
+    "drawn_variables",
+]
+
+
+def checked_conditionals(conditionals: object) -> DependencyConditionals:
+    """The conditionals, or those of a law that holds some."""
+    found = getattr(conditionals, "conditionals", conditionals)
+    if not isinstance(found, DependencyConditionals):
+        raise InputTypeError(
+            f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; make them of a "
+            "model by DependencyConditionals.from_model"
+        )
+    return found
+
+
+def checked_clamps(domain: Domain, clamped: Mapping[str, Any], num_chains: int | None) -> dict[int, torch.Tensor | int]:
+    """Positions of the clamped variables with their codes, in schema order; codes per chain are (num_chains,)."""
+    if not isinstance(clamped, Mapping):
+        raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+    check_names(clamped, domain.names, "clamped")
+    values = {
+        name: torch.as_tensor(value) if isinstance(value, list | tuple | np.ndarray) else value
+        for name, value in clamped.items()
+    }
+    found: dict[int, torch.Tensor | int] = {}
+    for name, value in values.items():
+        i = domain.index(name)
+        if not isinstance(value, torch.Tensor):
+            found[i] = domain.encode_state({name: value})[name]
+            continue
+        if value.dim() > 1 or (num_chains is not None and value.dim() == 1 and len(value) not in (1, num_chains)):
+            wanted = "chains" if num_chains is None else num_chains
+            raise InputError(f"clamped[{name!r}]: expected shape () or ({wanted},), received {tuple(value.shape)}")
+        check_levels(value, torch.tensor(domain.cardinalities[i], device=value.device), f"clamped[{name!r}]")
+        found[i] = value.long().cpu()
+    sizes = {v.numel() for v in found.values() if isinstance(v, torch.Tensor) and v.numel() > 1}
+    if len(sizes) > 1:
+        raise InputError(f"clamped: expected values for one number of chains, received {sorted(sizes)}")
+    return dict(sorted(found.items()))
+
+
+def drawn_variables(domain: Domain, fixed: Mapping[int, object]) -> tuple[int, ...]:
+    """Positions of the variables that are drawn: not clamped, with more than one level."""
+    return tuple(i for i, levels in enumerate(domain.cardinalities) if levels > 1 and i not in fixed)
+
+
+def checked_order(domain: Domain, free: Sequence[int], order: Sequence[str] | None) -> list[int]:
+    """Positions in the order of a sequential scan, clamped variables and those with one level left out."""
+    if order is None:
+        return list(free)
+    if isinstance(order, str) or not isinstance(order, Sequence):
+        raise InputTypeError(f"order: expected a sequence of names, received {order!r}")
+    check_names(order, domain.names, "order")
+    check_unique(order, "order")
+    places = [i for i in domain.indices(order) if i in set(free)]
+    if missing := [domain.names[i] for i in free if i not in set(places)]:
+        raise InputError(f"order: expected every free variable, but {', '.join(map(repr, missing))} is left out")
+    return places
+
+
+def checked_selection(
+    domain: Domain, free: Sequence[int], selection: Mapping[str, float] | None
+) -> NDArray[np.float64]:
+    r"""Probabilities with which a random scan picks the free variables, :math:`c_i / \sum_{j \text{ free}} c_j`."""
+    if selection is None:
+        return np.full(len(free), 1 / max(1, len(free)))
+    if not isinstance(selection, Mapping):
+        raise InputTypeError(
+            f"selection: expected a mapping from names to probabilities, received {type(selection).__name__}"
+        )
+    check_names(selection, domain.names, "selection")
+    values: dict[str, float] = {}
+    for name, value in cast("Mapping[str, Any]", selection).items():
+        item: Any = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        if not isinstance(item, numbers.Real) or isinstance(item, bool) or not 0 < float(item) < float("inf"):
+            raise InputError(
+                f"selection[{name!r}]: expected a probability above zero, received {value!r}; a variable that is never "
+                "selected keeps its first value: clamp it instead"
+            )
+        values[name] = float(item)
+    if missing := [domain.names[i] for i in free if domain.names[i] not in values]:
+        raise InputError(
+            f"selection: expected a probability for every free variable, but {', '.join(map(repr, missing))} has none; "
+            "a variable that is never selected keeps its first value: clamp it instead"
+        )
+    total = sum(values.values())
+    if abs(total - 1) > 1e-6:
+        raise InputError(f"selection: expected probabilities that sum to one, received a sum of {total:.9g}")
+    weights = np.array([values[domain.names[i]] for i in free], dtype=np.float64)
+    return weights / weights.sum() if len(weights) else weights
+
+
+def checked_codes(domain: Domain, codes: Any, num_chains: int, argument: str) -> torch.Tensor:
+    """States of all chains, long (num_chains, d)."""
+    d = len(domain)
+    if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
+        raise InputTypeError(f"{argument}: expected a tensor of level codes, received {received(codes)}")
+    if codes.dim() == 0 or codes.shape[-1] != d:
+        raise InputError(f"{argument}: expected shape (..., {d}), received {tuple(codes.shape)}")
+    try:
+        codes = codes.expand(num_chains, d)
+    except RuntimeError:
+        raise InputError(
+            f"{argument}: expected a shape that broadcasts to {(num_chains, d)}, received {tuple(codes.shape)}"
+        ) from None
+    check_levels(codes, torch.tensor(domain.cardinalities, device=codes.device), argument)
+    return codes.long().clone()
