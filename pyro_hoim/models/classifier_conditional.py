@@ -45,7 +45,9 @@ def encode_features(
     if encoding not in ("indicators", "codes"):
         raise InputError(f"encoding: expected 'indicators' or 'codes', received {encoding!r}")
     positions = sorted(domain.indices(reads))
-    codes = check_codes(x, domain, columns=positions)[..., positions].reshape(-1, len(positions)).cpu().numpy()
+    codes = (
+        check_codes(x, domain, columns=positions).reshape(x.shape[:-1].numel(), len(domain))[:, positions].cpu().numpy()
+    )
     if encoding == "codes":
         return codes.astype(np.float64)
     columns = [np.eye(domain.cardinalities[i])[codes[:, k]] for k, i in enumerate(positions)]

@@ -274,6 +274,7 @@ def _tabulate(node: NodeConditional) -> torch.Tensor:
         for i in reversed(read):
             codes[:, i] = index % domain.cardinalities[i]
             index = index.div(domain.cardinalities[i], rounding_mode="floor")
-        pieces.append(node.log_probs(codes).double().exp())
+        is_table = isinstance(node, (LeafConditional, TableConditional))
+        pieces.append(node._probs(codes).double() if is_table else node.log_probs(codes).double().exp())
     probs = torch.cat(pieces)
     return (probs / probs.sum(-1, keepdim=True)).reshape(*shape, probs.shape[-1])

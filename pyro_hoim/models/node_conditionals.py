@@ -145,7 +145,7 @@ class LeafConditional:
                 f"received {tuple(probs.shape)}"
             )
         self.graph = graph
-        self.probs = check_table(probs, f"of variable {graph.variable!r}, leaf")
+        self.probs = check_table(probs, "leaf", f"probs of {graph.variable!r}")
 
     def __repr__(self) -> str:
         return f"LeafConditional({self.graph!r})"
@@ -179,10 +179,10 @@ class LeafConditional:
         Raises:
             InputError: a wrong shape, or a code that is read and is no level of its variable.
         """
-        return self._log_probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads))))
+        return safe_log(self._probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
 
-    def _log_probs(self, codes: torch.Tensor) -> torch.Tensor:
-        return safe_log(self.probs[self.graph.compiled().leaves(codes)])
+    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.probs[self.graph.compiled().leaves(codes)]
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> LeafConditional:
         """The conditional with its table in another precision or on another device."""
@@ -232,7 +232,7 @@ class TableConditional:
                 f"probs: expected shape {shape}, the cardinalities of {(*self.parents, variable)}, "
                 f"received {tuple(probs.shape)}"
             )
-        self.probs = check_table(probs, f"of variable {variable!r}, row")
+        self.probs = check_table(probs, "row", f"probs of {variable!r}")
 
     def __repr__(self) -> str:
         return f"TableConditional({self._variable!r}, parents={self.parents})"
@@ -266,13 +266,13 @@ class TableConditional:
         Raises:
             InputError: a wrong shape, or a code that is read and is no level of its variable.
         """
-        return self._log_probs(check_codes(x, self._domain, columns=list(self._domain.indices(self.parents))))
+        return safe_log(self._probs(check_codes(x, self._domain, columns=list(self._domain.indices(self.parents)))))
 
-    def _log_probs(self, codes: torch.Tensor) -> torch.Tensor:
+    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
         row = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         for position, size in zip(self._domain.indices(self.parents), self.probs.shape, strict=False):
             row = row * size + codes[..., position]
-        return safe_log(self.probs.reshape(-1, self.probs.shape[-1])[row])
+        return self.probs.reshape(-1, self.probs.shape[-1])[row]
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> TableConditional:
         """The conditional with its table in another precision or on another device."""

@@ -1,0 +1,624 @@
+"""Conditionals of one variable and networks of them, against tables over every joint state."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.models import (
+    ClampedConditional,
+    ClassifierConditional,
+    ConditionalModel,
+    DecisionGraph,
+    DependencyConditionals,
+    EnergyModel,
+    LeafConditional,
+    LogLinearEnergy,
+    ModelConditional,
+    NodeConditional,
+    TableConditional,
+    encode_features,
+)
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import RandomModel, domains, enumerate_codes, exact_table, models
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
+EXACT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def laws(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """Positive random laws on the last axis."""
+    return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]))
+
+
+def states(domain: Domain) -> torch.Tensor:
+    return torch.from_numpy(enumerate_codes(domain.cardinalities))
+
+
+def random_table(domain: Domain, variable: str, parents: list[str], seed: int) -> TableConditional:
+    shape = tuple(domain[name].cardinality for name in (*parents, variable))
+    return TableConditional(domain, variable, parents, laws(shape, seed))
+
+
+def random_leaf(domain: Domain, variable: str, seed: int) -> LeafConditional:
+    """A graph of two rounds of splits and one merge, where the domain has room for them."""
+    rng = np.random.default_rng(seed)
+    graph = DecisionGraph(domain, variable)
+    for name in rng.permutation([n for n in domain.names if n != variable])[:2]:
+        graph = graph.split(int(rng.integers(graph.num_leaves)), str(name))
+    if graph.num_leaves > 2:
+        graph = graph.merge(0, graph.num_leaves - 1)
+    return LeafConditional(graph, laws((graph.num_leaves, domain[variable].cardinality), seed))
+
+
+def random_network(domain: Domain, seed: int = 0) -> DependencyConditionals:
+    """Leaf tables and plain tables in turn."""
+    nodes: list[NodeConditional] = []
+    for i, name in enumerate(domain.names):
+        others = [n for n in domain.names if n != name]
+        if i % 2:
+            nodes.append(random_leaf(domain, name, seed + i))
+        else:
+            nodes.append(random_table(domain, name, others[::-1][:2], seed + i))
+    return DependencyConditionals(nodes)
+
+
+class Frequencies:
+    """A classifier without any library: the law of the target for every row of features that occurred."""
+
+    def __init__(self, features: np.ndarray, target: np.ndarray) -> None:
+        self.classes_ = np.unique(target)
+        self.n_features_in_ = features.shape[1]
+        self._found: dict[tuple[float, ...], np.ndarray] = {}
+        for row in {tuple(r) for r in features.tolist()}:
+            here = target[(features == row).all(1)]
+            self._found[row] = np.array([(here == c).mean() for c in self.classes_])
+
+    def predict_proba(self, features: np.ndarray) -> np.ndarray:
+        return np.stack([self._found[tuple(row)] for row in features.tolist()])
+
+
+# Conditionals of one variable
+
+
+def by_loop(node: NodeConditional, leaf_of: Any = None) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+    """Every state with the row of the table that it selects."""
+    domain = node.domain
+    for x in itertools.product(*(range(n) for n in domain.cardinalities)):
+        if isinstance(node, TableConditional):
+            yield x, node.probs[tuple(x[domain.index(p)] for p in node.parents)]
+        else:
+            yield x, node.probs[int(leaf_of(torch.tensor(x)))]  # type: ignore[attr-defined]
+
+
+@given(domains(min_variables=1, max_variables=4, max_states=60), st.integers(0, 1000))
+def test_tables_select_the_row_of_their_parents(domain: Domain, seed: int) -> None:
+    names = list(np.random.default_rng(seed).permutation(domain.names))
+    variable, parents = str(names[0]), [str(n) for n in names[1:]]
+    for used in (parents, parents[:1], []):
+        node = random_table(domain, variable, used, seed)
+        expected = torch.stack([row.log() for _, row in by_loop(node)])
+        assert torch.equal(node.log_probs(states(domain)), expected)
+        assert node.reads == tuple(n for n in domain.names if n in used)
+
+
+@given(domains(min_variables=1, max_variables=4, max_states=60), st.integers(0, 1000))
+def test_leaf_tables_select_the_row_of_the_replayed_leaf(domain: Domain, seed: int) -> None:
+    node = random_leaf(domain, domain.names[seed % len(domain)], seed)
+    expected = torch.stack([row.log() for _, row in by_loop(node, node.graph.leaves)])
+    assert torch.equal(node.log_probs(states(domain)), expected)
+
+
+@pytest.mark.parametrize("kind", ["table", "leaf", "model", "classifier", "clamped"])
+def test_laws_of_a_conditional(kind: str) -> None:
+    node = some_node(kind)
+    x = states(node.domain)
+    assert isinstance(node, NodeConditional)
+    found = node.log_probs(x)
+    assert found.shape == (len(x), node.domain[node.variable].cardinality)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(len(x), dtype=torch.float64), **EXACT)
+    own = node.domain.index(node.variable)
+    broken = x.clone()
+    broken[:, own] = 7 if kind != "model" else 0
+    assert torch.equal(node.log_probs(broken), found)
+    for name in node.domain.names:
+        if name not in node.reads and name != node.variable:
+            moved = x.clone()
+            moved[:, node.domain.index(name)] = 0
+            assert torch.equal(node.log_probs(moved), found)
+    assert node.log_probs(x[0]).shape == found.shape[1:]
+    assert node.log_probs(x[:0]).shape == (0, found.shape[1])
+    assert torch.equal(node.log_probs(x.reshape(2, -1, x.shape[1])), found.reshape(2, -1, found.shape[1]))
+    copy = pickle.loads(pickle.dumps(node))
+    assert torch.equal(copy.log_probs(x), found)
+    assert node.variable in repr(node)
+
+
+def some_node(kind: str) -> NodeConditional:
+    match kind:
+        case "table":
+            return random_table(DOMAIN, "b", ["c", "a"], 0)
+        case "leaf":
+            return random_leaf(DOMAIN, "b", 1)
+        case "model":
+            graph = InteractionHypergraph(DOMAIN, [("a", "b"), ("c",)], closure=True)
+            return ModelConditional(LogLinearEnergy(graph, torch.linspace(-1, 1, graph.num_terms).double()), "b")
+        case "classifier":
+            x = states(DOMAIN)
+            return ClassifierConditional(
+                DOMAIN, "b", Frequencies(encode_features(DOMAIN, x, ["a", "c"]), x[:, 1].numpy()), reads=["c", "a"]
+            )
+        case _:
+            return ClampedConditional(random_table(DOMAIN, "b", ["c", "a"], 0), {"c": 1})
+
+
+def test_relabelled_levels_permute_the_table_and_nothing_else() -> None:
+    node = random_table(DOMAIN, "b", ["c", "a"], 3)
+    order = torch.tensor([2, 0, 1])  # the new code of every level of b, as own variable and as parent
+    x = states(DOMAIN)
+    moved = x.clone()
+    moved[:, 1] = order[x[:, 1]]
+    twin = TableConditional(DOMAIN, "b", ["c", "a"], node.probs[..., order.argsort()])
+    assert torch.equal(twin.log_probs(moved)[:, order], node.log_probs(x))
+    child = random_table(DOMAIN, "a", ["b"], 3)
+    assert torch.equal(
+        TableConditional(DOMAIN, "a", ["b"], child.probs[order.argsort()]).log_probs(moved), child.log_probs(x)
+    )
+
+
+def test_zeros_are_minus_infinity_with_finite_gradients() -> None:
+    probs = torch.tensor([[0.0, 1.0], [0.25, 0.75]], dtype=torch.float64, requires_grad=True)
+    node = TableConditional(Domain.from_cardinalities({"a": 2, "b": 2}), "b", ["a"], probs)
+    found = node.log_probs(torch.tensor([[0, 0], [1, 0]]))
+    assert found.tolist() == [[-math.inf, 0.0], [math.log(0.25), math.log(0.75)]]
+    found[:, 1].sum().backward()
+    assert probs.grad is not None
+    assert probs.grad.tolist() == [[0.0, 1.0], [0.0, 1 / 0.75]]
+    assert node.has_zeros
+    assert not random_table(DOMAIN, "b", [], 0).has_zeros
+
+
+def test_a_variable_of_one_level_has_probability_one() -> None:
+    node = TableConditional(DOMAIN, "d", ["a"], torch.ones(2, 1))
+    assert node.log_probs(states(DOMAIN)).tolist() == [[0.0]] * 12
+    leaf = LeafConditional(DecisionGraph(DOMAIN, "d").split(0, "b"), torch.ones(3, 1))
+    assert leaf.log_probs(states(DOMAIN)).tolist() == [[0.0]] * 12
+    with pytest.raises(InputError, match=r"leaf 2 sums to 0\.5"):
+        LeafConditional(leaf.graph, torch.tensor([[1.0], [1.0], [0.5]]))
+
+
+def test_precision_follows_the_table() -> None:
+    node = random_leaf(DOMAIN, "b", 0)
+    single = node.to(dtype=torch.float32)
+    x = states(DOMAIN)
+    assert single.log_probs(x).dtype == torch.float32
+    torch.testing.assert_close(single.log_probs(x).double(), node.log_probs(x), rtol=1e-6, atol=1e-6)
+    back = single.to(dtype=torch.float64)
+    assert torch.equal(back.probs.sum(-1), torch.ones(node.graph.num_leaves, dtype=torch.float64))
+    table = TableConditional(DOMAIN, "a", ["b"], torch.tensor([[0.1, 0.9], [0.3, 0.7], [0.6, 0.4]]))
+    assert table.log_probs(x).dtype == torch.float32
+    assert table.to(dtype=torch.float64).probs.dtype == torch.float64
+    assert some_node("model").to(dtype=torch.float32).log_probs(x).dtype == torch.float32  # type: ignore[attr-defined]
+    moved = some_node("classifier").to(dtype=torch.float32)  # type: ignore[attr-defined]
+    assert moved.log_probs(x).dtype == torch.float32
+
+
+ROWS = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: TableConditional(DOMAIN, "a", ["b"], ROWS[:2]),
+            InputError,
+            r"shape \(3, 2\), .*\('b', 'a'\), rec.*2, 2",
+        ),
+        (lambda: TableConditional(DOMAIN, "a", ["b"], ROWS.tolist()), InputTypeError, r"received list"),
+        (lambda: TableConditional(DOMAIN, "a", ["b"], ROWS.half()), InputTypeError, r"torch\.float16"),
+        (lambda: TableConditional(DOMAIN, "a", ["b"], ROWS.long()), InputTypeError, r"int64"),
+        (
+            lambda: TableConditional(DOMAIN, "a", ["b"], ROWS + 0.01),
+            InputError,
+            r"probs of 'a': .* row 0 sums to 1\.0[12]",
+        ),
+        (
+            lambda: TableConditional(DOMAIN, "a", ["b"], torch.where(torch.eye(3, 2) > 0, 0.4, ROWS)),
+            InputError,
+            r"row 0 sums to 0\.9",
+        ),
+        (
+            lambda: TableConditional(DOMAIN, "a", ["c", "b"], torch.full((2, 3, 2), 0.5) - 2e-6),
+            InputError,
+            r"row \(0, 0\) sums to 0\.999996",
+        ),
+        (
+            lambda: TableConditional(DOMAIN, "a", [], torch.tensor([1.5, -0.5])),
+            InputError,
+            r"from 0 on, received -0\.5",
+        ),
+        (lambda: TableConditional(DOMAIN, "a", [], torch.tensor([math.nan, 1.0])), InputError, r"nan at index \(0,\)"),
+        (lambda: TableConditional(DOMAIN, "a", [], torch.tensor([math.inf, 1.0])), InputError, r"received inf"),
+        (lambda: TableConditional(DOMAIN, "a", ["a"], ROWS[:2]), InputError, r"parents: .* other variables than 'a'"),
+        (lambda: TableConditional(DOMAIN, "a", ["b", "b"], ROWS), InputError, r"'b' is repeated"),
+        (lambda: TableConditional(DOMAIN, "a", "b", ROWS), InputTypeError, r"received the string 'b'"),
+        (lambda: TableConditional(DOMAIN, "a", ["z"], ROWS), UnknownNameError, r"parents: unknown variable 'z'"),
+        (lambda: TableConditional(DOMAIN, "z", ["b"], ROWS), UnknownNameError, r"unknown variable 'z'"),
+        (lambda: TableConditional(["a"], "a", [], ROWS), InputTypeError, r"expected a Domain"),
+        (lambda: LeafConditional("graph", ROWS), InputTypeError, r"expected a DecisionGraph, received str"),
+        (lambda: LeafConditional(DecisionGraph(DOMAIN, "a"), ROWS), InputError, r"shape \(1, 2\), one row per leaf"),
+        (
+            lambda: LeafConditional(DecisionGraph(DOMAIN, "a"), torch.tensor([[0.5, 0.4]])),
+            InputError,
+            r"probs of 'a': .* leaf 0 sums to 0\.9",
+        ),
+        (
+            lambda: random_table(DOMAIN, "a", ["b"], 0).log_probs(torch.tensor([0, 3, 0, 0])),
+            InputError,
+            r"variable 'b'",
+        ),
+        (lambda: random_leaf(DOMAIN, "a", 0).log_probs(torch.tensor([0, 0])), InputError, r"shape \(\.\.\., 4\)"),
+        (lambda: random_table(DOMAIN, "a", ["b"], 0).condition({"a": 1}), InputError, r"evidence: .* than 'a'"),
+        (lambda: random_table(DOMAIN, "a", ["b"], 0).condition({"b": 5}), InputError, r"from 0 to 2"),
+        (lambda: ModelConditional("model", "a"), InputTypeError, r"conditional model, received str"),
+        (
+            lambda: ModelConditional(LogLinearEnergy(InteractionHypergraph(DOMAIN), torch.zeros(5, 0)), "a"),
+            InputError,
+            r"received a batch of shape \(5,\)",
+        ),
+    ],
+)
+def test_unsuitable_conditionals_are_refused(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_control_sums_within_rounding_are_accepted() -> None:
+    probs = torch.full((3, 2), 0.5) - 4e-7
+    assert TableConditional(DOMAIN, "a", ["b"], probs).probs is probs
+    with pytest.raises(InputError, match=r"sums to"):
+        TableConditional(DOMAIN, "a", ["b"], probs.double())
+
+
+# Classifiers
+
+
+def test_features_are_indicators_or_codes() -> None:
+    x = torch.tensor([[1, 2, 0, 0], [0, 0, 1, 0]])
+    assert encode_features(DOMAIN, x, ["b", "a"]).tolist() == [[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]]
+    assert encode_features(DOMAIN, x, ["c", "b"], "codes").tolist() == [[2, 0], [0, 1]]
+    assert encode_features(DOMAIN, x, []).shape == (2, 0)
+    with pytest.raises(InputError, match=r"'indicators' or 'codes', received 'floats'"):
+        encode_features(DOMAIN, x, ["b"], "floats")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("encoding", ["indicators", "codes"])
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_classifier_of_frequencies_is_the_table_of_frequencies(encoding: Any, labels: bool) -> None:
+    domain = Domain([Variable("a", ("no", "yes")), Variable("b", ("low", "mid", "high")), Variable("c", ("u", "v"))])
+    x = torch.randint(2, (400, 3), generator=torch.Generator().manual_seed(0))
+    x[:, 1] += x[:, 2]
+    reads = ["a", "c"]
+    target = np.array(domain["b"].labels)[x[:, 1]] if labels else x[:, 1].numpy()
+    node = ClassifierConditional(
+        domain, "b", Frequencies(encode_features(domain, x, reads, encoding), target), reads=reads, encoding=encoding
+    )
+    counts = torch.zeros(2, 2, 3, dtype=torch.float64)
+    counts.index_put_((x[:, 0], x[:, 2], x[:, 1]), torch.ones(400, dtype=torch.float64), accumulate=True)
+    table = TableConditional(domain, "b", reads, counts / counts.sum(-1, keepdim=True))
+    torch.testing.assert_close(node.log_probs(states(domain)), table.log_probs(states(domain)), **EXACT)
+    assert node.reads == ("a", "c")
+    assert node.has_zeros
+
+
+def test_levels_that_a_classifier_never_saw_have_the_floor() -> None:
+    x = torch.tensor([[0, 0, 0, 0], [1, 2, 0, 0]])
+    fitted = Frequencies(encode_features(DOMAIN, x, ["a"]), x[:, 1].numpy())
+    node = ClassifierConditional(DOMAIN, "b", fitted, reads=["a"])
+    assert node.log_probs(x).exp().tolist() == [[1, 0, 0], [0, 0, 1]]
+    floored = ClassifierConditional(DOMAIN, "b", fitted, reads=["a"], floor=0.01)
+    torch.testing.assert_close(
+        floored.log_probs(x).exp(), torch.tensor([[0.98, 0.01, 0.01], [0.01, 0.01, 0.98]], dtype=torch.float64), **EXACT
+    )
+    assert not floored.has_zeros
+
+
+def broken(probs: Any, classes: Any = (0, 1), **more: Any) -> Any:
+    """A classifier that always answers the same."""
+
+    class Broken:
+        classes_ = classes
+
+        def predict_proba(self, features: np.ndarray) -> Any:
+            return np.tile(probs, (len(features), 1))
+
+    fitted = Broken()
+    for name, value in more.items():
+        setattr(fitted, name, value)
+    return fitted
+
+
+@pytest.mark.parametrize(
+    ("classifier", "options", "error", "message"),
+    [
+        (object(), {}, InputTypeError, r"with 'predict_proba', received object"),
+        (type("Unfitted", (), {"predict_proba": None})(), {}, InputTypeError, r"with 'classes_', received Unfitted"),
+        (broken([1], [0, 2]), {}, InputError, r"codes from 0 to 1, received 2"),
+        (broken([1], [0.5]), {}, InputError, r"received 0\.5"),
+        (broken([1], ["0", "2"]), {}, UnknownNameError, r"unknown label '2'"),
+        (broken([1], [np.array([0, 1]), np.array([0, 1])]), {}, InputTypeError, r"one target"),
+        (broken([1], n_features_in_=3), {}, InputError, r"6 columns of encode_features, received one fitted on 3"),
+        (broken([1]), {"reads": []}, InputError, r"at least one variable"),
+        (broken([1]), {"reads": ["a"]}, InputError, r"reads: .* other variables than 'a'"),
+        (broken([1]), {"floor": 0.5}, InputError, r"below 1/2, received 0\.5"),
+        (broken([1]), {"floor": -0.1}, InputError, r"floor"),
+        (broken([1]), {"encoding": "text"}, InputError, r"'text'"),
+    ],
+)
+def test_unsuitable_classifiers_are_refused(classifier: Any, options: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        ClassifierConditional(DOMAIN, "a", classifier, **options)
+
+
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        ([0.3, 0.3, 0.4], r"classifier of 'a': expected probabilities of shape \(12, 2\), received \(12, 3\)"),
+        ([0.5, 0.4], r"classifier of 'a': expected rows that sum to one, but row 0 sums to 0\.9"),
+        ([1.5, -0.5], r"classifier of 'a': .* received -0\.5"),
+        ([math.nan, 1.0], r"classifier of 'a': .* received nan"),
+    ],
+)
+def test_answers_that_are_no_laws_are_refused(probs: list[float], message: str) -> None:
+    node = ClassifierConditional(DOMAIN, "a", broken(probs))
+    with pytest.raises(InputError, match=message):
+        node.log_probs(states(DOMAIN))
+
+
+def test_classifiers_of_scikit_learn_serve() -> None:
+    tree = pytest.importorskip("sklearn.tree", reason="scikit-learn belongs to the documentation, not to the tests")
+    x = torch.randint(2, (300, 4), generator=torch.Generator().manual_seed(1))
+    x[:, 3] = 0
+    features = encode_features(DOMAIN, x, ["b", "c", "d"])
+    fitted = tree.DecisionTreeClassifier(random_state=0).fit(features, x[:, 0].numpy())
+    node = ClassifierConditional(DOMAIN, "a", fitted)
+    assert np.array_equal(node.log_probs(x).exp().numpy(), fitted.predict_proba(features))
+    forest = pytest.importorskip("sklearn.ensemble").RandomForestClassifier(5, random_state=0)
+    labels = np.array(DOMAIN["a"].labels)[x[:, 0]]
+    node = ClassifierConditional(DOMAIN, "a", forest.fit(features, labels))
+    np.testing.assert_allclose(node.log_probs(x).exp().numpy(), forest.predict_proba(features), **EXACT)
+
+
+# Networks
+
+
+@given(domains(min_variables=1, max_variables=4, max_states=60), st.integers(0, 1000))
+def test_pseudo_probability_is_the_product_of_the_selected_entries(domain: Domain, seed: int) -> None:
+    network = random_network(domain, seed)
+    x = states(domain)
+    expected = torch.zeros(len(x), len(domain), dtype=torch.float64)
+    for i, node in enumerate(network.nodes):
+        rows = by_loop(node, getattr(getattr(node, "graph", None), "leaves", None))
+        expected[:, i] = torch.stack([row[state[i]].log() for state, row in rows])
+    assert torch.equal(network.log_conditionals(x), expected)
+    assert torch.equal(network.log_pseudo_prob(x), expected.sum(-1))
+    # The same numbers from the full tables, whose axis i sums to one.
+    for i, name in enumerate(domain.names):
+        table = network.full_table(name)
+        assert tuple(table.shape) == domain.cardinalities
+        torch.testing.assert_close(table.reshape(-1), expected[:, i].exp(), **EXACT)
+        torch.testing.assert_close(table.sum(i), torch.ones_like(table.sum(i)), **EXACT)
+    assert network.zero_nodes == ()
+
+
+@given(models())
+def test_conditionals_of_a_model_are_those_of_its_law(random_model: RandomModel) -> None:
+    graph = random_model.hypergraph
+    model = LogLinearEnergy(graph, random_model.tables)
+    network = DependencyConditionals.from_model(model)
+    law = torch.from_numpy(exact_table(graph, model.tables))
+    for i, name in enumerate(graph.domain.names):
+        torch.testing.assert_close(network.full_table(name), torch.softmax(law, i), **EXACT)
+    x = states(graph.domain)
+    torch.testing.assert_close(network.log_pseudo_prob(x), model.log_pseudo_prob(x), **EXACT)
+    assert network.zero_nodes == ()
+    assert set(network.edges) == {(s, t) for e in graph.edges for s in e for t in e if s != t}
+
+
+def test_structure_of_a_network() -> None:
+    nodes = [random_table(DOMAIN, "c", ["b", "a"], 1), random_table(DOMAIN, "a", ["c"], 2), random_leaf(DOMAIN, "b", 3)]
+    last = TableConditional(DOMAIN, "d", [], torch.ones(1))
+    network = DependencyConditionals([*nodes, last])
+    assert [node.variable for node in network.nodes] == ["a", "b", "c", "d"]
+    assert network.node("c") is nodes[0]
+    assert network.domain == DOMAIN
+    into_b = tuple((name, "b") for name in nodes[2].reads)
+    assert network.edges == (("c", "a"), *into_b, ("a", "c"), ("b", "c"))
+    assert isinstance(network, ConditionalModel)
+    assert not isinstance(network, EnergyModel)
+    assert repr(network) == f"DependencyConditionals(4 variables, {len(network.edges)} edges)"
+    x = states(DOMAIN)
+    assert torch.equal(network.block_conditional(["c"], x), nodes[0].log_probs(x))
+    copy = pickle.loads(pickle.dumps(network))
+    assert torch.equal(copy.log_pseudo_prob(x), network.log_pseudo_prob(x))
+
+
+def test_zeros_are_named() -> None:
+    table = TableConditional(DOMAIN, "a", ["b"], torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]))
+    nodes = [table, random_leaf(DOMAIN, "b", 0), random_table(DOMAIN, "c", [], 0)]
+    network = DependencyConditionals([*nodes, TableConditional(DOMAIN, "d", [], torch.ones(1))])
+    assert network.zero_nodes == ("a",)
+    x = torch.tensor([[0, 0, 1, 0], [1, 0, 1, 0]])
+    assert network.log_pseudo_prob(x)[0] == -math.inf
+    assert torch.isfinite(network.log_pseudo_prob(x)[1])
+
+    class Silent:
+        domain, variable, reads = DOMAIN, "a", ()
+
+        def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((*x.shape[:-1], 2), math.log(0.5))
+
+    class Outspoken(Silent):
+        has_zeros = False
+
+    assert DependencyConditionals([Outspoken(), *nodes[1:], network.node("d")]).zero_nodes == ()
+    with pytest.raises(InputTypeError, match="received Silent"):
+        DependencyConditionals([Silent(), *nodes[1:], network.node("d")])
+
+
+def test_networks_that_are_none_are_refused() -> None:
+    a, b, c, d = random_network(DOMAIN).nodes
+    other = random_table(Domain.from_cardinalities({"a": 2, "b": 3, "c": 3, "d": 1}), "d", ["c"], 0)
+    for nodes, error, message in [
+        ([a, b, c, "d"], InputTypeError, r"received str"),
+        ([a, b, c, other], InputError, r"those of 'a' and 'd' differ"),
+        ([a, b, c, d, a], InputError, r"two of 'a'"),
+        ([a, b, d], InputError, r"none of 'c'"),
+    ]:
+        with pytest.raises(error, match=message):
+            DependencyConditionals(nodes)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="conditional model"):
+        DependencyConditionals.from_model(3)  # type: ignore[arg-type]
+
+
+def test_only_single_variables_have_a_conditional() -> None:
+    network, x = random_network(DOMAIN), states(DOMAIN)
+    for block in (["a", "b"], []):
+        with pytest.raises(InputError, match=r"one name, received \d; .* need not belong to a joint law"):
+            network.block_conditional(block, x)
+    with pytest.raises(UnknownNameError, match="'z'"):
+        network.block_conditional(["z"], x)
+    with pytest.raises(InputTypeError, match="the string 'a'"):
+        network.block_conditional("a", x)
+    with pytest.raises(InputError, match="variable 'b'"):
+        network.log_pseudo_prob(torch.tensor([0, 3, 0, 0]))
+    with pytest.raises(InputError, match="variable 'a'"):
+        network.log_pseudo_prob(torch.tensor([-1, 0, 0, 0]))
+    with pytest.raises(UnknownNameError, match="'z'"):
+        network.full_table("z")
+
+
+def test_full_tables_have_a_limit_and_read_only_what_they_need() -> None:
+    def chain(size: int) -> DependencyConditionals:
+        domain = Domain.from_cardinalities([2] * size)
+        before = [[domain.names[i - 1]] if i else [] for i in range(size)]
+        return DependencyConditionals(
+            random_table(domain, name, parents, i)
+            for i, (name, parents) in enumerate(zip(domain.names, before, strict=True))
+        )
+
+    table = chain(22).full_table("x1")
+    assert table.shape == (2,) * 22
+    assert table.untyped_storage().nbytes() == 4 * 8
+    torch.testing.assert_close(table[(0, slice(None), *[0] * 20)], laws((2, 2), 1)[0], **EXACT)
+    with pytest.raises(IntractableError, match=r"8388608 joint states .* exceed the limit of 4194304"):
+        chain(23).full_table("x1")
+
+
+def test_tables_of_many_cells_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_network(DOMAIN)
+    whole = [network.full_table(name) for name in DOMAIN.names]
+    monkeypatch.setattr("pyro_hoim.models.dependency_network._CHUNK", 5)
+    assert all(torch.equal(network.full_table(n), table) for n, table in zip(DOMAIN.names, whole, strict=True))
+
+
+def test_tabulated_networks_are_the_same_networks() -> None:
+    graph = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c")], closure=True)
+    model = LogLinearEnergy(graph, torch.linspace(-2, 2, graph.num_terms).double())
+    network = DependencyConditionals([random_leaf(DOMAIN, "a", 0), *DependencyConditionals.from_model(model).nodes[1:]])
+    tables = network.tabulated()
+    x = states(DOMAIN)
+    assert tables.nodes[0] is network.nodes[0]
+    assert all(isinstance(node, TableConditional) for node in tables.nodes[1:])
+    torch.testing.assert_close(tables.log_conditionals(x), network.log_conditionals(x), **EXACT)
+    assert tables.edges == network.edges
+    kept = network.tabulated(max_cells=11)  # b given a and c has 12 entries
+    assert [type(node) for node in kept.nodes] == [
+        LeafConditional,
+        ModelConditional,
+        TableConditional,
+        TableConditional,
+    ]
+
+
+@given(domains(min_variables=1, max_variables=4, max_states=60), st.integers(0, 1000), st.data())
+def test_clamped_networks_are_slices(domain: Domain, seed: int, data: Any) -> None:
+    tables = random_network(domain, seed)
+    wrapped = DependencyConditionals(ModelConditional(tables, name) for name in domain.names)
+    fixed = data.draw(st.sets(st.sampled_from(domain.names)))
+    evidence = {name: data.draw(st.integers(0, domain[name].cardinality - 1)) for name in sorted(fixed)}
+    where = tuple(evidence.get(name, slice(None)) for name in domain.names)
+    for network in (tables, wrapped):
+        rest = network.condition({name: str(code) for name, code in evidence.items()})
+        assert rest.domain.names == tuple(name for name in domain.names if name not in evidence)
+        for name in rest.domain.names:
+            torch.testing.assert_close(rest.full_table(name), network.full_table(name)[where], **EXACT)
+        assert all((parent, child) in network.edges for parent, child in rest.edges)
+
+
+def test_clamping_every_variable_leaves_the_empty_network() -> None:
+    rest = random_network(DOMAIN).condition({"a": 0, "b": 1, "c": 0, "d": 0})
+    assert rest.domain == Domain()
+    assert rest.nodes == rest.edges == rest.zero_nodes == ()
+    assert rest.log_pseudo_prob(torch.zeros(5, 0)).tolist() == [0.0] * 5
+    with pytest.raises(InputError, match="from 0 to 1, received 2"):
+        random_network(DOMAIN).condition({"a": 2})
+    with pytest.raises(UnknownNameError, match="'z'"):
+        random_network(DOMAIN).condition({"z": 0})
+
+
+def test_gradients_reach_every_table() -> None:
+    domain = Domain.from_cardinalities({"a": 2, "b": 3})
+    first, second = laws((3, 2)).requires_grad_(), laws((2, 3)).requires_grad_()
+    network = DependencyConditionals(
+        [
+            TableConditional(domain, "a", ["b"], first),
+            LeafConditional(DecisionGraph(domain, "b").split(0, "a"), second),
+        ]
+    )
+    x = torch.tensor([[0, 2], [0, 2], [1, 0]])
+    network.log_pseudo_prob(x).sum().backward()
+    expected = torch.zeros(3, 2, dtype=torch.float64)
+    expected[2, 0], expected[0, 1] = 2 / first[2, 0], 1 / first[0, 1]
+    torch.testing.assert_close(first.grad, expected.detach(), **EXACT)
+    assert second.grad is not None
+    assert torch.equal((second.grad > 0).nonzero(), torch.tensor([[0, 2], [1, 0]]))
+
+
+def test_precisions_of_nodes_are_promoted_and_moved() -> None:
+    network = random_network(DOMAIN)
+    x = states(DOMAIN)
+    mixed = DependencyConditionals([network.nodes[0].to(dtype=torch.float32), *network.nodes[1:]])  # type: ignore[attr-defined]
+    assert mixed.log_conditionals(x).dtype == torch.float64
+    single = network.to(dtype=torch.float32)
+    assert single.log_pseudo_prob(x).dtype == torch.float32
+    assert single.full_table("a").dtype == torch.float64
+    torch.testing.assert_close(single.full_table("a").sum(0), torch.ones(3, 2, 1).double(), **EXACT)
+
+    class Fixed:
+        domain, variable, reads, has_zeros = DOMAIN, "a", (), False
+
+        def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((*x.shape[:-1], 2), math.log(0.5))
+
+    with pytest.raises(InputTypeError, match="of 'a' has no method 'to'"):
+        DependencyConditionals([Fixed(), *network.nodes[1:]]).to(dtype=torch.float32)
+
+
+def test_control_a_swapped_parent_order_is_seen() -> None:
+    node = random_table(DOMAIN, "d", [], 0), random_table(DOMAIN, "a", ["b", "c"], 0)
+    swapped = TableConditional(DOMAIN, "a", ["c", "b"], node[1].probs.transpose(0, 1))
+    x = states(DOMAIN)
+    assert torch.equal(swapped.log_probs(x), node[1].log_probs(x))
+    wrong = TableConditional(DOMAIN, "a", ["c", "b"], node[1].probs.reshape(2, 3, 2))
+    assert not torch.equal(wrong.log_probs(x), node[1].log_probs(x))
