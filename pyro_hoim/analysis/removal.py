@@ -136,8 +136,8 @@ def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]
     if not done:
         warnings.warn(
             ConvergenceWarning(
-                f"log_z_difference: the acceptance ratio still moved after {_BRIDGE_STEPS} steps, so that it has no error "
-                "bar; the two laws hardly overlap, or more samples are needed"
+                f"log_z_difference: the acceptance ratio still moved after {_BRIDGE_STEPS} steps, so that it has no "
+                "error bar; the two laws hardly overlap, or more samples are needed"
             ),
             stacklevel=3,
         )

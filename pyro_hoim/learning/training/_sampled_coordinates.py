@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputTypeError
+from ...errors import InputTypeError, check_names
 from ...models import parametrization
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..penalties import L1, L2, GroupL2
 from ._ordinal import is_smooth_axis
@@ -21,13 +22,16 @@ Floats = NDArray[np.float64]
 SampledPenalty = InteractionRidge | L2 | L1 | GroupL2
 
 
-def check_penalty(penalty: SampledPenalty | None) -> None:
-    """Refuse penalties whose proximal map has no closed form in Adam's metric."""
+def check_penalty(penalty: SampledPenalty | None, domain: Domain) -> None:
+    """Refuse penalties whose proximal map has no closed form in Adam's metric, and strengths of unknown variables."""
     if penalty is not None and not isinstance(penalty, SampledPenalty):
         raise InputTypeError(
             "penalty: sampled training supports InteractionRidge, L2, L1, GroupL2 and None, received "
             f"{type(penalty).__name__}; its steps need a ridge, or a norm that is a sum over interactions"
         )
+    if isinstance(penalty, InteractionRidge):
+        for edge in penalty.by_edge:
+            check_names(edge, domain.names, "penalty by_edge")
 
 
 class Coordinates:

@@ -83,6 +83,7 @@ class SampledTrainer:
         InputError: rows of another domain or none.
         InputTypeError: arguments of the wrong type, or a penalty that is not supported.
         MissingDataError: missing cells.
+        UnknownNameError: the penalty has a strength for a variable that is not in the domain.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -141,6 +142,7 @@ class SampledTrainer:
 
         Raises:
             InputTypeError: a penalty that is not supported.
+            UnknownNameError: a strength of a variable that is not in the domain.
         """
         if not self._strengths or not isinstance(self._penalty, InteractionRidge):
             return self._penalty
@@ -150,7 +152,7 @@ class SampledTrainer:
 
     @penalty.setter
     def penalty(self, penalty: SampledPenalty | None) -> None:
-        check_penalty(penalty)
+        check_penalty(penalty, self.rows.domain)
         self._penalty = penalty
         self._strengths: dict[Edge, float] = {}
 
