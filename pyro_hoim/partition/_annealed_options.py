@@ -11,7 +11,7 @@ import torch
 
 from ..errors import InputError, InputTypeError
 from ..sampling.schedule import GibbsSchedule
-from ._annealed_estimates import MIN_CHAINS
+from .weights import MIN_CHAINS
 
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance

@@ -11,7 +11,7 @@ import torch
 from ..data.observations import Observations
 from ..errors import InputError, InputTypeError
 from ..structure.hypergraph import InteractionHypergraph
-from ._annealed_estimates import log_sum
+from .weights import log_sum
 
 __all__ = ["log_frequencies", "reference_normaliser", "single_terms"]
 

@@ -11,11 +11,11 @@ import torch
 
 from ..errors import IntractableError, size_text
 from ..structure.hypergraph import InteractionHypergraph
-from ._annealed_estimates import MIN_CHAINS, Estimate, Flags, Floats, acceptance_ratio, limits, log_mean
 from ._annealed_options import is_reversible
 from ._annealed_runs import Reverse, Run
 from ._annealing import island_means
 from .base import Cost, LogPartition, Sandwich
+from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance
@@ -72,11 +72,11 @@ def annealing_cost(options: AnnealedImportance, hypergraph: InteractionHypergrap
     )
 
 
-def estimate(options: AnnealedImportance, log_weights: torch.Tensor) -> Estimate:
+def estimate(options: AnnealedImportance, log_weights: torch.Tensor) -> WeightEstimate:
     """Estimate from log weights (*batch, chains), flat; islands are the independent parts when there is resampling."""
     if options.resample_below is None:
-        return log_mean(_rows(log_weights))
-    return log_mean(_rows(island_means(log_weights, options.islands)), options.num_chains // options.islands)
+        return log_mean_weight(_rows(log_weights))
+    return log_mean_weight(_rows(island_means(log_weights, options.islands)), options.num_chains // options.islands)
 
 
 def _rows(log_weights: torch.Tensor) -> Floats:
@@ -96,10 +96,10 @@ def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Lo
 
     sandwich = None
     if reverse is None:
-        lower, upper = limits(forward, options.level, reliable)
+        lower, upper = one_sided_limits(forward, options.level, reliable)
         notes.add_general(_ONE_SIDED_NOTE)
     else:
-        behind = log_mean(_rows(reverse.log_weights))
+        behind = log_mean_weight(_rows(reverse.log_weights))
         agree, both = _compared(options, run, reverse, forward, behind)
         lower, upper = _two_sided(options.level, forward, behind, agree)
         reliable = reliable & agree
@@ -133,8 +133,8 @@ def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Lo
 
 
 def _compared(
-    options: AnnealedImportance, run: Run, reverse: Reverse, forward: Estimate, behind: Estimate
-) -> tuple[Flags, Estimate]:
+    options: AnnealedImportance, run: Run, reverse: Reverse, forward: WeightEstimate, behind: WeightEstimate
+) -> tuple[Flags, WeightEstimate]:
     """Whether forward and reverse run agree within four errors (B,), and their acceptance ratio.
 
     The acceptance ratio needs no well-behaved reverse weights, so it is a second test wherever the runs are mutual
@@ -151,16 +151,16 @@ def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Fl
     return np.abs(first - second) <= _GAP * np.hypot(error, other) + 1e-9
 
 
-def _two_sided(level: float, forward: Estimate, behind: Estimate, agree: Flags) -> tuple[Floats, Floats]:
+def _two_sided(level: float, forward: WeightEstimate, behind: WeightEstimate, agree: Flags) -> tuple[Floats, Floats]:
     """Lower limit from the forward run and upper one from the reverse run; Markov's where normal ones would cross."""
-    lower = limits(forward, level, forward.is_reliable & agree)[0]
-    upper = -limits(behind, level, behind.is_reliable & agree)[0]
+    lower = one_sided_limits(forward, level, forward.is_reliable & agree)[0]
+    upper = -one_sided_limits(behind, level, behind.is_reliable & agree)[0]
     ordered = agree & (lower <= upper)
-    lower = limits(forward, level, forward.is_reliable & ordered)[0]
-    return lower, -limits(behind, level, behind.is_reliable & ordered)[0]
+    lower = one_sided_limits(forward, level, forward.is_reliable & ordered)[0]
+    return lower, -one_sided_limits(behind, level, behind.is_reliable & ordered)[0]
 
 
-def _weight_note(found: Estimate, options: AnnealedImportance) -> str:
+def _weight_note(found: WeightEstimate, options: AnnealedImportance) -> str:
     if options.num_chains < MIN_CHAINS:
         return (
             f"{{which}}{options.num_chains} chains are too few for an error bar; "

@@ -12,9 +12,9 @@ import torch
 
 from ..sampling.chains import GibbsChains
 from ..structure.hypergraph import InteractionHypergraph
-from ._annealed_estimates import log_sum
 from .elimination import VariableElimination
 from .enumeration import Enumeration
+from .weights import log_sum
 
 __all__ = [
     "adaptive_path",

@@ -15,6 +15,7 @@ from pyro_hoim.learning import L1, L2, GroupL2
 from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining, Trainer
 from pyro_hoim.learning.training._adam import Adam
 from pyro_hoim.learning.training._sampled_coordinates import Coordinates
+from pyro_hoim.learning.training._sampled_loss import _compared, _refused
 from pyro_hoim.learning.training._sampled_start import forest_law, law_of_singles, network_law
 from pyro_hoim.learning.training._tables import MarginsOfRows
 from pyro_hoim.learning.training._weighted_chains import (
@@ -25,6 +26,7 @@ from pyro_hoim.learning.training._weighted_chains import (
     effective_size,
 )
 from pyro_hoim.models import parametrization
+from pyro_hoim.partition.weights import log_mean_weight
 from pyro_hoim.sampling.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -567,6 +569,22 @@ def test_log_z_has_an_error_bar_and_a_sandwich():
     assert made.loss(rows()) == loss
 
 
+def test_a_refused_error_bar_leaves_no_upper_limit():
+    """Where a run from a wider law, or the reverse run, disagrees, the limits of the forward run mean nothing."""
+    made = trainer()
+    made.train()
+    good = made.log_partition()
+    assert float(good.lower) < float(good.value) < float(good.upper) < math.inf  # control: runs that agree
+    wide = log_mean_weight(np.full((1, 64), float(good.value) + 20.0))
+    for found in (_compared(good, wide), _refused(good, 3.0, "they disagree")):
+        assert not bool(found.is_reliable)
+        assert found.upper.item() == math.inf
+        assert float(found.lower) == pytest.approx(float(found.value) + math.log(0.01), abs=1e-12)  # Markov at 99 %
+    assert float(_compared(good, wide).value) == pytest.approx(float(good.value) + 20.0)
+    near = log_mean_weight(np.full((1, 64), float(good.value)))
+    assert _compared(good, near) is good
+
+
 def test_a_small_budget_is_noted():
     made = trainer(loss_standard_error=1e-9, loss_budget=1)
     made.train()
@@ -685,5 +703,13 @@ def test_arguments_that_are_refused():
         made.load_state_dict({**made.state_dict(), "log_weights": torch.zeros(3)})
     with pytest.raises(InputTypeError, match="penalty"):
         made.penalty = Other()
+    unknown = InteractionRidge(1.0, by_edge={("a", "z"): 2.0})
+    with pytest.raises(UnknownNameError, match="penalty by_edge: unknown variable 'z'"):
+        trainer(penalty=unknown)
+    with pytest.raises(UnknownNameError, match="penalty by_edge: unknown variable 'z'"):
+        made.penalty = unknown
+    assert made.penalty is None
+    made.penalty = InteractionRidge(1.0, by_edge={("a", "b"): 2.0})  # control: known names
+    assert made.penalty.strength(("b", "a")) == 2.0
     with pytest.raises(InputError, match="evidence_rounds"):
         trainer(evidence_rounds=1).train()

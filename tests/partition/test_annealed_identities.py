@@ -9,10 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, _annealed_runs as annealed_runs
-from pyro_hoim.partition._annealed_estimates import acceptance_ratio, log_mean
+from pyro_hoim.partition import AnnealedImportance, _annealed_runs as annealed_runs, weights
 from pyro_hoim.partition._annealing import island_means, resampled
+from pyro_hoim.partition.weights import acceptance_ratio, log_mean_weight
 from pyro_hoim.sampling import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -138,14 +139,14 @@ def test_library_weights_have_the_exact_moments(blocks):
         assert abs(scaled.var() / variance - 1) < Z_LIMIT * np.sqrt((fourth / variance**2 - 1) / count)
         skewness = (moments[2] - 3 * moments[1] + 2) / variance**1.5 / np.sqrt(count)
         expected_error = np.sqrt(variance / count) * (1 + 19 / 18 * max(skewness, 0))
-        assert log_mean(log_weights[None]).error[0] == pytest.approx(expected_error, rel=0.05)
+        assert log_mean_weight(log_weights[None]).error[0] == pytest.approx(expected_error, rel=0.05)
         assert abs(np.exp(log_weights - log_weights.mean()).mean() - 1) > 1e-2  # the control: another constant
 
 
 def test_error_of_many_runs_is_the_exact_one():
     _, _, laws, log_ratio, (_, start) = setting()
     forward, _ = runs_of(SITES, 128 * 500, seed=5)
-    runs = log_mean(forward.reshape(500, 128))
+    runs = log_mean_weight(forward.reshape(500, 128))
     exact = np.sqrt((moment(laws, start, BETAS, SITES, 2) * np.exp(-2 * log_ratio) - 1) / 128)
     assert np.median(runs.error) == pytest.approx(exact, rel=0.25)
     errors = runs.value - log_ratio
@@ -159,7 +160,7 @@ def test_reverse_runs_are_the_reversal_of_forward_runs():
     forward, reverse = runs_of(PAIRS, count, seed=7)
     both = acceptance_ratio(forward[None], reverse[None])
     assert abs(both.value[0] - log_ratio) < Z_LIMIT * both.error[0]
-    assert both.error[0] < log_mean(forward[None]).error[0]
+    assert both.error[0] < log_mean_weight(forward[None]).error[0]
     for c in (log_ratio - 1, log_ratio + 0.5):  # Crooks' relation at other places than the ratio itself
         # E_F[w g(w)] / E_F[w] = E_R[g(1 / w)] with g the logistic function of log w - c
         ahead = np.exp(forward - log_ratio) / (1 + np.exp(c - forward))
@@ -198,19 +199,47 @@ def test_log_normal_weights_are_judged():
     rng = np.random.default_rng(4)
     repeats = 2000
     for variance, most_flagged in ((0.1, 0.01), (0.5, 0.05), (1.0, 0.3)):
-        found = log_mean(rng.normal(-variance / 2, np.sqrt(variance), (repeats, 512)))
+        found = log_mean_weight(rng.normal(-variance / 2, np.sqrt(variance), (repeats, 512)))
         missed = (np.abs(found.value) > 3 * found.error) & found.is_reliable
         assert missed.sum() <= stats.binom.ppf(1 - FALSE_ALARM_RATE, repeats, 0.01)
         assert 1 - found.is_reliable.mean() < most_flagged
     naive = rng.normal(-5, np.sqrt(10), (repeats, 512))  # the control: without a verdict the bar fails
-    found = log_mean(naive)
+    found = log_mean_weight(naive)
     assert ((np.abs(found.value) > 3 * found.error) & found.is_reliable).mean() < 0.01
     assert (np.abs(found.value) > 3 * found.error).mean() > 0.05
 
 
 def test_equal_weights_leave_no_error():
-    found = log_mean(np.full((1, 32), 2.0))
+    found = log_mean_weight(np.full((1, 32), 2.0))
     assert found.value[0] == 2.0
     assert found.error[0] == 0.0
     assert found.ess[0] == 32
     assert bool(found.is_reliable[0])
+
+
+def test_a_ratio_that_was_not_solved_is_not_reliable(monkeypatch):
+    rng = np.random.default_rng(5)
+    forward, reverse = 2.5 + rng.standard_normal((2, 500)), -3.5 + rng.standard_normal((2, 500))
+    found = weights.acceptance_ratio(forward, reverse)
+    assert found.is_reliable.all()  # control: enough steps
+    assert np.abs(found.value - 3.0).max() < 6 * found.error.max()
+    monkeypatch.setattr(weights, "_MAX_STEPS", 2)
+    assert not weights.acceptance_ratio(forward, reverse).is_reliable.any()
+
+
+def test_weights_that_are_refused():
+    good = np.zeros((1, 20))
+    for bad, error, words in (
+        ([0.0, 1.0], InputTypeError, "expected an array of log weights, received list"),
+        (np.zeros(20), InputError, r"expected shape \(B, M\)"),
+        (np.zeros((2, 0)), InputError, r"expected shape \(B, M\)"),
+        (np.full((1, 20), np.nan), InputError, "expected finite log weights, received NaN"),
+    ):
+        with pytest.raises(error, match=f"log_weights: {words}"):
+            log_mean_weight(bad)
+        with pytest.raises(error, match=f"reverse: {words}"):
+            acceptance_ratio(good, bad)
+    with pytest.raises(InputError, match=r"reverse: expected the shape of forward, \(1, 20\), received \(1, 19\)"):
+        acceptance_ratio(good, good[:, 1:])
+    with pytest.raises(InputError, match="level: expected a number between 0 and 1, received 1"):
+        weights.one_sided_limits(log_mean_weight(good), 1, np.ones(1, dtype=bool))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyro_hoim.partition import _annealed_estimates as estimates
-from pyro_hoim.partition._annealed_estimates import acceptance_ratio, log_mean
+from pyro_hoim.partition import weights
+from pyro_hoim.partition.weights import acceptance_ratio, log_mean_weight
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 
@@ -46,7 +46,7 @@ def gamma(shape_parameter):
 
 def judged(draw, count, repeats, seed):
     """How many of repeated estimates are called reliable, and how many of those miss by more than three errors."""
-    found = log_mean(draw(np.random.default_rng(seed), (repeats, count)))
+    found = log_mean_weight(draw(np.random.default_rng(seed), (repeats, count)))
     missed = np.abs(found.value) > 3 * found.error
     return int(found.is_reliable.sum()), int((missed & found.is_reliable).sum())
 
@@ -74,7 +74,7 @@ def test_reliable_bars_of_log_normal_weights_hold(count, monkeypatch):
     assert not is_too_often(missed, reliable)
     assert reliable < 20
     # The control: the skewness of the sample alone is small where the large weights were missed.
-    monkeypatch.setattr(estimates, "_implied_skewness", lambda log_weights: np.zeros(len(log_weights)))
+    monkeypatch.setattr(weights, "_implied_skewness", lambda log_weights: np.zeros(len(log_weights)))
     reliable, missed = all_of(wide)
     assert is_too_often(missed, reliable)
 

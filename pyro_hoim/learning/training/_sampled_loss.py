@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...models import LogLinearEnergy
 from ...partition import AnnealedImportance, LogPartition
-from ...partition._annealed_estimates import Estimate, limits, log_mean
 from ...partition.base import Sandwich
+from ...partition.weights import WeightEstimate, log_mean_weight, one_sided_limits
 from ...sampling.chains import GibbsChains
 from ._sampled_options import SampledTraining
 from ._sampled_start import StartLaw
@@ -95,7 +95,7 @@ def annealed_log_z(
     size, k = _FIRST, 0
     while True:
         log_weights = runs.forward(size, seed_of(seed, k))[1]
-        estimate = log_mean(log_weights[None])
+        estimate = log_mean_weight(log_weights[None])
         found = _result(model, settings, size, estimate)
         if float(found.std_error) <= settings.loss_standard_error:
             break
@@ -107,7 +107,7 @@ def annealed_log_z(
         size, k = larger, k + 1
     for start in starts[1:]:
         wide = _Runs(model, settings, start).forward(_FIRST, seed_of(seed, 201))[1]
-        found = _compared(found, log_mean(wide[None]))
+        found = _compared(found, log_mean_weight(wide[None]))
     return found
 
 
@@ -118,7 +118,7 @@ def _budget_note(found: LogPartition, settings: SampledTraining) -> str:
     )
 
 
-def _compared(result: LogPartition, wide: Estimate) -> LogPartition:
+def _compared(result: LogPartition, wide: WeightEstimate) -> LogPartition:
     """The result, not reliable where a run from a wider start has found more than it."""
     gap = float(wide.value[0]) - float(result.value)
     own = float(result.std_error) if result.std_error is not None else math.inf
@@ -126,20 +126,28 @@ def _compared(result: LogPartition, wide: Estimate) -> LogPartition:
     if gap <= limit + 1e-9:
         return result
     note = f"a run from a wider law gives {gap:.3g} nats more: there are modes far from the rows that others missed"
+    return _refused(replace(result, value=torch.full_like(result.value, float(wide.value[0]))), math.inf, note)
+
+
+def _refused(result: LogPartition, error: float, note: str) -> LogPartition:
+    """The result, not reliable: what is left are Markov's lower limit and no upper one."""
     return replace(
         result,
-        value=torch.full_like(result.value, float(wide.value[0])),
-        std_error=torch.full_like(result.value, math.inf),
+        std_error=torch.full_like(result.value, error),
+        lower=result.value + math.log1p(-_LEVEL),
+        upper=torch.full_like(result.value, math.inf),
         is_reliable=torch.zeros_like(result.value, dtype=torch.bool),
         notes=(*result.notes, note),
     )
 
 
-def _result(model: LogLinearEnergy, settings: SampledTraining, size: tuple[int, int], found: Estimate) -> LogPartition:
+def _result(
+    model: LogLinearEnergy, settings: SampledTraining, size: tuple[int, int], found: WeightEstimate
+) -> LogPartition:
     options = AnnealedImportance(
         num_chains=size[0], num_temperatures=size[1], schedule=settings.schedule(model.hypergraph), seed=0
     )
-    lower, upper = limits(found, _LEVEL, found.is_reliable)
+    lower, upper = one_sided_limits(found, _LEVEL, found.is_reliable)
     is_reliable = bool(found.is_reliable[0])
     notes = (_ONE_SIDED,)
     if not is_reliable:
@@ -168,12 +176,16 @@ def _result(model: LogLinearEnergy, settings: SampledTraining, size: tuple[int, 
 def with_reverse_run(
     result: LogPartition, model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
 ) -> LogPartition:
-    """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error."""
+    """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error.
+
+    The reverse run starts from tempered runs, whatever the size of the model, and a note says so: this training is for
+    models beyond perfect samples.
+    """
     share = max(1.0, _FIRST[0] * _FIRST[1] * _REVERSE / settings.loss_budget)
     size = (max(16, round(_FIRST[0] / math.sqrt(share))), max(10, round(_FIRST[1] / math.sqrt(share))))
     runs = _Runs(model, settings, starts[0])
-    ahead = log_mean(runs.forward(size, seed_of(seed, 102))[1][None])
-    behind = log_mean(runs.backward(size, seed_of(seed, 103))[None])
+    ahead = log_mean_weight(runs.forward(size, seed_of(seed, 102))[1][None])
+    behind = log_mean_weight(runs.backward(size, seed_of(seed, 103))[None])
     parts = (ahead.value[0], ahead.error[0], -behind.value[0], behind.error[0])
     sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
     gap = abs(float(behind.value[0] + result.value))
@@ -186,9 +198,4 @@ def with_reverse_run(
     if gap <= _GAP * error + 1e-9:
         return result
     note = f"the reverse run is {gap:.3g} nats away, more than its error; a part of the law may be unseen"
-    return replace(
-        result,
-        std_error=torch.full_like(result.value, max(gap, own)),
-        is_reliable=torch.zeros_like(result.value, dtype=torch.bool),
-        notes=(*result.notes, note),
-    )
+    return _refused(result, max(gap, own), note)

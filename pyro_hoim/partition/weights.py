@@ -1,6 +1,7 @@
-"""What weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio.
+"""What log weights of annealed runs say about log Z: estimate, honest error, effective size, limits, acceptance ratio.
 
-In NumPy on one core: the arrays are small, and PyTorch's threads would wait for busy cores.
+They serve every run whose mean weight is a ratio of normalising constants. In NumPy on one core: the arrays are small,
+and PyTorch's threads would wait for busy cores.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["MIN_CHAINS", "Estimate", "acceptance_ratio", "limits", "log_mean", "log_sum"]
+from ..errors import InputError, InputTypeError
+
+__all__ = ["MIN_CHAINS", "WeightEstimate", "acceptance_ratio", "log_mean_weight", "log_sum", "one_sided_limits"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -29,13 +32,22 @@ _LEFT = 3.0  # standard errors by which log weights are skewed to the left beyon
 _MAX_SPREAD = 50.0  # a variance of log weights at which nothing is to be hoped for
 _HEAVY_SIDE = 1.25
 _MIN_ESS = 10.0
+_MAX_STEPS = 100  # of the iteration for the acceptance ratio
 _MIN_OVERLAP = 20.0  # chains' worth, or the share below where there are few chains
 _MIN_OVERLAP_SHARE = 0.6
 _TINY = 1e-200  # its power 1.5 does not underflow
 
 
-class Estimate(NamedTuple):
-    """Log of a mean weight (B,), its standard error, effective number of weights, share of the largest, verdict."""
+class WeightEstimate(NamedTuple):
+    """Log of a mean weight with an honest error; all arrays (B,).
+
+    Attributes:
+        value: logarithm of the mean weight, in nats; low on average, by about half its squared error.
+        error: its standard error.
+        ess: effective number of chains, or chains' worth of overlap.
+        share: share of the largest weight.
+        is_reliable: whether the error bar is to be trusted.
+    """
 
     value: Floats
     error: Floats
@@ -54,7 +66,7 @@ def log_sum(values: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(total).to(values.device)
 
 
-def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
+def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     r"""Log of the mean of independent weights (B, M), with a standard error that allows for skewness.
 
     .. math:: s = \frac{\mathrm{cv}}{\sqrt M} \cdot \frac{t_{M-1}}{3}
@@ -77,14 +89,30 @@ def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
     chains in it, M p should be well above 10.
 
     Args:
-        log_weights: logarithms, (B, M).
+        log_weights: logarithms of the weights, in nats.
         per_weight: chains behind every weight; those of an island share one.
+
+    Shape:
+        log_weights (B, M); every array of the result (B,).
+
+    Returns:
+        The estimate.
+
+    Raises:
+        InputError: no weights, another number of axes, or logarithms that are not finite.
+        InputTypeError: not an array of floating-point numbers.
 
     References:
         Peter Hall, On the removal of skewness by transformation, Journal of the Royal Statistical Society B 54, 1992.
         Jin Zhang and Michael Stephens, A new and efficient estimation method for the generalized Pareto distribution,
         Technometrics 51, 2009.
+
+    Example:
+        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
+        >>> round(float(found.value[0]), 4), round(float(found.error[0]), 3), bool(found.is_reliable[0])
+        (0.6931, 0.054, True)
     """
+    _check_weights(log_weights, "log_weights")
     count = log_weights.shape[-1]
     top = log_weights.max(-1, keepdims=True)
     weights = np.exp(log_weights - top)
@@ -92,7 +120,8 @@ def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
     value = np.log(mean) + top[..., 0]
     share = 1 / (mean * count)
     if count == 1:
-        return Estimate(value, np.full_like(value, np.inf), np.ones_like(value), share, np.zeros(value.shape, bool))
+        one, never = np.ones_like(value), np.zeros(value.shape, dtype=bool)
+        return WeightEstimate(value, np.full_like(value, np.inf), one, share, never)
     centred = weights - mean[..., None]
     second = np.square(centred).mean(-1)
     cv2 = second / np.square(mean) * (count / (count - 1))
@@ -107,7 +136,17 @@ def log_mean(log_weights: Floats, per_weight: int = 1) -> Estimate:
         doubtful[suspects] = _tail_index(weights[suspects]) > _TAIL_INDEX
     doubtful &= cv2 > 1e-20  # equal weights have neither a tail nor a skewness
     few = (ess < _MIN_ESS) | (count < MIN_CHAINS)
-    return Estimate(value, error, ess, share, ~(doubtful | few))
+    return WeightEstimate(value, error, ess, share, ~(doubtful | few))
+
+
+def _check_weights(log_weights: object, argument: str) -> None:
+    """Raise unless these are finite log weights (B, M), at least one in a row."""
+    if not isinstance(log_weights, np.ndarray) or not np.issubdtype(log_weights.dtype, np.floating):
+        raise InputTypeError(f"{argument}: expected an array of log weights, received {type(log_weights).__name__}")
+    if log_weights.ndim != 2 or not log_weights.shape[1]:
+        raise InputError(f"{argument}: expected shape (B, M) with M of at least 1, received {log_weights.shape}")
+    if not np.isfinite(log_weights).all():
+        raise InputError(f"{argument}: expected finite log weights, received NaN or an infinity")
 
 
 def _implied_skewness(log_weights: Floats) -> Floats:
@@ -148,7 +187,7 @@ def _tail_index(weights: Floats) -> Floats:
     return np.nan_to_num((index * size + 5) / (size + 10), nan=np.inf)  # shrunk towards one half, as is usual
 
 
-def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
+def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
     r"""Log ratio c of normalising constants (B,) from forward and reverse log weights (B, M) of mutual reversals.
 
     .. math:: \sum_F \sigma(\ell_F - c) = \sum_R \sigma(\ell_R + c)
@@ -157,24 +196,49 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
     of the two runs only: at least 20 chains' worth of each in the region where they meet, and 60 % of the chains where
     these are fewer. Equal weights overlap by all of them.
 
+    Args:
+        forward: log weights of runs from the first law to the second, in nats.
+        reverse: those of as many runs back.
+
+    Shape:
+        forward and reverse (B, M); every array of the result (B,).
+
+    Returns:
+        The estimate of the log of the second constant over the first; not reliable where the equation was not solved
+        to 1e-12 within 100 steps.
+
+    Raises:
+        InputError: no weights, shapes that differ, or logarithms that are not finite.
+        InputTypeError: not arrays of floating-point numbers.
+
     References:
         Charles Bennett, Efficient estimation of free energy differences from Monte Carlo data, Journal of
         Computational Physics 22, 1976, equations (10) to (12).
+
+    Example:
+        >>> found = acceptance_ratio(np.full((1, 100), 0.5), np.full((1, 100), -0.5))
+        >>> round(float(found.value[0]), 9), float(found.error[0])
+        (0.5, 0.0)
     """
+    _check_weights(forward, "forward")
+    _check_weights(reverse, "reverse")
+    if forward.shape != reverse.shape:
+        raise InputError(f"reverse: expected the shape of forward, {forward.shape}, received {reverse.shape}")
     count = forward.shape[-1]
     low = np.minimum(forward.min(-1), -reverse.max(-1)) - 1
     high = np.maximum(forward.max(-1), -reverse.min(-1)) + 1
     c = np.clip((forward.mean(-1) - reverse.mean(-1)) / 2, low, high)
-    for _ in range(100):
+    is_solved = np.zeros(c.shape, dtype=bool)
+    for _ in range(_MAX_STEPS):
         ahead, behind = special.expit(forward - c[..., None]), special.expit(reverse + c[..., None])
         value = ahead.sum(-1) - behind.sum(-1)  # falls in c
         low, high = np.where(value > 0, c, low), np.where(value > 0, high, c)
         slope = (ahead * (1 - ahead)).sum(-1) + (behind * (1 - behind)).sum(-1)
         step = c + value / np.maximum(slope, _TINY)
         following = np.where((step > low) & (step < high), step, (low + high) / 2)
-        is_done = np.abs(following - c).max(initial=0) < 1e-12 * (1 + np.abs(c).max(initial=0))
+        is_solved = np.abs(following - c) < 1e-12 * (1 + np.abs(c))
         c = following
-        if is_done:
+        if is_solved.all():
             break
     ahead, behind = special.expit(forward - c[..., None]), special.expit(reverse + c[..., None])
     spread = _relative_variance(ahead) + _relative_variance(behind)
@@ -182,8 +246,8 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> Estimate:
     overlap = 2 * np.minimum(ahead.sum(-1), behind.sum(-1))
     share = np.maximum(*(part.max(-1) / np.maximum(part.sum(-1), _TINY) for part in (ahead, behind)))
     is_met = overlap > min(_MIN_OVERLAP, _MIN_OVERLAP_SHARE * count)
-    is_reliable = is_met & (error < 0.3) & (share < 0.2) & (count >= MIN_CHAINS)
-    return Estimate(c, error, overlap, share, is_reliable)
+    is_reliable = is_solved & is_met & (error < 0.3) & (share < 0.2) & (count >= MIN_CHAINS)
+    return WeightEstimate(c, error, overlap, share, is_reliable)
 
 
 def _relative_variance(values: Floats) -> Floats:
@@ -191,12 +255,33 @@ def _relative_variance(values: Floats) -> Floats:
     return values.var(-1) / np.maximum(np.square(values.mean(-1)), _TINY)
 
 
-def limits(estimate: Estimate, level: float, trusted: Flags) -> tuple[Floats, Floats]:
+def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> tuple[Floats, Floats]:
     """Lower and upper one-sided limits of the log of the expected weight, each at ``level``.
 
     Markov's inequality alone gives the lower one where the error is not to be trusted; there the upper is infinite.
     The upper one lies on the side where means of skewed weights fall short, and is a quarter wider for it.
+
+    Args:
+        estimate: of the mean weight.
+        level: of each limit, between 0 and 1.
+        trusted: where the error bar is to be trusted, such as ``estimate.is_reliable``.
+
+    Shape:
+        trusted (B,); both results (B,), in nats.
+
+    Returns:
+        Lower and upper limits.
+
+    Raises:
+        InputError: a level outside (0, 1).
+
+    Example:
+        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50]))
+        >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
+        [0.567, 0.851]
     """
+    if not 0 < level < 1:
+        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
     markov = estimate.value + math.log1p(-level)
     normal = float(special.ndtri(level)) * estimate.error
     lower = np.where(trusted, np.maximum(markov, estimate.value - normal), markov)
