@@ -1,4 +1,4 @@
-"""Partition functions and expectations of log-linear models: exact where the structure allows it, else estimated."""
+"""Log Z and expectations of log-linear models, exact or estimated, and the exact laws of dependency networks."""
 
 from .annealed import AnnealedImportance, log_frequencies
 from .auto import Auto
@@ -6,16 +6,21 @@ from .base import Cost, LogPartition, PartitionBackend, Sandwich
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 from .matrix import MatrixEnumeration
+from .stationary import CyclicLaws, StationaryLaw, cyclic_laws, stationary_law
 
 __all__ = [
     "AnnealedImportance",
     "Auto",
     "Cost",
+    "CyclicLaws",
     "Enumeration",
     "LogPartition",
     "MatrixEnumeration",
     "PartitionBackend",
     "Sandwich",
+    "StationaryLaw",
     "VariableElimination",
+    "cyclic_laws",
     "log_frequencies",
+    "stationary_law",
 ]

@@ -1,0 +1,379 @@
+"""Exact laws of dependency networks: dense transition matrices, joint laws behind conditionals, and what has none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.models import DependencyConditionals, LogLinearEnergy, TableConditional
+from pyro_hoim.partition import Enumeration, cyclic_laws, stationary_law
+from pyro_hoim.partition._closed_classes import closed_classes
+from pyro_hoim.testing import assert_close
+
+MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
+
+
+def random_network(domain, seed, concentration=1.0, parents=None):
+    generator = np.random.default_rng(seed)
+    nodes = []
+    for name in domain.names:
+        others = [other for other in domain.names if other != name]
+        read = others if parents is None else list(generator.permutation(others)[:parents])
+        shape = [domain[other].cardinality for other in read]
+        levels = domain[name].cardinality
+        table = generator.dirichlet([concentration] * levels, size=shape)
+        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
+    return DependencyConditionals(nodes)
+
+
+def conditionals_of(probs):
+    """Full conditionals of a positive joint table, one plain table per variable."""
+    domain = Domain.from_cardinalities(probs.shape)
+    nodes = []
+    for i, name in enumerate(domain.names):
+        table = np.moveaxis(probs / probs.sum(i, keepdims=True), i, -1)
+        table = table / table.sum(-1, keepdims=True)
+        others = [other for other in domain.names if other != name]
+        nodes.append(TableConditional(domain, name, others, torch.from_numpy(table.copy())))
+    return DependencyConditionals(nodes)
+
+
+def deterministic(functions):
+    """Binary network whose variable i takes the value functions[i](state)."""
+    domain = Domain.from_cardinalities([2] * len(functions))
+    nodes = []
+    for i, name in enumerate(domain.names):
+        others = [j for j in range(len(functions)) if j != i]
+        table = torch.zeros([2] * len(functions)).double()
+        for values in itertools.product(range(2), repeat=len(others)):
+            state = dict(zip(others, values, strict=True))
+            level = functions[i](state)
+            table[(*values, slice(None))] = torch.tensor([1.0 - level, level]).double()
+        nodes.append(TableConditional(domain, name, [domain.names[j] for j in others], table))
+    return DependencyConditionals(nodes)
+
+
+def update_matrix(network, name):
+    """Transition matrix of one update, straight from the definition."""
+    domain = network.domain
+    cards, i = domain.cardinalities, domain.index(name)
+    states = list(itertools.product(*(range(n) for n in cards)))
+    matrix = np.zeros((len(states), len(states)))
+    for row, state in enumerate(states):
+        probs = network.node(name).log_probs(torch.tensor(state)).exp()
+        for level in range(cards[i]):
+            column = states.index((*state[:i], level, *state[i + 1 :]))
+            matrix[row, column] = float(probs[level])
+    return matrix
+
+
+def fixed_law(matrix):
+    """Left eigenvector of eigenvalue one by least squares."""
+    n = len(matrix)
+    system = np.vstack([matrix.T - np.eye(n), np.ones(n)])
+    law, *_ = np.linalg.lstsq(system, np.append(np.zeros(n), 1.0), rcond=None)
+    return law
+
+
+# Oracles
+
+
+@pytest.mark.parametrize("method", ["solve", "power"])
+@pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3, 0.4]])
+def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, weights) -> None:
+    network = random_network(MIXED, 3)
+    c = weights or [0.25] * 4
+    matrix = sum(w * update_matrix(network, name) for w, name in zip(c, MIXED.names, strict=True))
+    law = stationary_law(network, selection=weights, method=method)
+    assert_close(law.probs.ravel(), fixed_law(matrix), relative=1e-11)
+    assert law.method == method
+    assert law.selection == pytest.approx(dict(zip(MIXED.names, c, strict=True)))
+    assert law.is_converged
+    assert law.residual < 1e-12
+
+
+@pytest.mark.parametrize("method", ["solve", "power"])
+@pytest.mark.parametrize("order", [None, ["c", "a", "d", "b"]])
+def test_cyclic_laws_are_the_fixed_laws_of_rotated_sweeps(method, order) -> None:
+    network = random_network(MIXED, 4)
+    names = order or list(MIXED.names)
+    laws = cyclic_laws(network, order, method=method)
+    assert laws.order == tuple(names)
+    for k, name in enumerate(names):
+        matrix = np.eye(24)
+        for later in (*names[k:], *names[:k]):
+            matrix = matrix @ update_matrix(network, later)
+        expected = fixed_law(matrix)
+        assert_close(laws.probs[k].ravel(), expected, relative=1e-11)
+        assert_close(laws.before(name).ravel(), expected, relative=1e-11)
+        assert_close(laws.after(name), (expected @ update_matrix(network, name)).reshape(2, 3, 2, 2), relative=1e-11)
+    assert_close(laws.mean, laws.probs.mean(0))
+    sequential = stationary_law(network, scan="sequential", order=order, method=method)
+    assert_close(sequential.probs, laws.mean)
+    assert sequential.order == tuple(names)
+    assert sequential.selection is None
+
+
+def test_after_an_update_the_conditional_is_the_networks_and_before_it_is_not() -> None:
+    network = random_network(MIXED, 5)
+    laws = cyclic_laws(network)
+    for i, name in enumerate(MIXED.names):
+        after, before = laws.after(name), laws.before(name)
+        assert_close(after / after.sum(i, keepdim=True), network.full_table(name), relative=1e-11)
+        assert float((before / before.sum(i, keepdim=True) - network.full_table(name)).abs().max()) > 1e-3
+
+
+def test_scans_orders_and_selections_settle_at_different_laws() -> None:
+    """The negative control of the tests above: none of these may be confused."""
+    network = random_network(MIXED, 6)
+    laws = [
+        stationary_law(network),
+        stationary_law(network, selection=[0.1, 0.1, 0.1, 0.7]),
+        stationary_law(network, scan="sequential"),
+        stationary_law(network, scan="sequential", order=["d", "a", "c", "b"]),
+    ]
+    for first, second in itertools.combinations(laws, 2):
+        assert float((first.probs - second.probs).abs().sum()) > 1e-3
+
+
+@pytest.mark.parametrize("scan", ["random", "sequential"])
+@pytest.mark.parametrize("method", ["solve", "power"])
+@pytest.mark.parametrize("cards", [[2], [3, 2], [2, 3, 4], [2] * 8])
+def test_conditionals_of_a_joint_law_have_it_as_their_law(scan, method, cards, generator) -> None:
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), min(3, len(cards)))
+    tables = 0.7 * torch.randn(hypergraph.num_terms, dtype=torch.float64, generator=generator)
+    model = LogLinearEnergy(hypergraph, tables)
+    joint = Enumeration().marginal(model, hypergraph.domain.names)
+    law = stationary_law(DependencyConditionals.from_model(model), scan=scan, method=method)
+    assert_close(law.probs, joint, relative=1e-10)
+
+
+def test_closed_form_of_two_variables() -> None:
+    """Node b is a fair coin, node a copies b with probability 9/10; by hand."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    copy = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64)
+    fair = torch.full((2,), 0.5).double()
+    network = DependencyConditionals(
+        [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", [], fair)]
+    )
+    for share in (0.5, 0.2):
+        # u = P(a = b): an update of a sets it to 9/10, an update of b to 1/2.
+        agree = share * 0.9 + (1 - share) * 0.5
+        expected = np.array([[agree, 1 - agree], [1 - agree, agree]]) / 2
+        assert_close(stationary_law(network, selection={"a": share, "b": 1 - share}).probs, expected)
+    laws = cyclic_laws(network)
+    assert_close(laws.before("a"), [[0.25, 0.25], [0.25, 0.25]])
+    assert_close(laws.before("b"), [[0.45, 0.05], [0.05, 0.45]])
+
+
+def test_small_probabilities_are_right_to_rounding() -> None:
+    generator = np.random.default_rng(8)
+    log_probs = 25 * generator.standard_normal((2, 3, 2, 2))
+    probs = np.exp(log_probs - log_probs.max())
+    probs /= probs.sum()
+    assert probs.min() < 1e-30
+    law = stationary_law(conditionals_of(probs), method="solve")
+    assert_close(law.probs.numpy() / probs, np.ones_like(probs), relative=1e-10)
+
+
+@pytest.mark.parametrize("scan", ["random", "sequential"])
+def test_slow_chains_are_solved_by_krylov_steps(scan) -> None:
+    """Two modes that plain iteration leaves unbalanced: 10 spins on a complete graph, a bias of the field."""
+    spins = np.array(list(itertools.product([-1, 1], repeat=10)))
+    log_probs = 0.35 * (spins.sum(1) ** 2 - 10) / 2 + 0.02 * spins.sum(1)
+    probs = np.exp(log_probs - log_probs.max())
+    probs = (probs / probs.sum()).reshape([2] * 10)
+    law = stationary_law(conditionals_of(probs), scan=scan, method="power")
+    assert law.is_converged
+    assert law.num_iterations < 2500
+    assert_close(law.probs, probs, relative=1e-8)
+
+
+def test_twelve_binary_variables_are_within_budget() -> None:
+    network = random_network(Domain.from_cardinalities([2] * 12), 9, parents=4)
+    law = stationary_law(network)
+    assert law.method == "power"
+    assert law.num_iterations < 1000
+    flat = law.probs
+    mixed = sum(flat.sum(i, keepdim=True) * network.full_table(name) for i, name in enumerate(network.domain.names))
+    assert float((mixed / 12 - flat).abs().sum()) < 1e-12
+
+
+# Clamped variables
+
+
+@pytest.mark.parametrize("scan", ["random", "sequential"])
+def test_clamped_variables_leave_the_network_of_the_others(scan) -> None:
+    network = random_network(MIXED, 10)
+    law = stationary_law(network, scan=scan, clamped={"b": 2})
+    rest = stationary_law(network.condition({"b": 2}), scan=scan)
+    assert law.domain.names == ("a", "c", "d")
+    assert law.clamped == {"b": 2}
+    assert_close(law.probs, rest.probs)
+    every = stationary_law(network, scan=scan, clamped={"a": 0, "b": "1", "c": 1, "d": 0})
+    assert every.probs.shape == ()
+    assert float(every.probs) == 1.0
+
+
+def test_selection_of_free_variables_is_renormalised() -> None:
+    network = random_network(MIXED, 11)
+    law = stationary_law(network, selection=[0.1, 0.5, 0.1, 0.3], clamped={"b": 0})
+    assert law.selection == pytest.approx({"a": 0.2, "c": 0.2, "d": 0.6})
+    other = stationary_law(network, selection={"a": 0.2, "c": 0.2, "d": 0.6}, clamped={"b": 0})
+    assert_close(law.probs, other.probs)
+
+
+def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law() -> None:
+    network = random_network(MIXED, 12)
+    whole = stationary_law(network).probs[:, 1]
+    clamped = stationary_law(network, clamped={"b": 1}).probs
+    assert float((whole / whole.sum() - clamped).abs().sum()) > 1e-2
+    generator = np.random.default_rng(12)
+    joint = generator.dirichlet(np.ones(24)).reshape(2, 3, 2, 2)
+    clamped = stationary_law(conditionals_of(joint), clamped={"x1": 1}).probs
+    assert_close(clamped, joint[:, 1] / joint[:, 1].sum(), relative=1e-10)
+
+
+# Zeros
+
+
+def test_a_network_with_two_closed_sets_names_a_state_of_each() -> None:
+    copies = deterministic([lambda s: s[1], lambda s: s[0]])
+    for scan in ("random", "sequential"):
+        with pytest.raises(InputError, match=r"2 closed sets .* around \(x0=0, x1=0\); \(x0=1, x1=1\); where"):
+            stationary_law(copies, scan=scan)
+    assert_close(stationary_law(copies, clamped={"x0": 1}).probs, [0.0, 1.0])
+
+
+@pytest.mark.parametrize("method", ["solve", "power"])
+@pytest.mark.parametrize("scan", ["random", "sequential"])
+def test_states_that_are_left_for_ever_have_probability_zero(scan, method) -> None:
+    either = deterministic([lambda s: 1, lambda s: s[0]])
+    assert_close(stationary_law(either, scan=scan, method=method).probs, [[0, 0], [0, 1]], relative=1e-9)
+
+
+@pytest.mark.parametrize("method", ["solve", "power"])
+def test_periodic_sweeps_have_laws(method) -> None:
+    """x0 becomes the opposite of x1, then x1 becomes x0: every sweep flips both."""
+    opposite = deterministic([lambda s: 1 - s[1], lambda s: s[0]])
+    laws = cyclic_laws(opposite, method=method)
+    assert_close(laws.before("x0"), [[0.5, 0.0], [0.0, 0.5]])
+    assert_close(laws.before("x1"), [[0.0, 0.5], [0.5, 0.0]])
+    assert_close(stationary_law(opposite, method=method).probs, np.full((2, 2), 0.25))
+
+
+def test_closed_sets_of_a_sweep_are_found_beyond_those_of_single_updates() -> None:
+    """Single updates connect all states; the parity of three variables survives a sweep and splits it in two."""
+    turn = deterministic([lambda s: 1 - s[2], lambda s: s[0], lambda s: 1 - s[1]])
+    tables = np.stack([turn.full_table(name).numpy().ravel() for name in turn.domain.names])
+    levels, strides = (2, 2, 2), (4, 2, 1)
+    single = closed_classes(tables, levels, strides, None)
+    matrix = sum(update_matrix(turn, name) for name in turn.domain.names)
+    reach = np.linalg.matrix_power(np.eye(8) + matrix, 8) > 0
+    closed = {
+        frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
+    }
+    assert sorted(map(min, closed)) == single.tolist()
+    sweep = np.eye(8)
+    for name in turn.domain.names:
+        sweep = sweep @ update_matrix(turn, name)
+    reach = np.linalg.matrix_power(np.eye(8) + sweep, 8) > 0
+    closed = {
+        frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
+    }
+    assert sorted(map(min, closed)) == closed_classes(tables, levels, strides, (0, 1, 2)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_closed_sets_agree_with_powers_of_the_matrices(seed) -> None:
+    generator = np.random.default_rng(seed)
+    domain = Domain.from_cardinalities([2, 3, 2])
+    nodes = []
+    for name in domain.names:
+        others = [other for other in domain.names if other != name]
+        levels = domain[name].cardinality
+        shape = [domain[other].cardinality for other in others]
+        table = np.eye(levels)[generator.integers(levels, size=shape)]
+        soft = generator.random(shape) < 0.2
+        table[soft] = 1 / levels
+        nodes.append(TableConditional(domain, name, others, torch.from_numpy(table)))
+    network = DependencyConditionals(nodes)
+    tables = np.stack([network.full_table(name).numpy().ravel() for name in domain.names])
+    updates = [update_matrix(network, name) for name in domain.names]
+    matrices = {None: sum(updates), (2, 0, 1): updates[2] @ updates[0] @ updates[1]}
+    for order, matrix in matrices.items():
+        reach = np.linalg.matrix_power(np.eye(12) + matrix, 12) > 0
+        closed = {
+            frozenset(np.flatnonzero(row)) for row in reach if all((reach[j] == row).all() for j in np.flatnonzero(row))
+        }
+        assert sorted(map(min, closed)) == closed_classes(tables, (2, 3, 2), (6, 2, 1), order).tolist()
+
+
+# Arguments
+
+
+def test_bad_arguments_are_refused() -> None:
+    network = random_network(MIXED, 13)
+    with pytest.raises(InputTypeError, match="conditionals: expected DependencyConditionals, received list"):
+        stationary_law([])
+    with pytest.raises(InputError, match="scan: expected one of"):
+        stationary_law(network, scan="zigzag")
+    with pytest.raises(InputError, match="selection: expected None with scan='sequential'"):
+        stationary_law(network, scan="sequential", selection=[0.25] * 4)
+    with pytest.raises(InputError, match="order: expected None with scan='random'"):
+        stationary_law(network, order=["a", "b", "c", "d"])
+    with pytest.raises(InputError, match=r"order: .* 'd' is missing"):
+        cyclic_laws(network, ["a", "b", "c"])
+    with pytest.raises(InputError, match="'a' is repeated"):
+        cyclic_laws(network, ["a", "b", "c", "d", "a"])
+    with pytest.raises(UnknownNameError, match="unknown variable 'e'"):
+        cyclic_laws(network, ["a", "b", "c", "e"])
+    with pytest.raises(UnknownNameError, match="'b'"):
+        cyclic_laws(network, ["a", "b", "c", "d"], clamped={"b": 0})
+    with pytest.raises(UnknownNameError, match="unknown variable 'e'"):
+        cyclic_laws(network).before("e")
+    with pytest.raises(InputError, match="expected a label or a code from 0 to 2, received 3"):
+        stationary_law(network, clamped={"b": 3})
+    with pytest.raises(InputError, match="selection: expected 4 probabilities, received 2"):
+        stationary_law(network, selection=[0.5, 0.5])
+    with pytest.raises(InputError, match="selection: expected a positive probability for 'b', received None"):
+        stationary_law(network, selection={"a": 1.0})
+    with pytest.raises(InputError, match="selection: expected a positive probability for 'a', received -1"):
+        stationary_law(network, selection=[-1, 1, 0.5, 0.5])
+    with pytest.raises(InputError, match=r"selection: .* sum of 1.2"):
+        stationary_law(network, selection=[0.3] * 4)
+    with pytest.raises(UnknownNameError, match="unknown variable 'z'"):
+        stationary_law(network, selection={"a": 0.5, "z": 0.5})
+    with pytest.raises(InputError, match="method: expected one of"):
+        stationary_law(network, method="magic")
+    with pytest.raises(InputError, match="tolerance: expected a positive number, received 0"):
+        stationary_law(network, tolerance=0)
+    with pytest.raises(InputError, match="max_iterations: expected a whole number from 1, received 0"):
+        stationary_law(network, max_iterations=0)
+
+
+def test_large_laws_are_refused_before_any_work() -> None:
+    network = random_network(Domain.from_cardinalities([2] * 17), 14, parents=1)
+    with pytest.raises(
+        IntractableError, match=r"a table of 131072 cells.*, the budget is max_states=65536; raise max_states"
+    ):
+        stationary_law(network)
+    with pytest.raises(IntractableError, match="solve takes at most 2048 states, received 4096"):
+        stationary_law(network, method="solve", clamped=dict.fromkeys(network.domain.names[:5], 0))
+    assert stationary_law(network, clamped=dict.fromkeys(network.domain.names[:8], 0)).probs.shape == (2,) * 9
+
+
+def test_an_iteration_that_is_cut_short_says_so() -> None:
+    network = random_network(MIXED, 15, concentration=0.2)
+    with pytest.warns(ConvergenceWarning, match="did not settle within 16 iterations"):
+        law = stationary_law(network, method="power", max_iterations=10)
+    assert not law.is_converged
+    exact = stationary_law(network, method="solve")
+    assert float((law.probs - exact.probs).abs().sum()) <= law.error
+    assert math.isfinite(law.error)
