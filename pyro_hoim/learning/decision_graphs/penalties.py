@@ -1,0 +1,185 @@
+r"""Penalties on the size of an information source: R(k, N), nats per observation, and what theorem 5 asks of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InputError, InputTypeError
+
+__all__ = ["AIC", "MDL", "SourcePenalty", "TheoremConditions", "check_theorem_conditions"]
+
+SourcePenalty = Callable[[int, float], float]
+"""R(k, N): nats per observation for k free parameters and N observations; non-negative, not falling in k."""
+
+_LARGEST_SIZE = 1e12
+
+
+@dataclass(frozen=True)
+class MDL:
+    r"""Minimum description length, :math:`R(k, N) = k \log N / (2 N)`; 0 where N is below one.
+
+    References:
+        Paper 5 (dependency networks), section 4.1.
+
+    Example:
+        >>> MDL()(4, 100.0)
+        0.09210340371976183
+    """
+
+    def __call__(self, num_parameters: int, num_observations: float) -> float:
+        """Nats per observation."""
+        return num_parameters * max(math.log(num_observations), 0.0) / (2 * num_observations)
+
+
+@dataclass(frozen=True)
+class AIC:
+    r"""Akaike's information criterion, :math:`R(k, N) = k / N`.
+
+    Example:
+        >>> AIC()(4, 100.0)
+        0.04
+    """
+
+    def __call__(self, num_parameters: int, num_observations: float) -> float:
+        """Nats per observation."""
+        return num_parameters / num_observations
+
+
+PENALTIES: dict[str, SourcePenalty] = {"mdl": MDL(), "aic": AIC()}
+
+
+@dataclass(frozen=True)
+class TheoremConditions:
+    """What theorem 5 asks for learned laws to converge, as far as it can be checked.
+
+    Attributes:
+        lossless_is_candidate: condition 1, the lossless source is among the candidates.
+        is_positive: condition 2, R(k, N) > 0.
+        vanishes: condition 3, R(k, N) tends to 0 for fixed k as N grows.
+        message: what is missing, empty where nothing is.
+    """
+
+    lossless_is_candidate: bool
+    is_positive: bool
+    vanishes: bool
+    message: str
+
+    @property
+    def hold(self) -> bool:
+        """Whether all three conditions hold."""
+        return self.lossless_is_candidate and self.is_positive and self.vanishes
+
+
+def check_theorem_conditions(
+    penalty: str | SourcePenalty,
+    num_parameters: int,
+    num_observations: float,
+    *,
+    lossless: bool = False,
+) -> TheoremConditions:
+    """Check the conditions of theorem 5 on a penalty, for one node.
+
+    Conditions 2 and 3 are about all sizes; they are checked at one parameter and at the lossless source's number of
+    them, for the given number of observations and on to 10^12 times as many. A penalty passes condition 3 when it falls
+    at every tenfold step and ends below a millionth of where it began.
+
+    Args:
+        penalty: ``"mdl"``, ``"aic"`` or a function R(k, N).
+        num_parameters: free parameters k of the lossless source.
+        num_observations: observations N.
+        lossless: whether the lossless source is among the candidates.
+
+    Raises:
+        InputError: an unknown penalty, no parameter, no observation, or a penalty that is negative or not finite.
+        InputTypeError: a penalty that is neither a name nor a function.
+
+    References:
+        Paper 5 (dependency networks), theorem 5.
+
+    Example:
+        >>> check_theorem_conditions("mdl", 32, 1000, lossless=True).hold
+        True
+        >>> check_theorem_conditions(lambda k, n: 0.01 * k, 32, 1000, lossless=True).message
+        'R(k, N) does not tend to 0 as N grows'
+    """
+    _, penalty = checked_penalty(penalty)
+    if num_parameters < 1:
+        raise InputError(f"num_parameters: expected at least 1, received {num_parameters!r}")
+    if not 0 < num_observations < math.inf:
+        raise InputError(f"num_observations: expected a positive number, received {num_observations!r}")
+    sizes = num_observations * np.logspace(0, 12, 13)
+    values = np.array([[_value(penalty, k, n) for n in sizes] for k in (1, num_parameters)])
+    is_positive = bool((values > 0).all())
+    later = values[:, sizes > math.e**2]  # log N / N itself rises below e
+    vanishes = bool((np.diff(later, axis=1) <= 0).all() and (values[:, -1] <= 1e-6 * values.max(1)).all())
+    missing = [
+        text
+        for holds, text in (
+            (lossless, "the lossless source is not among the candidates; pass lossless=True"),
+            (is_positive, "R(k, N) is not positive"),
+            (vanishes, "R(k, N) does not tend to 0 as N grows"),
+        )
+        if not holds
+    ]
+    return TheoremConditions(lossless, is_positive, vanishes, "; ".join(missing))
+
+
+def checked_penalty(penalty: str | SourcePenalty) -> tuple[str, SourcePenalty]:
+    """Name and function of a penalty."""
+    if isinstance(penalty, str):
+        if penalty not in PENALTIES:
+            known = ", ".join(map(repr, PENALTIES))
+            raise InputError(f"penalty: expected {known} or a function R(k, N), received {penalty!r}")
+        return penalty, PENALTIES[penalty]
+    if not callable(penalty):
+        raise InputTypeError(f"penalty: expected a name or a function R(k, N), received {type(penalty).__name__}")
+    for name, known in PENALTIES.items():
+        if penalty == known:
+            return name, penalty
+    return getattr(penalty, "__qualname__", repr(penalty)), penalty
+
+
+def _value(penalty: SourcePenalty, num_parameters: int, num_observations: float) -> float:
+    """A penalty's value, checked."""
+    value = float(penalty(num_parameters, num_observations))
+    if not 0 <= value < math.inf:
+        raise InputError(
+            f"penalty: expected a finite number of nats from 0 for {num_parameters} parameters and "
+            f"{num_observations:g} observations, received {value!r}"
+        )
+    return value
+
+
+def large_penalty(penalty: SourcePenalty, num_parameters: int, num_observations: float) -> float:
+    """R(k, N) for any whole k; infinite where k is no double."""
+    return math.inf if num_parameters > _LARGEST_SIZE else _value(penalty, num_parameters, num_observations)
+
+
+def leaf_penalties(
+    penalty: SourcePenalty, per_leaf: int, num_observations: float, budget: float, most: int
+) -> np.ndarray:
+    """N R(k, N) of 0, 1, ... leaves in nats of all rows, up to ``most`` leaves or the last that ``budget`` pays for.
+
+    The cost falls from step to step and entropies are not negative, so a source whose penalty alone exceeds the cost
+    of one leaf (entropy ``budget`` and the penalty of that leaf) is never reached; ``most`` is at least 1.
+
+    Raises:
+        InputError: a penalty that is negative, not finite, or falls in k.
+    """
+    values = [num_observations * _value(penalty, leaves * per_leaf, num_observations) for leaves in (0, 1)]
+    limit = budget + values[1]
+    while len(values) <= most:
+        value = num_observations * _value(penalty, len(values) * per_leaf, num_observations)
+        if value < values[-1]:
+            raise InputError(
+                f"penalty: expected one that does not fall in k, received {value / num_observations!r} for "
+                f"{len(values) * per_leaf} parameters after {values[-1] / num_observations!r}"
+            )
+        values.append(value)
+        if value > limit:
+            break
+    return np.array(values)
