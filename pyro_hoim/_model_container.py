@@ -1,0 +1,184 @@
+"""Reading and writing of safetensors files with a JSON header, shared by all kinds of model files. Private."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import safetensors
+import safetensors.torch
+import torch
+
+from . import __version__
+from .errors import InputError, InputTypeError, ModelFileError
+
+__all__ = [
+    "DEPENDENCY_NETWORK",
+    "FORMAT_VERSION",
+    "LOG_LINEAR",
+    "check_tensors",
+    "describe",
+    "plain",
+    "read_container",
+    "read_kind",
+    "stored",
+    "write_container",
+]
+
+FORMAT_VERSION = 1
+"""Version of the format written here; a file of a higher version is refused."""
+
+LOG_LINEAR = "hierarchical-log-linear"
+DEPENDENCY_NETWORK = "dependency-network"
+
+_FORMAT = "pyro-hoim"
+_READERS = {LOG_LINEAR: "load_model", DEPENDENCY_NETWORK: "load_network"}
+
+
+def describe(value: object) -> str:
+    """Name of the type of a value, of the dtype of a tensor."""
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def stored(tensor: torch.Tensor) -> torch.Tensor:
+    """A compact copy on the CPU that shares no memory with the argument."""
+    return tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+
+
+def plain(value: object, where: str) -> Any:
+    """The JSON form of a value, or an :class:`InputError` that says which part has none."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object] | tuple[object, ...]", value)
+        return [plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value)
+        for key in entries:
+            if not isinstance(key, str):
+                raise InputError(f"{where}: expected string keys, received {key!r}")
+        return {str(key): plain(item, f"{where}[{key!r}]") for key, item in entries.items()}
+    raise InputError(
+        f"{where}: expected a JSON value, received {value!r} of type {type(value).__name__}; "
+        "convert it to a number, string, list or None"
+    )
+
+
+def check_tensors(tensors: Mapping[str, object], info: object) -> None:
+    """Refuse further contents of a file that are no tensors, and information that is no mapping."""
+    if not isinstance(info, Mapping):
+        raise InputTypeError(f"info: expected a mapping, received {describe(info)}")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InputTypeError(f"tensors[{name!r}]: expected a tensor, received {describe(tensor)}")
+
+
+def write_container(
+    path: str | os.PathLike[str], kind: str, contents: Mapping[str, Any], tensors: dict[str, torch.Tensor]
+) -> None:
+    """Write a file in one step, so that no half-written file is ever seen.
+
+    Raises:
+        ModelFileError: the folder does not exist, or the file cannot be written.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ModelFileError(f"{target}: the folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise ModelFileError(f"{target}: is a folder; give the name of a file in it")
+    header = {
+        "format": _FORMAT,
+        "format_version": FORMAT_VERSION,
+        "library_version": __version__,
+        "kind": kind,
+        **contents,
+    }
+    # One entry, because safetensors writes several in a random order.
+    metadata = {_FORMAT: json.dumps(header, allow_nan=False, ensure_ascii=False)}
+    data = safetensors.torch.save(tensors, metadata)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise ModelFileError(f"{target}: cannot be written ({error.strerror or error})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header and tensors of a file of one kind.
+
+    Raises:
+        ModelFileError: no such file, damaged, of another program, of a newer format or of another kind.
+    """
+    header, tensors = _open(Path(path), kind)
+    return header, tensors
+
+
+def read_kind(path: str | os.PathLike[str]) -> str:
+    """The kind of model that a file holds; the tensors are not read.
+
+    Raises:
+        ModelFileError: as :func:`read_container`, or a kind that this library does not know.
+    """
+    header, _ = _open(Path(path), None)
+    return str(header["kind"])
+
+
+def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header and tensors; without a kind the header only, of any known kind."""
+    if not target.is_file():
+        raise ModelFileError(f"{target}: {'is not a file' if target.exists() else 'no such file'}")
+    try:
+        with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
+            header = _read_header(target, file.metadata() or {}, kind)
+            # A copy, because the tensors of an open file are views of it.
+            names = file.keys() if kind is not None else []
+            tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in names}
+    except safetensors.SafetensorError as error:
+        raise ModelFileError(f"{target}: not a readable safetensors file, perhaps damaged or truncated") from error
+    except OSError as error:
+        raise ModelFileError(f"{target}: cannot be read ({error.strerror or error})") from error
+    return header, tensors
+
+
+def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) -> dict[str, Any]:
+    """The JSON header; refuses files of other programs, of newer formats and of other kinds of model."""
+    if _FORMAT not in metadata:
+        raise ModelFileError(f"{target}: is a safetensors file, but not a {_FORMAT} model")
+    try:
+        header: object = json.loads(metadata[_FORMAT])
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not readable JSON") from error
+    if not isinstance(header, dict):
+        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not a JSON object")
+    entries = cast("dict[str, Any]", header)
+    if entries.get("format") != _FORMAT:
+        raise ModelFileError(f"{target}: has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}")
+    found = entries.get("format_version")
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT_VERSION:
+        raise ModelFileError(
+            f"{target}: has format version {str(found)[:20]!r} (written by {_FORMAT} "
+            f"{str(entries.get('library_version', 'unknown'))[:20]}), but this library reads versions 1 to "
+            f"{FORMAT_VERSION}; a newer release may read it"
+        )
+    received = entries.get("kind")
+    wanted = list(_READERS) if kind is None else [kind]
+    if received not in wanted:
+        known = isinstance(received, str) and received in _READERS
+        hint = f"; read it with {_READERS[str(received)]}" if known else ""
+        raise ModelFileError(
+            f"{target}: holds a model of kind {str(received)[:40]!r}, expected {' or '.join(map(repr, wanted))}{hint}"
+        )
+    return entries

@@ -1,0 +1,313 @@
+"""Model files of dependency networks: exact round trips, and one clear refusal for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
+from pyro_hoim.model_file import ModelFile, load_model, model_kind, save_model
+from pyro_hoim.models import (
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    LogLinearEnergy,
+    NodeConditional,
+    TableConditional,
+)
+from pyro_hoim.network_file import NetworkFile, load_network, save_network
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure import InteractionHypergraph
+
+DOMAIN = Domain(
+    [
+        Variable("größe", ("klein", 'groß, "sehr"'), "ordinal", "cm"),
+        Variable("b", ("0", "1", "2")),
+        Variable("c", ("only",)),
+    ]
+)
+GRAPH = DecisionGraph(DOMAIN, "größe").split(0, "b").merge(0, 2)
+
+
+def network(dtype: torch.dtype = torch.float64) -> DependencyConditionals:
+    """A leaf table, a table with two parents and one without any."""
+    leaves = torch.tensor([[0.1, 0.9], [1.0, 0.0]], dtype=torch.float64)
+    table = torch.tensor([[[0.1, 0.2, 0.7]], [[1 / 3, 1 / 3, 1 / 3]]], dtype=torch.float64)
+    return DependencyConditionals(
+        [
+            LeafConditional(GRAPH, leaves.to(dtype)),
+            TableConditional(DOMAIN, "b", ["größe", "c"], table.to(dtype)),
+            TableConditional(DOMAIN, "c", [], torch.ones(1, dtype=dtype)),
+        ]
+    )
+
+
+def probs(node: NodeConditional) -> torch.Tensor:
+    assert isinstance(node, (LeafConditional, TableConditional))
+    return node.probs
+
+
+def tensors(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Tensors of a good file, with changes by "probs_0" and so on; None removes one."""
+    good = {f"probs.{i}": probs(node) for i, node in enumerate(network().nodes)}
+    found = {**good, **{name.replace("_", "."): value for name, value in changes.items()}}
+    return {name: value.contiguous() for name, value in found.items() if value is not None}
+
+
+NODES: list[dict[str, Any]] = [
+    {"type": "leaves", "variable": "größe", "operations": [["split", 0, "b"], ["merge", 0, 2]]},
+    {"type": "table", "variable": "b", "parents": ["größe", "c"]},
+    {"type": "table", "variable": "c", "parents": []},
+]
+
+
+def metadata(**changes: Any) -> dict[str, str]:
+    """Metadata of a good file, with changes; None removes an entry."""
+    good = {
+        "format": "pyro-hoim",
+        "format_version": 1,
+        "library_version": "0.1.0",
+        "kind": "dependency-network",
+        "domain": DOMAIN.to_json(),
+        "nodes": NODES,
+        "info": {},
+    }
+    return {"pyro-hoim": json.dumps({k: v for k, v in {**good, **changes}.items() if v is not None})}
+
+
+def write(path: Path, header: dict[str, str] | None, contents: dict[str, torch.Tensor] | None = None) -> Path:
+    path.write_bytes(safetensors.torch.save(tensors() if contents is None else contents, header))
+    return path
+
+
+def assert_same(found: DependencyConditionals, expected: DependencyConditionals) -> None:
+    assert found.domain == expected.domain
+    for left, right in zip(found.nodes, expected.nodes, strict=True):
+        assert type(left) is type(right)
+        assert torch.equal(probs(left), probs(right))
+        assert probs(left).dtype == probs(right).dtype
+        assert getattr(left, "graph", None) == getattr(right, "graph", None)
+        assert getattr(left, "parents", None) == getattr(right, "parents", None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_round_trip_is_exact_down_to_the_bytes(tmp_path: Path, dtype: torch.dtype) -> None:
+    info = {"rows": 12, "nested": {"ünï": [1, 2.5, None, True, "x"]}, "pair": (1, 2)}
+    extra = torch.arange(6).reshape(2, 3).T
+    save_network(tmp_path / "m", NetworkFile(network(dtype), info, {"draws": extra}))
+    found = load_network(tmp_path / "m")
+    assert_same(found.conditionals, network(dtype))
+    assert found.info == {**info, "pair": [1, 2]}
+    assert torch.equal(found.tensors["draws"], extra)
+    save_network(str(tmp_path / "again"), found)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["again", "m"]
+
+
+def test_round_trip_of_the_empty_network_and_of_a_long_graph(tmp_path: Path) -> None:
+    save_network(tmp_path / "m", NetworkFile(DependencyConditionals([])))
+    assert load_network(tmp_path / "m").conditionals.domain == Domain()
+    domain = Domain.from_cardinalities([2] * 9)
+    graph = DecisionGraph(domain, "x8")
+    for name in domain.names[:8]:
+        for _ in range(graph.num_leaves):
+            graph = graph.split(0, name)
+    generator = torch.Generator().manual_seed(0)
+    nodes: list[NodeConditional] = [
+        TableConditional(domain, name, [], torch.tensor([0.5, 0.5])) for name in domain.names[:8]
+    ]
+    leaf = LeafConditional(graph, torch.rand(256, 2, generator=generator, dtype=torch.float64).softmax(-1))
+    saved = DependencyConditionals([*nodes, leaf])
+    save_network(tmp_path / "m", NetworkFile(saved))
+    assert_same(load_network(tmp_path / "m").conditionals, saved)
+
+
+def test_stored_tables_are_plain_copies(tmp_path: Path) -> None:
+    table = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64, requires_grad=True)
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    nodes = [TableConditional(domain, "a", ["b"], table.T.T), TableConditional(domain, "b", ["a"], table)]
+    file = NetworkFile(DependencyConditionals(nodes))
+    with torch.no_grad():
+        table.fill_(0.5)
+    save_network(tmp_path / "m", file)
+    found = probs(load_network(tmp_path / "m").conditionals.node("b"))
+    assert found.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert not found.requires_grad
+    (tmp_path / "m").write_bytes(b"\xff" * 4096)
+    assert found.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_the_kind_of_a_file_is_told_and_the_right_reader_named(tmp_path: Path) -> None:
+    hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2}))
+    save_model(tmp_path / "log-linear", ModelFile(hypergraph, torch.zeros(1)))
+    save_network(tmp_path / "network", NetworkFile(network()))
+    assert model_kind(tmp_path / "log-linear") == "hierarchical-log-linear"
+    assert model_kind(str(tmp_path / "network")) == "dependency-network"
+    with pytest.raises(ModelFileError, match=r"network: holds .*'dependency-network'.*; read it with load_network$"):
+        load_model(tmp_path / "network")
+    with pytest.raises(ModelFileError, match=r"'hierarchical-log-linear', expected 'dependency-.*with load_model$"):
+        load_network(tmp_path / "log-linear")
+    write(tmp_path / "other", metadata(kind="root-model"))
+    for read in (model_kind, load_model, load_network):
+        with pytest.raises(ModelFileError, match=r"kind 'root-model', expected '[a-z-]+'( or '[a-z-]+')?$"):
+            read(tmp_path / "other")
+    write(tmp_path / "list", metadata(kind=["dependency-network"]))
+    with pytest.raises(ModelFileError, match=r"kind \"\['dependency-network'\]\", expected"):
+        model_kind(tmp_path / "list")
+    for name, message in (("absent", "no such file"), (".", "is not a file")):
+        with pytest.raises(ModelFileError, match=message):
+            model_kind(tmp_path / name)
+
+
+def test_the_kind_is_read_without_the_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_network(tmp_path / "m", NetworkFile(network()))
+    monkeypatch.setattr(torch.Tensor, "clone", lambda *_: pytest.fail("a tensor was read"))
+    assert model_kind(tmp_path / "m") == "dependency-network"
+
+
+# Writing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([],), InputTypeError, r"DependencyConditionals, received list"),
+        ((network(), [1]), InputTypeError, r"info: expected a mapping"),
+        ((network(), {"a": float("nan")}), InputError, r"info\['a'\].*nan"),
+        (
+            (network(), {}, {"probs.7": torch.ones(1)}),
+            InputError,
+            r"begin with 'probs\.' are taken by the tables, received 'probs\.7'",
+        ),
+        ((network(), {}, {"x": [1.0]}), InputTypeError, r"tensors\['x'\]: expected a tensor, received list"),
+    ],
+)
+def test_unsuitable_contents_are_refused(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        NetworkFile(*arguments)
+
+
+def test_conditionals_of_models_are_refused_by_name_and_tabulated_ones_are_taken(tmp_path: Path) -> None:
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3}), 2)
+    model = LogLinearEnergy(hypergraph, torch.linspace(-1, 1, hypergraph.num_terms, dtype=torch.float64))
+    found = DependencyConditionals.from_model(model)
+    with pytest.raises(InputTypeError, match=r"that of 'a' is a ModelConditional; the network's tabulated\(\)"):
+        NetworkFile(found)
+    save_network(tmp_path / "m", NetworkFile(found.tabulated()))
+    x = torch.tensor([[0, 2], [1, 1]])
+    torch.testing.assert_close(load_network(tmp_path / "m").conditionals.log_pseudo_prob(x), model.log_pseudo_prob(x))
+
+
+def test_writing_refuses_a_missing_folder_a_folder_and_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"folder .*absent does not exist"):
+        save_network(tmp_path / "absent" / "m", NetworkFile(network()))
+    with pytest.raises(ModelFileError, match=r"is a folder"):
+        save_network(tmp_path, NetworkFile(network()))
+    with pytest.raises(InputTypeError, match=r"expected a NetworkFile, received DependencyConditionals"):
+        save_network(tmp_path / "m", network())  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
+# Reading
+
+
+def test_control_good_file_is_read(tmp_path: Path) -> None:
+    assert_same(load_network(write(tmp_path / "m", metadata())).conditionals, network())
+
+
+def changed(position: int, **entries: Any) -> list[dict[str, Any]]:
+    """The nodes with one of them changed; None removes an entry."""
+    node = {k: v for k, v in {**NODES[position], **entries}.items() if v is not None}
+    return [*NODES[:position], node, *NODES[position + 1 :]]
+
+
+BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
+    "no metadata": (None, "not a pyro-hoim model"),
+    "no JSON": ({"pyro-hoim": "{"}, "not readable JSON"),
+    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "no domain": (metadata(domain=None), "'domain' is missing"),
+    "domain odd": (metadata(domain=3), "do not fit"),
+    "a count among the variables": (
+        metadata(domain=[{**DOMAIN.to_json()[0], "labels": [], "kind": "count"}, *DOMAIN.to_json()[1:]]),
+        "no cardinality",
+    ),
+    "no nodes": (metadata(nodes=None), "'nodes' is missing"),
+    "nodes odd": (metadata(nodes=[1, 2, 3]), "do not fit"),
+    "one node too few": (metadata(nodes=NODES[:2]), "not in the order of the variables"),
+    "one node too many": (metadata(nodes=[*NODES, NODES[0]]), r"'probs\.3' is missing"),
+    "nodes reordered": (metadata(nodes=[NODES[1], NODES[0], NODES[2]]), "do not fit"),
+    "node twice": (metadata(nodes=[NODES[2], NODES[1], NODES[2]]), "do not fit"),
+    "other type": (metadata(nodes=changed(2, type="tree")), "'leaves' or 'table', found 'tree'"),
+    "no type": (metadata(nodes=changed(2, type=None)), "'type' is missing"),
+    "no parents": (metadata(nodes=changed(1, parents=None)), "'parents' is missing"),
+    "unknown parent": (metadata(nodes=changed(1, parents=["größe", "z"])), "unknown variable 'z'"),
+    "own parent": (metadata(nodes=changed(1, parents=["größe", "b"])), "other variables than 'b'"),
+    "parents swapped": (metadata(nodes=changed(1, parents=["c", "größe"])), r"shape \(1, 2, 3\)"),
+    "parents a number": (metadata(nodes=changed(1, parents=3)), "do not fit"),
+    "parents nested": (metadata(nodes=changed(1, parents=[["größe"], "c"])), "do not fit"),
+    "no operations": (metadata(nodes=changed(0, operations=None)), "variable and operations"),
+    "operation odd": (metadata(nodes=changed(0, operations=[["grow", 0, "b"]])), "grow"),
+    "operation a number": (metadata(nodes=changed(0, operations=[5])), "do not fit"),
+    "leaf unknown": (metadata(nodes=changed(0, operations=[["split", 1, "b"]])), "leaf from 0 to 0, received 1"),
+    "leaf true": (metadata(nodes=changed(0, operations=[["split", False, "b"]])), "received False"),
+    "split on itself": (metadata(nodes=changed(0, operations=[["split", 0, "größe"]])), "other variable than"),
+    "merge with itself": (metadata(nodes=changed(0, operations=[["split", 0, "b"], ["merge", 0, 0]])), "increasing"),
+    "leaves missing": (metadata(nodes=changed(0, operations=[["split", 0, "b"]])), r"shape \(3, 2\)"),
+    "info a number": (metadata(info=1), "info: expected a mapping"),
+    "info not a number": (metadata(info={"a": float("nan")}), "nan"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_METADATA)
+def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
+    header, message = BAD_METADATA[case]
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load_network(write(tmp_path / "m", header))
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "m") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (tensors(probs_1=None), r"'probs\.1' is missing"),
+        (tensors(probs_3=torch.ones(1)), r"received 'probs\.3'"),
+        (tensors(probs_0=torch.tensor([[0.1, 0.9], [0.5, 0.4]])), r"leaf 1 sums to 0\.9"),
+        (tensors(probs_0=torch.tensor([[0.1, 0.9], [1.5, -0.5]])), r"received -0\.5 at index \(1, 1\)"),
+        (tensors(probs_2=torch.tensor([torch.nan])), r"received nan"),
+        (tensors(probs_2=torch.ones(1, dtype=torch.long)), r"int64"),
+        (tensors(probs_2=torch.ones(1, 1)), r"received \(1, 1\)"),
+    ],
+)
+def test_bad_tensors_are_refused(tmp_path: Path, contents: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        load_network(write(tmp_path / "m", metadata(), contents))
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    save_network(tmp_path / "m", NetworkFile(network()))
+    data = (tmp_path / "m").read_bytes()
+    for length in [*range(0, len(data), 37), len(data) - 1]:
+        (tmp_path / "short").write_bytes(data[:length])
+        for read in (load_network, model_kind):
+            with pytest.raises(ModelFileError, match="damaged or truncated"):
+                read(tmp_path / "short")
+
+
+class _Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("code from a file was executed",)
+
+
+def test_pickles_are_refused_and_never_executed(tmp_path: Path) -> None:
+    (tmp_path / "pickle").write_bytes(pickle.dumps(_Exploit()))
+    for read in (load_network, model_kind):
+        with pytest.raises(ModelFileError, match="damaged"):
+            read(tmp_path / "pickle")
