@@ -9,12 +9,15 @@ import pandas as pd
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError
+from ..errors import InputError
 from ..learning.given import (
     ClampedGibbs,
     RowMethod,
     chain_portions,
+    check_count,
+    check_energy,
     check_model,
+    check_rows,
     checked_gibbs,
     condition_rows,
     drawn_seed,
@@ -27,6 +30,7 @@ from ..learning.prediction import extend_rows
 from ..models import LogLinearEnergy
 from ..partition import Auto
 from ..sampling import GibbsChains
+from ..sampling.arguments import checked_seed
 
 __all__ = ["Imputation", "impute"]
 
@@ -114,8 +118,10 @@ def impute(
         Completed rows.
 
     Raises:
-        InputError: another domain, a batch of models, unknown options, or several most probable completions.
-        InputTypeError: a number of imputations that is no whole number, or ``gibbs`` that is no ``ClampedGibbs``.
+        InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
+            completions.
+        InputTypeError: no LogLinearEnergy, no observations, a number of imputations or a seed that is no whole number,
+            or ``gibbs`` that is no ``ClampedGibbs``.
         IntractableError: ``exact`` beyond the reach of the backends.
 
     Randomness:
@@ -133,10 +139,10 @@ def impute(
         >>> impute(model, rows).codes.tolist()
         [[[0, 0], [1, 1]]]
     """
-    if isinstance(num_imputations, bool) or not isinstance(num_imputations, int):
-        raise InputTypeError(f"num_imputations: expected a whole number, received {num_imputations!r}")
-    if num_imputations < 1:
-        raise InputError(f"num_imputations: expected at least 1, received {num_imputations}")
+    check_energy(model)
+    check_rows(data)
+    check_count(num_imputations, "num_imputations")
+    seed = checked_seed(seed)
     if how not in ("draws", "most probable"):
         raise InputError(f"how: expected 'draws' or 'most probable', received {how!r}")
     if how == "most probable" and num_imputations > 1:

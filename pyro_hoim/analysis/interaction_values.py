@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from ..errors import InputError, InputTypeError
+from ..learning.given import check_count, check_energy
 from ..models import LogLinearEnergy
 from ..partition import Auto
+from ..sampling.arguments import checked_seed, received
 from ..structure import InteractionHypergraph
 from .synthetic import synthesise
 
@@ -54,7 +56,7 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
 
     Raises:
         InputError: a given edge is no edge, or there is none.
-        InputTypeError: a given edge is a string.
+        InputTypeError: no hypergraph, or a given edge is a string.
         UnknownNameError: a name is no variable.
 
     Example:
@@ -63,6 +65,8 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
         >>> with_supersets(graph, [["a"]])
         (('a',), ('a', 'b'))
     """
+    if not isinstance(hypergraph, InteractionHypergraph):
+        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
     wanted = [_names(e) for e in edges]
     if not wanted:
         raise InputError("edges: expected at least one interaction, received none")
@@ -119,7 +123,8 @@ def removal_values(
     Raises:
         InputError: a batch of models, an edge that the model does not have, too few samples, or ``exact`` for a model
             that is not hierarchical.
-        InputTypeError: an edge that is a string.
+        InputTypeError: no LogLinearEnergy, an edge that is a string, a number of samples or a seed that is no whole
+            number, or samples that are no tensor of codes.
         IntractableError: ``exact`` beyond reach.
 
     Warns:
@@ -136,6 +141,9 @@ def removal_values(
         >>> row.kind, round(row.value, 4)
         ('exact', 0.1109)
     """
+    check_energy(model)
+    check_count(num_samples, "num_samples", 2)
+    seed = checked_seed(seed)
     if model.batch_shape:
         raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
     graph = model.hypergraph
@@ -152,6 +160,8 @@ def removal_values(
         return _exact_values(model, wanted, groups)
     if not wanted:
         return []
+    if samples is not None and (not isinstance(samples, torch.Tensor) or samples.is_floating_point()):
+        raise InputTypeError(f"samples: expected a tensor of level codes, received {received(samples)}")
     states: torch.Tensor = synthesise(model, num_samples, seed).codes if samples is None else samples
     if states.dim() != 2 or states.shape[1] != len(graph.domain) or len(states) < 2:
         raise InputError(

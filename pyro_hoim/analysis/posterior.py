@@ -19,9 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..data import Observations
-from ..errors import ConvergenceWarning, InputError
+from ..errors import ConvergenceWarning, InputError, InputTypeError
 from ..inference import cell_log_likelihood, r_hat_limit, sample_posterior
 from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
+from ..learning.given import check_rows
+from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 
 __all__ = ["Posterior", "PosteriorSettings", "compare_models", "file_stem", "run_posterior"]
@@ -194,11 +196,18 @@ def run_posterior(
         The posterior.
 
     Raises:
-        InputError: a chain found belongs to other data or settings.
+        InputError: a chain found belongs to other data or settings, or a seed out of range.
+        InputTypeError: no hypergraph, no observations, no settings, or a seed that is no whole number.
 
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
     """
+    if not isinstance(hypergraph, InteractionHypergraph):
+        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_rows(data)
+    if not isinstance(settings, PosteriorSettings):
+        raise InputTypeError(f"settings: expected PosteriorSettings, received {type(settings).__name__}")
+    seed = checked_seed(seed)
     chains: list[dict[str, torch.Tensor]] = []
     for number in range(settings.num_chains):
         digest = _digest(hypergraph, data, settings, seed + number)

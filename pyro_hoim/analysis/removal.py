@@ -13,9 +13,11 @@ import torch
 
 from ..data import Observations
 from ..errors import ConvergenceWarning, InputError, check_names
+from ..learning.given import check_count, check_energy, check_rows
 from ..learning.prediction import Prediction, predict
 from ..models import LogLinearEnergy
 from ..partition import Auto
+from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 from .interaction_values import with_supersets
 from .synthetic import synthesise
@@ -42,6 +44,7 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
 
     Raises:
         InputError: a given edge is no interaction of the model, or there is none.
+        InputTypeError: no LogLinearEnergy, or an edge that is a string.
         UnknownNameError: a name is no variable.
 
     Example:
@@ -51,6 +54,7 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
         >>> without(model, [("b", "a")]).hypergraph.edges
         (('a',), ('b',))
     """
+    check_energy(model)
     graph = model.hypergraph
     gone = set(with_supersets(graph, edges))
     kept = [e for e in graph.edges if e not in gone]
@@ -82,7 +86,8 @@ def log_z_difference(
         for the ratio did not converge.
 
     Raises:
-        InputError: different variables, batches, or fewer than two samples.
+        InputError: different variables, batches, a seed out of range, or fewer than two samples.
+        InputTypeError: no LogLinearEnergy, or a number of samples or a seed that is no whole number.
 
     Warns:
         ConvergenceWarning: the iteration for the ratio did not converge.
@@ -101,13 +106,15 @@ def log_z_difference(
         >>> log_z_difference(first, second)[1]
         0.0
     """
+    check_energy(first, "first")
+    check_energy(second, "second")
+    check_count(num_samples, "num_samples", 2)
+    seed = checked_seed(seed)
     if first.domain != second.domain or first.batch_shape or second.batch_shape:
         raise InputError("first, second: expected two single models over the same variables")
     auto = Auto()
     if auto.plan(first.hypergraph).feasible and auto.plan(second.hypergraph).feasible:
         return float(auto.log_partition(second).value) - float(auto.log_partition(first).value), 0.0
-    if num_samples < 2:
-        raise InputError(f"num_samples: expected at least 2, received {num_samples}")
     ratios = [
         (first.energy(codes) - second.energy(codes)).double()
         for codes in (synthesise(first, num_samples, seed).codes, synthesise(second, num_samples, seed + 1).codes)
@@ -242,7 +249,9 @@ def removal_effect(
 
     Raises:
         InputError: an edge that the model does not have, other variables, missing cells, or a sensitive variable
-            without or equal to the target.
+            without or equal to the target, a seed out of range, or fewer than two samples.
+        InputTypeError: no LogLinearEnergy (also from ``refit``), no observations, an edge that is a string, or a number
+            of samples or a seed that is no whole number.
         UnknownNameError: a name that is no variable or level.
 
     Randomness:
@@ -258,8 +267,12 @@ def removal_effect(
         >>> sorted(effect.parity_difference)
         ['before', 'zeroed']
     """
+    check_energy(model)
+    check_count(num_samples, "num_samples", 2)
+    seed = checked_seed(seed)
     rows = {"train": train} if test is None else {"train": train, "test": test}
     for name, part in rows.items():
+        check_rows(part, name)
         if part.domain != model.domain:
             raise InputError(f"{name}: expected the variables and labels of the model's domain")
         if part.has_missing or not part.total_count > 0:
@@ -281,6 +294,7 @@ def removal_effect(
     models = {"before": model, "zeroed": zeroed}
     if refit is not None:
         models["refitted"] = refit(zeroed)
+        check_energy(models["refitted"], "refit")
         if models["refitted"].domain != model.domain:
             raise InputError("refit: expected a model over the same variables")
     last = rows["train" if test is None else "test"]

@@ -59,6 +59,7 @@ def structure_recovery(found: InteractionHypergraph, truth: InteractionHypergrap
 
     Raises:
         InputError: collections over different domains.
+        InputTypeError: no hypergraphs.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -68,6 +69,9 @@ def structure_recovery(found: InteractionHypergraph, truth: InteractionHypergrap
         >>> structure_recovery(found, truth)
         Recovery(precision=0.3333333333333333, recall=1.0, f1=0.5)
     """
+    for value, name in ((found, "found"), (truth, "truth")):
+        if not isinstance(value, InteractionHypergraph):
+            raise InputTypeError(f"{name}: expected an InteractionHypergraph, received {type(value).__name__}")
     if found.domain != truth.domain:
         raise InputError("found: expected a collection over the domain of the true one, received another domain")
     ours, true = ({edge for edge in h.edges if len(edge) >= min_order} for h in (found, truth))
@@ -89,6 +93,7 @@ def draw_rows(law: Law, num_rows: int, *, generator: torch.Generator | None = No
 
     Raises:
         InputError: no rows are asked for.
+        InputTypeError: no law.
 
     Randomness:
         ``num_rows`` draws of a cell from ``generator``.
@@ -100,10 +105,16 @@ def draw_rows(law: Law, num_rows: int, *, generator: torch.Generator | None = No
         >>> table.sum().item(), table[0, 1].item()
         (100.0, 0.0)
     """
+    _check_law(law, "law")
     _check_num_rows(num_rows, "num_rows")
     cells = torch.multinomial(law.probs.reshape(-1), num_rows, replacement=True, generator=generator)
     codes = torch.stack(torch.unravel_index(cells, law.probs.shape), dim=1)
     return Observations.from_tensor(codes, law.domain)
+
+
+def _check_law(value: object, argument: str) -> None:
+    if not isinstance(value, Law):
+        raise InputTypeError(f"{argument}: expected a Law, received {type(value).__name__}")
 
 
 def _check_num_rows(value: object, argument: str) -> None:
@@ -120,6 +131,7 @@ def law_divergence(truth: Law, model: Law) -> float:
 
     Raises:
         InputError: laws over different domains, or tables that were changed and do not sum to 1 within 1e-12.
+        InputTypeError: no laws.
     """
     _check_same_domain(truth, model)
     for law, name in ((truth, "truth"), (model, "model")):
@@ -153,6 +165,7 @@ def normalised_errors(truth: Law, model: Law) -> dict[str, float]:
 
     Raises:
         InputError: laws over different domains.
+        InputTypeError: no laws.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -179,6 +192,8 @@ def _normalised_error(p: np.ndarray, q: np.ndarray) -> float:
 
 
 def _check_same_domain(truth: Law, model: Law) -> None:
+    _check_law(truth, "truth")
+    _check_law(model, "model")
     if truth.domain != model.domain:
         raise InputError("model: expected a law over the domain of the true one, received another domain")
 
@@ -222,8 +237,7 @@ def sample_complexity(
     """
     import pandas as pd
 
-    if not isinstance(law, Law):
-        raise InputTypeError(f"law: expected a Law, received {type(law).__name__}")
+    _check_law(law, "law")
     sizes = list(sizes)
     if not methods or not sizes:
         raise InputError("methods, sizes: expected at least one of each, received none")

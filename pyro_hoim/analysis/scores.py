@@ -12,9 +12,9 @@ import torch
 from scipy.stats import norm
 
 from ..data import Observations
-from ..errors import InputError, IntractableError
+from ..errors import InputError, InputTypeError, IntractableError
 from ..learning import FitResult
-from ..learning.given import row_log_weights
+from ..learning.given import check_count, check_energy, check_rows, row_log_weights
 from ..learning.prediction import predict
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto
@@ -63,8 +63,14 @@ def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | No
         The mean scores.
 
     Raises:
+        InputError: another domain, a batch of models, or no rows.
+        InputTypeError: no LogLinearEnergy, or no observations.
         IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
     """
+    check_energy(energy, "energy")
+    check_rows(data)
+    if not data.total_count > 0:
+        raise InputError("data: expected at least one row, received a total count of 0")
     total = data.total_count
     values = row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
     present = data.counts > 0
@@ -119,7 +125,11 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
 
     Raises:
         InputError: no row has a known target.
+        InputTypeError: no LogLinearEnergy, or no observations.
+        UnknownNameError: ``target`` is no variable of the rows.
     """
+    check_energy(energy, "energy")
+    check_rows(data)
     column = data.domain.index(target)
     known = (data.codes[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
@@ -144,7 +154,14 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
         For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the balanced table, in
         nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
         in the flat table.
+
+    Raises:
+        InputError: a batch of models.
+        InputTypeError: no LogLinearEnergy.
     """
+    check_energy(energy, "energy")
+    if energy.batch_shape:
+        raise InputError(f"energy: expected one model, received a batch of shape {tuple(energy.batch_shape)}")
     rows: list[dict[str, Any]] = []
     for edge, table in parametrization(energy.hypergraph).split(energy.tables).items():
         if all(n > 1 for n in table.shape):
@@ -205,7 +222,16 @@ def coefficient_intervals(
     Returns:
         At most ``top`` intervals, none of coefficients that are infinite. Without draws there are none for a fit that
         did not converge, was stopped early, is so large that its covariance would take minutes, or has none.
+
+    Raises:
+        InputError: a level outside (0, 1), or fewer than one interaction asked for.
+        InputTypeError: no FitResult, or a number of interactions that is no whole number.
     """
+    if not isinstance(result, FitResult):
+        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_count(top, "top")
     maps = parametrization(result.hypergraph)
     slices = result.hypergraph.term_slices
     rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))[:top]
@@ -243,7 +269,13 @@ def num_impossible(result: FitResult, part: Observations) -> float:
     """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
 
     Rows with missing cells are not counted.
+
+    Raises:
+        InputTypeError: no FitResult, or no observations.
     """
+    if not isinstance(result, FitResult):
+        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
+    check_rows(part, "part")
     existence = result.existence
     if result.status != "infinite" or existence is None:
         return 0.0

@@ -19,10 +19,12 @@ import pandas as pd
 import torch
 
 from ..data import Observations
-from ..errors import InputError, NonexistentEstimateWarning
+from ..errors import InputError, InputTypeError, NonexistentEstimateWarning
 from ..learning import FitResult, GoodnessOfFit, cell_table, fit, fit_incomplete, goodness_of_fit, odds_ratio_table
+from ..learning.given import check_rows
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, LogPartition
+from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .scores import (
@@ -245,11 +247,22 @@ def analyse(
         The analysis.
 
     Raises:
-        InputError: a part without rows, or missing cells together with validation or a posterior.
+        InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
+        InputTypeError: parts that are no observations, structures that are no hypergraphs, or a seed that is no whole
+            number.
         IntractableError: an exact cost is beyond the budget.
         KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
     """
+    seed = checked_seed(seed)
+    check_rows(train, "train")
+    for name, structure in structures.items():
+        if not isinstance(structure, InteractionHypergraph):
+            raise InputTypeError(
+                f"structures: expected an InteractionHypergraph for {name!r}, received {type(structure).__name__}"
+            )
     for part, rows in (("train", train), ("validation", validation), ("test", test)):
+        if rows is not None:
+            check_rows(rows, part)
         if rows is not None and not rows.total_count > 0:
             raise InputError(f"{part}: expected at least one row, received none")
     if train.has_missing and (validation is not None or posterior is not None):

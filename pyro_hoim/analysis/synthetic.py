@@ -12,9 +12,11 @@ import pandas as pd
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import InputError, IntractableError
+from ..learning.given import check_count, check_energy, check_rows
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
+from ..sampling.arguments import checked_seed
 
 __all__ = ["SyntheticQuality", "expected_variation", "synthesise", "synthetic_quality"]
 
@@ -43,8 +45,8 @@ def synthesise(
         The rows.
 
     Raises:
-        InputError: a batch of models, a number of rows below 1, or an unknown method.
-        InputTypeError: a number of rows that is no whole number.
+        InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
+        InputTypeError: no LogLinearEnergy, or a number of rows, a burn-in or a seed that is no whole number.
         IntractableError: ``exact`` beyond the reach of the backends.
 
     Randomness:
@@ -57,10 +59,10 @@ def synthesise(
         >>> synthesise(LogLinearEnergy(graph, torch.zeros(11)), 4, seed=1).num_rows
         4
     """
-    if isinstance(num_rows, bool) or not isinstance(num_rows, int):
-        raise InputTypeError(f"num_rows: expected a whole number, received {num_rows!r}")
-    if num_rows < 1:
-        raise InputError(f"num_rows: expected at least 1, received {num_rows}")
+    check_energy(model)
+    check_count(num_rows, "num_rows")
+    check_count(burn_in, "burn_in", 0)
+    seed = checked_seed(seed)
     if model.batch_shape:
         raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
     if method not in ("auto", "exact", "gibbs"):
@@ -182,6 +184,7 @@ def synthetic_quality(
 
     Raises:
         InputError: different domains, missing cells, fractional weights, no rows, or an order below 1.
+        InputTypeError: no observations.
 
     Example:
         >>> from pyro_hoim.datasets import load_table
@@ -191,7 +194,11 @@ def synthetic_quality(
     """
     if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
         raise InputError(f"max_order: expected a whole number of at least 1, received {max_order!r}")
+    check_rows(real, "real")
+    if train is not None:
+        check_rows(train, "train")
     for name, rows in (("synthetic", synthetic), ("real", real)):
+        check_rows(rows, name)
         if rows.domain != real.domain:
             raise InputError(f"{name}: expected the domain of the real rows")
         if rows.has_missing:

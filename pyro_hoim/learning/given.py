@@ -76,11 +76,7 @@ class ClampedGibbs:
 
     def __post_init__(self) -> None:
         for name, least in (("num_chains", 2), ("num_temperatures", 1), ("burn_in", 0), ("num_sweeps", 1), ("thin", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InputTypeError(f"{name}: expected a whole number, received {value!r}")
-            if value < least:
-                raise InputError(f"{name}: expected at least {least}, received {value}")
+            check_count(getattr(self, name), name, least)
         if self.num_sweeps % self.thin:
             raise InputError(f"num_sweeps: expected a multiple of thin={self.thin}, received {self.num_sweeps}")
 
@@ -90,8 +86,41 @@ class ClampedGibbs:
         return self.num_sweeps // self.thin
 
 
+def check_count(value: object, argument: str, least: int = 1) -> None:
+    """Raise unless a whole number from ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{argument}: expected a whole number, received {value!r}")
+    if value < least:
+        raise InputError(f"{argument}: expected at least {least}, received {value}")
+
+
+def check_energy(model: object, argument: str = "model") -> None:
+    """Raise :class:`InputTypeError` unless a log-linear energy; where a result holds one, the message says how."""
+    if isinstance(model, LogLinearEnergy):
+        return
+    hint = ""
+    for name in ("energy", "model"):
+        if isinstance(getattr(model, name, None), LogLinearEnergy):
+            hint = f"; pass its .{name}"
+    if not hint and callable(getattr(model, "log_linear", None)):
+        hint = "; pass its .log_linear()"
+    raise InputTypeError(f"{argument}: expected a LogLinearEnergy, received {type(model).__name__}{hint}")
+
+
+def check_rows(data: object, argument: str = "data") -> None:
+    """Raise :class:`InputTypeError` unless observations; the message names what makes them."""
+    if isinstance(data, Observations):
+        return
+    makers = {"DataFrame": "from_pandas(frame)", "ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
+    hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
+    raise InputTypeError(
+        f"{argument}: expected Observations, received {type(data).__name__}; make them with Observations.{hint}"
+    )
+
+
 def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
     """Raise :class:`InputError` unless the model is a single one whose domain is ``domain`` and the method exists."""
+    check_energy(model)
     if domain != model.domain:
         raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
     if model.batch_shape:
@@ -274,6 +303,7 @@ def row_log_weights(
 
     Raises:
         InputError: another domain, or a batch of models.
+        InputTypeError: no LogLinearEnergy, or no observations.
         IntractableError: no exact backend accepts what a row misses, or the rows need more operations than allowed;
             nothing was computed.
 
@@ -285,6 +315,7 @@ def row_log_weights(
         >>> row_log_weights(model, rows).exp().round().tolist()
         [1.0, 2.0, 4.0]
     """
+    check_rows(data)
     check_model(model, data.domain, "exact")
     if not len(data.codes):
         return model.tables.new_zeros(0)

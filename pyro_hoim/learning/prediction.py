@@ -14,12 +14,15 @@ from ..data import Observations
 from ..errors import InputError, check_names
 from ..models import LogLinearEnergy
 from ..partition import Auto
+from ..sampling.arguments import checked_seed
 from ..schema import Domain
 from .given import (
     ClampedGibbs,
     RowMethod,
     chain_portions,
+    check_energy,
     check_model,
+    check_rows,
     checked_gibbs,
     condition_rows,
     drawn_seed,
@@ -149,6 +152,7 @@ def extend_rows(data: Observations, domain: Domain) -> Observations:
 
     Raises:
         InputError: a variable with other labels.
+        InputTypeError: no observations.
         UnknownNameError: a variable that the domain does not have.
 
     Example:
@@ -156,6 +160,7 @@ def extend_rows(data: Observations, domain: Domain) -> Observations:
         >>> extend_rows(Observations.from_tensor(torch.tensor([[2]]), domain.project(["b"])), domain).codes.tolist()
         [[-1, 2]]
     """
+    check_rows(data)
     if data.domain == domain:
         return data
     check_names(data.domain.names, domain.names, "data")
@@ -203,8 +208,9 @@ def predict(
         Probabilities, their errors, and accuracy, log loss and confusion where the target is known.
 
     Raises:
-        InputError: another domain, a batch of models, or an unknown method.
-        InputTypeError: ``gibbs`` is no :class:`ClampedGibbs`.
+        InputError: another domain, a batch of models, a seed out of range, or an unknown method.
+        InputTypeError: no LogLinearEnergy, no observations, a seed that is no whole number, or ``gibbs`` that is no
+            :class:`ClampedGibbs`.
         IntractableError: ``exact`` beyond the reach of the backends.
         UnknownNameError: ``target`` is no variable of the model.
 
@@ -215,7 +221,10 @@ def predict(
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
         Interaction Selection, 2024, section 5.3.
     """
+    check_energy(model)
+    check_rows(data)
     check_names([target], model.domain.names, "target")
+    seed = checked_seed(seed)
     data = extend_rows(data, model.domain)
     check_model(model, data.domain, method)
     column, size = data.domain.index(target), data.domain[target].cardinality

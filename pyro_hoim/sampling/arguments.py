@@ -82,7 +82,9 @@ def count(value: int, argument: str) -> int:
 
 def checked_seed(value: int) -> int:
     """The value, or an error unless it is a seed."""
-    if not is_whole(value) or not 0 <= value < 2**63:
+    if not is_whole(value):
+        raise InputTypeError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+    if not 0 <= value < 2**63:
         raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
     return int(value)
 

@@ -588,7 +588,7 @@ def test_reversed_order_visits_backwards(engine: Any) -> None:
         ({"reference": torch.zeros(3, 8)}, InputError, r"reference: expected a shape that broadcasts to \(8,\)"),
         ({"reference": [0.0] * 8}, InputTypeError, "reference: expected a floating-point tensor, received list"),
         ({"seed": -1}, InputError, "seed: expected a whole number from 0 to 2.63 - 1, received -1"),
-        ({"seed": 1.5}, InputError, r"seed: expected a whole number.*received 1\.5"),
+        ({"seed": 1.5}, InputTypeError, r"seed: expected a whole number.*received 1\.5"),
         ({"engine": "jax"}, InputError, "engine: expected 'auto', 'products', 'tables' or 'torch', received 'jax'"),
         ({"engine": "products"}, InputError, "engine: 'products' needs variables with at most two levels"),
         (

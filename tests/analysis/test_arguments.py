@@ -1,0 +1,175 @@
+"""What the functions of an analysis say to a wrong kind of model, rows, seed or number of samples."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.analysis import (
+    PosteriorSettings,
+    analyse,
+    coefficient_intervals,
+    draw_rows,
+    impute,
+    interaction_table,
+    law_divergence,
+    log_z_difference,
+    normalised_errors,
+    num_impossible,
+    prediction_accuracy,
+    removal_effect,
+    removal_values,
+    run_posterior,
+    score_rows,
+    structure_recovery,
+    synthesise,
+    synthetic_quality,
+    without,
+)
+from pyro_hoim.analysis.interaction_values import with_supersets
+from pyro_hoim.analysis.learn import train_collection
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.learning import fit
+from pyro_hoim.learning.given import row_log_weights
+from pyro_hoim.learning.prediction import extend_rows, predict
+from pyro_hoim.structure import InteractionHypergraph
+
+ROWS = load_table("ucb_admissions")
+GRAPH = InteractionHypergraph.from_order(ROWS.domain, 2)
+MODEL = fit(GRAPH, ROWS).model
+EDGES = [("Admit", "Gender")]
+
+OF_A_MODEL = {
+    "predict": lambda m, **o: predict(m, ROWS, "Admit", **o),
+    "impute": lambda m, **o: impute(m, ROWS, **o),
+    "synthesise": lambda m, **o: synthesise(m, 3, **o),
+    "removal_values": lambda m, **o: removal_values(m, EDGES, **o),
+    "removal_effect": lambda m, **o: removal_effect(m, EDGES, ROWS, **o),
+    "log_z_difference": lambda m, **o: log_z_difference(m, m, **o),
+}
+"""Functions that take a seed as well."""
+
+OF_A_MODEL_ALONE = {
+    "without": lambda m: without(m, EDGES),
+    "score_rows": lambda m: score_rows(m, ROWS),
+    "prediction_accuracy": lambda m: prediction_accuracy(m, ROWS, "Admit"),
+    "interaction_table": interaction_table,
+    "row_log_weights": lambda m: row_log_weights(m, ROWS),
+    "refit": lambda m: removal_effect(MODEL, EDGES, ROWS, refit=lambda _: m),
+}
+
+OF_ROWS = {
+    "predict": lambda rows: predict(MODEL, rows, "Admit"),
+    "impute": lambda rows: impute(MODEL, rows),
+    "removal_effect": lambda rows: removal_effect(MODEL, EDGES, rows),
+    "removal_effect, test": lambda rows: removal_effect(MODEL, EDGES, ROWS, rows),
+    "score_rows": lambda rows: score_rows(MODEL, rows),
+    "prediction_accuracy": lambda rows: prediction_accuracy(MODEL, rows, "Admit"),
+    "row_log_weights": lambda rows: row_log_weights(MODEL, rows),
+    "extend_rows": lambda rows: extend_rows(rows, ROWS.domain),
+    "synthetic_quality": lambda rows: synthetic_quality(ROWS, rows),
+    "synthetic_quality, synthetic": lambda rows: synthetic_quality(rows, ROWS),
+    "synthetic_quality, train": lambda rows: synthetic_quality(ROWS, ROWS, rows),
+    "num_impossible": lambda rows: num_impossible(fit(GRAPH, ROWS), rows),
+    "run_posterior": lambda rows: run_posterior(GRAPH, rows, PosteriorSettings(), seed=0),
+    "analyse": lambda rows: analyse(rows, {"pairs": GRAPH}),
+    "analyse, test": lambda rows: analyse(ROWS, {"pairs": GRAPH}, test=rows),
+}
+
+
+@pytest.mark.parametrize("name", [*OF_A_MODEL, *OF_A_MODEL_ALONE])
+def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name: str) -> None:
+    ask = (OF_A_MODEL | OF_A_MODEL_ALONE)[name]
+    ask(MODEL)  # control: the model itself is accepted
+    learned = train_collection(ROWS, GRAPH, trainer="exact", evidence_rounds=0)
+    for wrong, words in (
+        (learned, "LearnedModel; pass its .energy"),
+        (fit(GRAPH, ROWS), "FitResult; pass its .model"),
+        (SimpleNamespace(log_linear=lambda: MODEL), r"SimpleNamespace; pass its .log_linear\(\)"),
+        (GRAPH, "InteractionHypergraph$"),
+        (None, "NoneType$"),
+    ):
+        with pytest.raises(InputTypeError, match=rf"^\w+: expected a LogLinearEnergy, received {words}"):
+            ask(wrong)
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_tables_of_other_kinds_are_refused_with_what_makes_observations(name: str) -> None:
+    for wrong, words in (
+        (ROWS.to_pandas(), r"DataFrame; make them with Observations.from_pandas\(frame\)"),
+        (ROWS.codes, r"Tensor; make them with Observations.from_tensor\(codes, domain\)"),
+        (ROWS.codes.numpy(), r"ndarray; make them with Observations.from_numpy\(rows\)"),
+        ([[0, 1, 2]], "list; make them with Observations.from_pandas, from_csv"),
+    ):
+        with pytest.raises(InputTypeError, match=rf"^\w+: expected Observations, received {words}"):
+            OF_ROWS[name](wrong)
+
+
+@pytest.mark.parametrize("name", OF_A_MODEL)
+def test_seeds_are_whole_numbers_from_zero(name: str) -> None:
+    ask = OF_A_MODEL[name]
+    ask(MODEL, seed=np.int64(3))  # control
+    for wrong in ("3", 3.0, None, True):
+        with pytest.raises(InputTypeError, match=r"^seed: expected a whole number from 0"):
+            ask(MODEL, seed=wrong)
+    for wrong in (-1, 2**63):
+        with pytest.raises(InputError, match=r"^seed: expected a whole number from 0"):
+            ask(MODEL, seed=wrong)
+
+
+@pytest.mark.parametrize("name", ["removal_values", "removal_effect", "log_z_difference"])
+def test_numbers_of_samples_are_checked_before_the_model_is_seen_to_be_small(name: str) -> None:
+    ask = OF_A_MODEL[name]
+    ask(MODEL, num_samples=2)  # control: exact here, so that no samples are drawn
+    for wrong in (0, 1, -5):
+        with pytest.raises(InputError, match=f"^num_samples: expected at least 2, received {wrong}"):
+            ask(MODEL, num_samples=wrong)
+    for wrong in ("many", 10.0, None, True):
+        with pytest.raises(InputTypeError, match=r"^num_samples: expected a whole number"):
+            ask(MODEL, num_samples=wrong)
+
+
+def test_other_arguments_of_the_wrong_type() -> None:
+    law = object()
+    for ask, words in (
+        (lambda: structure_recovery(ROWS, GRAPH), "found: expected an InteractionHypergraph, received Observations"),
+        (lambda: structure_recovery(GRAPH, None), "truth: expected an InteractionHypergraph, received NoneType"),
+        (lambda: with_supersets(MODEL, EDGES), "hypergraph: expected an InteractionHypergraph, received LogLinear"),
+        (lambda: draw_rows(law, 3), "law: expected a Law, received object"),
+        (lambda: law_divergence(law, law), "truth: expected a Law, received object"),
+        (lambda: normalised_errors(law, law), "truth: expected a Law, received object"),
+        (lambda: coefficient_intervals(MODEL), "result: expected a FitResult, received LogLinearEnergy"),
+        (lambda: num_impossible(MODEL, ROWS), "result: expected a FitResult, received LogLinearEnergy"),
+        (lambda: removal_values(MODEL, EDGES, samples=[[0, 0, 0]], exact=False), "samples: expected a tensor of level"),
+        (lambda: removal_values(MODEL, EDGES, samples=torch.zeros(3, 3), exact=False), "samples: expected a tensor of"),
+        (lambda: run_posterior(MODEL, ROWS, PosteriorSettings(), seed=0), "hypergraph: expected an InteractionHyper"),
+        (lambda: run_posterior(GRAPH, ROWS, {}, seed=0), "settings: expected PosteriorSettings, received dict"),
+        (lambda: run_posterior(GRAPH, ROWS, PosteriorSettings(), seed="0"), "seed: expected a whole number"),
+        (
+            lambda: analyse(ROWS, {"pairs": MODEL}),
+            "structures: expected an InteractionHypergraph for 'pairs'",
+        ),
+        (lambda: analyse(ROWS, {"pairs": GRAPH}, seed="0"), "seed: expected a whole number"),
+        (lambda: synthesise(MODEL, 3, burn_in="long"), "burn_in: expected a whole number"),
+    ):
+        with pytest.raises(InputTypeError, match=f"^{words}"):
+            ask()
+
+
+def test_numbers_out_of_range_and_batches() -> None:
+    result = fit(GRAPH, ROWS)
+    batch = type(MODEL)(GRAPH, MODEL.tables.expand(2, -1))
+    empty = Observations(ROWS.domain, ROWS.codes, torch.zeros(len(ROWS.codes)))
+    for ask, words in (
+        (lambda: coefficient_intervals(result, level=1.0), "level: expected a number between 0 and 1, received 1.0"),
+        (lambda: coefficient_intervals(result, top=0), "top: expected at least 1, received 0"),
+        (lambda: interaction_table(batch), r"energy: expected one model, received a batch of shape \(2,\)"),
+        (lambda: score_rows(MODEL, empty), "data: expected at least one row"),
+    ):
+        with pytest.raises(InputError, match=f"^{words}"):
+            ask()
