@@ -42,12 +42,11 @@ class Ergodicity:
         method: how it was found out: "positive" (no probability is zero), "common state" (some state can be reached
             from every other one), "enumeration" of all states, or "undecided".
         zero_nodes: variables that are drawn and have a conditional probability that is, or may be, zero.
-        num_closed: largest number of closed classes of one combination of clamped values; None where states were not
-            enumerated.
+        num_closed: largest number of closed classes of one combination of clamped values; None where it is not known.
         closed_states: one state of each of the first of these classes, or one that is met periodically; labels by name.
         absorbing_states: the first closed classes of a single state.
         transient_states: the first transient states.
-        num_transient: number of transient states; None where states were not enumerated.
+        num_transient: number of transient states; None where it is not known.
         period: largest period of a closed class, in sweeps; 1 is aperiodic.
         impossible: clamped values that the network itself gives probability zero, in words; empty if there are none or
             it is not known.
@@ -153,13 +152,13 @@ def examine(
     zeros = tuple(domain.names[i] for i in sorted(places) if may_be_zero(nodes[i]))
     impossible = _impossible(conditionals, rows, clamped, max_states)
     if not zeros:
-        return Ergodicity(True, True, "positive", zeros, period=1, impossible=impossible)
+        return Ergodicity(True, True, "positive", num_closed=1, num_transient=0, period=1, impossible=impossible)
     num_states = math.prod(domain.cardinalities[i] for i in places)
     num_moves = num_states * sum(domain.cardinalities[i] for i in places)
     if len(rows) * num_states <= max_states and num_moves <= _MAX_MOVES:
         return _enumerated(conditionals, rows, places, scan, zeros, impossible)
     if all(_has_common_state(conditionals, row, places) for row in rows[:max_states]) and len(rows) <= max_states:
-        return Ergodicity(None, True, "common state", zeros, period=1, impossible=impossible)
+        return Ergodicity(None, True, "common state", zeros, num_closed=1, period=1, impossible=impossible)
     return Ergodicity(None, None, "undecided", zeros, impossible=impossible)
 
 

@@ -1,0 +1,266 @@
+"""Ergodicity of pseudo-Gibbs chains: hand-made networks with known faults, and eigenvalues of transition matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import ConvergenceWarning, InputError
+from pyro_hoim.models import (
+    ClassifierConditional,
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    LogLinearEnergy,
+    TableConditional,
+)
+from pyro_hoim.sampling import PseudoGibbsChains, check_ergodic
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import enumerate_codes
+
+PAIR = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"]})
+COPY, NEGATE = torch.eye(2), torch.eye(2).flip(0)
+scans = pytest.mark.parametrize("scan", ["random", "sequential"])
+
+
+def pair(of_a: torch.Tensor, of_b: torch.Tensor) -> DependencyConditionals:
+    """Two variables that read each other."""
+    return DependencyConditionals([TableConditional(PAIR, "a", ["b"], of_a), TableConditional(PAIR, "b", ["a"], of_b)])
+
+
+def absorbing() -> DependencyConditionals:
+    """Once both are yes they stay."""
+    return pair(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+
+
+@scans
+def test_positive_networks_of_any_size_are_ergodic(scan: Any) -> None:
+    domain = Domain.from_cardinalities([3] * 200)
+    probs = torch.tensor([[0.2, 0.3, 0.5]] * 3)
+    names = domain.names
+    nodes = [TableConditional(domain, names[i], [names[i - 1]], probs) for i in range(200)]
+    found = check_ergodic(DependencyConditionals(nodes), scan=scan)
+    assert (found.is_ergodic, found.has_unique_law, found.method, found.zero_nodes) == (True, True, "positive", ())
+    assert found.message == "the chain is ergodic"
+    hypergraph = InteractionHypergraph.from_order(domain.project(names[:40]), 2)
+    model = DependencyConditionals.from_model(LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms)))
+    assert check_ergodic(model, scan=scan).is_ergodic
+
+
+@scans
+def test_two_closed_classes_are_named_and_refused(scan: Any) -> None:
+    found = check_ergodic(pair(COPY, COPY), scan=scan)
+    assert (found.is_ergodic, found.has_unique_law, found.method) == (False, False, "enumeration")
+    assert (found.num_closed, found.zero_nodes) == (2, ("a", "b"))
+    assert found.closed_states == ({"a": "no", "b": "no"}, {"a": "yes", "b": "yes"}) == found.absorbing_states
+    assert found.num_transient == 2
+    assert found.transient_states == ({"a": "no", "b": "yes"}, {"a": "yes", "b": "no"})
+    with pytest.raises(
+        InputError,
+        match="no single limiting law: the chain cannot go between a=no, b=no; a=yes, b=yes; smooth the conditionals "
+        "of 'a', 'b', or pass check=False",
+    ):
+        PseudoGibbsChains(pair(COPY, COPY), 4, scan=scan)
+    chains = PseudoGibbsChains(pair(COPY, COPY), 4, scan=scan, init=torch.tensor([0, 1]), check=False, engine="torch")
+    chains.sweep(20)
+    assert bool((chains.codes[:, 0] == chains.codes[:, 1]).all())
+
+
+@scans
+def test_an_absorbing_state_is_named_and_reached(scan: Any) -> None:
+    found = check_ergodic(absorbing(), scan=scan)
+    assert (found.is_ergodic, found.has_unique_law, found.num_closed) == (False, True, 1)
+    assert found.absorbing_states == ({"a": "yes", "b": "yes"},)
+    assert found.num_transient == 3
+    assert found.transient_states[0] == {"a": "no", "b": "no"}
+    assert found.message == (
+        "the chain has a single limiting law; 3 states have probability zero in it, such as a=no, b=no"
+    )
+    chains = PseudoGibbsChains(absorbing(), 50, scan=scan, engine="torch")
+    chains.sweep(300)
+    assert chains.codes.tolist() == [[1, 1]] * 50
+
+
+def test_a_periodic_sequential_scan_is_refused_and_the_random_scan_is_not() -> None:
+    conditionals = pair(COPY, NEGATE)
+    found = check_ergodic(conditionals, scan="sequential")
+    assert (found.is_ergodic, found.has_unique_law, found.period, found.num_closed) == (False, False, 2, 1)
+    with pytest.raises(InputError, match="the sequential scan is periodic: from a=no, b=yes it comes back every 2 sw"):
+        PseudoGibbsChains(conditionals, 4)
+    chains = PseudoGibbsChains(conditionals, 1, init=torch.tensor([0, 1]), check=False, engine="torch")
+    record = chains.sweep(4, thin=1, codes=True)
+    assert record.codes is not None
+    assert record.codes[:, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    found = check_ergodic(conditionals, scan="random")
+    assert (found.is_ergodic, found.period, found.num_transient) == (True, 1, 0)
+    PseudoGibbsChains(conditionals, 4, scan="random", engine="torch")
+
+
+@scans
+def test_a_level_that_is_never_drawn_leaves_transient_states(scan: Any) -> None:
+    conditionals = pair(torch.tensor([[0.5, 0.5], [0.3, 0.7]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    found = check_ergodic(conditionals, scan=scan)
+    assert (found.is_ergodic, found.has_unique_law, found.zero_nodes) == (False, True, ("b",))
+    assert found.transient_states == ({"a": "no", "b": "yes"}, {"a": "yes", "b": "yes"})
+    assert found.absorbing_states == ()
+
+
+def sparse_network(seed: int) -> DependencyConditionals:
+    """Three variables with many zero probabilities; two are decision graphs."""
+    rng = np.random.default_rng(seed)
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+
+    def laws(*shape: int) -> torch.Tensor:
+        weights = rng.random(shape) * (rng.random(shape) < rng.choice([0.4, 0.6, 0.9]))
+        weights[weights.sum(-1) == 0] = np.eye(shape[-1])[rng.integers(shape[-1])]
+        return torch.from_numpy(weights / weights.sum(-1, keepdims=True))
+
+    of_a = DecisionGraph(domain, "a").split(0, "b").split(0, "c").merge(0, 3)
+    of_c = DecisionGraph(domain, "c").split(0, "a").split(0, "b")
+    return DependencyConditionals(
+        [
+            LeafConditional(of_a, laws(of_a.num_leaves, 2)),
+            TableConditional(domain, "b", ["a", "c"], laws(2, 2, 3)),
+            LeafConditional(of_c, laws(of_c.num_leaves, 2)),
+        ]
+    )
+
+
+def sweep_matrix(conditionals: DependencyConditionals, names: str, scan: str) -> np.ndarray:
+    """Transition matrix of a sequential sweep, or of one update at random."""
+    domain = conditionals.domain
+    states = enumerate_codes(domain.cardinalities)
+    steps = []
+    for name in names:
+        i, step = domain.index(name), np.zeros((len(states), len(states)))
+        laws = conditionals.node(name).log_probs(torch.from_numpy(states)).double().exp().numpy()
+        for s, state in enumerate(states):
+            for level, p in enumerate(laws[s]):
+                moved = [*state[:i], level, *state[i + 1 :]]
+                step[s, np.ravel_multi_index(tuple(moved), domain.cardinalities)] += p
+        steps.append(step)
+    return np.linalg.multi_dot([np.eye(len(states)), *steps]) if scan == "sequential" else sum(steps) / len(steps)  # type: ignore[return-value]
+
+
+@scans
+def test_verdicts_agree_with_eigenvalues(scan: Any) -> None:
+    """Eigenvalues of modulus one are one for each closed class, or as many as its period."""
+    seen = set()
+    for seed in range(150):
+        conditionals = sparse_network(seed)
+        found = check_ergodic(conditionals, scan=scan, order=["c", "a", "b"] if scan == "sequential" else None)
+        matrix = sweep_matrix(conditionals, "cab", scan)
+        values = np.linalg.eigvals(matrix)
+        num_one = int((np.abs(values - 1) < 1e-8).sum())
+        num_modulus = int((np.abs(values) > 1 - 1e-8).sum())
+        assert found.num_closed == num_one
+        assert found.has_unique_law == (num_modulus == 1)
+        assert (found.period == 1) == (num_modulus == num_one)
+        limit = np.linalg.matrix_power((matrix + np.eye(12)) / 2, 2**20)
+        num_transient = int((limit.max(0) < 1e-9).sum())
+        assert found.num_transient == num_transient
+        assert found.is_ergodic == (num_modulus == 1 and num_transient == 0)
+        small = check_ergodic(conditionals, scan=scan, max_states=1)  # as if there were too many states
+        assert small.method in ("positive", "common state", "undecided")
+        if small.method != "undecided":
+            assert found.has_unique_law
+        seen.add((found.has_unique_law, bool(num_transient), found.period, small.method))
+    assert len(seen) >= (6 if scan == "sequential" else 4), seen
+    assert {method for *_, method in seen} == {"positive", "common state", "undecided"}
+
+
+def chain_of(num: int, probs: torch.Tensor) -> DependencyConditionals:
+    """Every variable reads the one before it, the first one the last."""
+    domain = Domain.from_cardinalities([2] * num)
+    return DependencyConditionals(
+        TableConditional(domain, domain.names[i], [domain.names[i - 1]], probs) for i in range(num)
+    )
+
+
+def test_large_networks_are_decided_by_a_common_state_or_not_at_all() -> None:
+    common = chain_of(60, torch.tensor([[0.5, 0.5], [1.0, 0.0]]))  # 0 is always possible
+    found = check_ergodic(common)
+    assert (found.is_ergodic, found.has_unique_law, found.method) == (None, True, "common state")
+    PseudoGibbsChains(common, 2, engine="torch")
+    domain = Domain.from_cardinalities([2] * 60)
+    nodes = [TableConditional(domain, "x0", [], torch.tensor([0.5, 0.5]))]
+    nodes += [TableConditional(domain, f"x{i}", [f"x{i - 1}"], COPY) for i in range(1, 60)]
+    assert check_ergodic(DependencyConditionals(nodes)).method == "common state"  # once x0 is settled the others are
+    copies = chain_of(60, COPY)
+    found = check_ergodic(copies)
+    assert (found.is_ergodic, found.has_unique_law, found.method) == (None, None, "undecided")
+    assert found.zero_nodes == copies.domain.names
+    with pytest.warns(ConvergenceWarning, match="not known whether.*'x0', 'x1'.*zero probabilities"):
+        PseudoGibbsChains(copies, 2, engine="torch")
+    assert check_ergodic(chain_of(8, COPY)).num_closed == 2  # the control: small enough to see that it is not
+
+
+class Sure:
+    """A classifier that is always sure."""
+
+    classes_ = np.array([0])
+
+    def predict_proba(self, features: Any) -> np.ndarray:
+        return np.ones((len(features), 1))
+
+
+def test_foreign_conditionals_are_looked_at_too() -> None:
+    sure = ClassifierConditional(PAIR, "a", Sure())
+    found = check_ergodic(DependencyConditionals([sure, TableConditional(PAIR, "b", ["a"], COPY)]))
+    assert found.absorbing_states == ({"a": "no", "b": "no"},)
+    assert found.has_unique_law
+
+
+@scans
+def test_clamped_networks_are_judged_for_every_combination(scan: Any) -> None:
+    domain = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"], "s": ["free", "tied"]})
+    half = torch.full((2,), 0.5)
+    tied = torch.stack([half.expand(2, 2), COPY])  # (s, other, own)
+    conditionals = DependencyConditionals(
+        [
+            TableConditional(domain, "a", ["s", "b"], tied),
+            TableConditional(domain, "b", ["s", "a"], tied),
+            TableConditional(domain, "s", [], half),
+        ]
+    )
+    assert check_ergodic(conditionals, scan=scan).is_ergodic
+    assert check_ergodic(conditionals, {"s": "free"}, scan=scan).is_ergodic
+    for value in ("tied", torch.tensor([0, 1, 0])):
+        found = check_ergodic(conditionals, {"s": value}, scan=scan)
+        assert (found.has_unique_law, found.num_closed) == (False, 2)
+        assert found.closed_states[0] == {"a": "no", "b": "no", "s": "tied"}
+        with pytest.raises(InputError, match="cannot go between a=no, b=no, s=tied; a=yes, b=yes, s=tied"):
+            PseudoGibbsChains(conditionals, 3, scan=scan, clamped={"s": value})
+
+
+@pytest.mark.parametrize("num", [2, 60])
+def test_evidence_of_probability_zero_is_refused(num: int) -> None:
+    """Small networks by enumeration, large ones by the conditional of a clamped variable."""
+    domain = Domain.from_cardinalities([2] * num)
+    positive = torch.tensor([[0.5, 0.5], [0.3, 0.7]])
+    nodes = [TableConditional(domain, "x0", [], torch.tensor([1.0, 0.0]))]
+    nodes += [TableConditional(domain, f"x{i}", [f"x{i - 1}"], positive) for i in range(1, num)]
+    conditionals = DependencyConditionals(nodes)
+    with pytest.raises(InputError, match=r"clamped: x0=1 has probability zero.*pass check=False"):
+        PseudoGibbsChains(conditionals, 3, clamped={"x0": 1})
+    with pytest.raises(InputError, match="clamped: x0=1"):
+        PseudoGibbsChains(conditionals, 2, clamped={"x0": [0, 1]})
+    every = {name: int(i == 0) for i, name in enumerate(domain.names)}
+    with pytest.raises(InputError, match="clamped: x0=1"):
+        PseudoGibbsChains(conditionals, 3, clamped=every)
+    chains = PseudoGibbsChains(conditionals, 3, clamped={"x0": 1}, check=False, engine="torch")
+    chains.sweep(2)
+    assert chains.codes[:, 0].tolist() == [1, 1, 1]
+    assert not check_ergodic(conditionals, {"x0": 0}).impossible
+    assert not check_ergodic(conditionals, {"x1": 1}).impossible
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(InputError, match="scan: expected 'random' or 'sequential', received 'cyclic'"):
+        check_ergodic(absorbing(), scan="cyclic")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="order: expected every free variable, but 'b' is left out"):
+        check_ergodic(absorbing(), scan="sequential", order=["a"])

@@ -1,0 +1,598 @@
+"""Pseudo-Gibbs chains: laws against transition matrices, clamped variables, bits, records, checkpoints, bad input.
+
+The matrices come from the definition of a network alone: a graph is replayed state by state, a table is looked up, and
+nothing of the samplers is used. Every law is a random test at the rate of the library with a detectable total variation
+of 0.05; the controls are laws of samplers with a known fault, which the same draws must refuse.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.models import (
+    ClassifierConditional,
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    LogLinearEnergy,
+    TableConditional,
+)
+from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains
+from pyro_hoim.sampling._walker_structure import alias_tables, walker_program
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import (
+    assert_close,
+    assert_exact_law,
+    assert_stationary,
+    count_states,
+    enumerate_codes,
+    exact_table,
+    random_tables,
+    recompute_counts,
+    required_draws,
+)
+
+DOMAIN = Domain.from_labels({"a": ["no", "yes"], "b": ["x", "y", "z"], "c": ["only"], "d": ["0", "1"]})
+CARDS = DOMAIN.cardinalities
+STATES = enumerate_codes(CARDS)
+SIZE = required_draws(len(STATES), 0.05)
+WEIGHTS = {"a": 0.6, "b": 0.1, "c": 0.05, "d": 0.25}
+ENGINES = {
+    "compiled": {"engine": "compiled"},
+    "compiled64": {"engine": "compiled", "precision": torch.float64},
+    "torch": {"engine": "torch"},
+}
+engines = pytest.mark.parametrize("engine", ENGINES)
+scans = pytest.mark.parametrize("scan", ["sequential", "random"])
+
+
+def dirichlet(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    probs = torch.from_numpy(rng.dirichlet(np.ones(shape[-1]), shape[:-1])).to(dtype)
+    return probs / probs.sum(-1, keepdim=True)
+
+
+def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> DependencyConditionals:
+    """A graph with a merge, a table and a graph that asks one variable twice; conditionals of no joint law."""
+    rng = np.random.default_rng(seed)
+    of_a = DecisionGraph(DOMAIN, "a").split(0, "b").split(1, "d").merge(0, 2)
+    of_d = DecisionGraph(DOMAIN, "d").split(0, "a").split(0, "b").merge(0, 3).split(0, "a")
+    return DependencyConditionals(
+        [
+            LeafConditional(of_a, dirichlet(rng, of_a.num_leaves, 2, dtype=dtype)),
+            TableConditional(DOMAIN, "b", ["d", "c", "a"], dirichlet(rng, 2, 1, 2, 3, dtype=dtype)),
+            TableConditional(DOMAIN, "c", [], dirichlet(rng, 1, dtype=dtype)),
+            LeafConditional(of_d, dirichlet(rng, of_d.num_leaves, 2, dtype=dtype)),
+        ]
+    )
+
+
+# The oracle
+
+
+def laws_of(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+    """Law of a variable at every state (states, levels), by replaying graphs and looking into tables."""
+    node, states = conditionals.node(name), enumerate_codes(conditionals.domain.cardinalities)
+    if isinstance(node, LeafConditional):
+        return node.probs.double().numpy()[node.graph.leaves(torch.from_numpy(states)).numpy()]
+    if isinstance(node, TableConditional):
+        return (
+            node.probs.double()
+            .numpy()[tuple(states[:, node.domain.index(p)] for p in node.parents)]
+            .reshape(len(states), -1)
+        )
+    return node.log_probs(torch.from_numpy(states)).double().exp().numpy()
+
+
+def update_matrix(conditionals: DependencyConditionals, name: str) -> np.ndarray:
+    """Transition matrix of one update of a variable."""
+    domain = conditionals.domain
+    states, laws, i = enumerate_codes(domain.cardinalities), laws_of(conditionals, name), domain.index(name)
+    matrix = np.zeros((len(states), len(states)))
+    for s, state in enumerate(states):
+        for level in range(domain.cardinalities[i]):
+            moved = state.copy()
+            moved[i] = level
+            matrix[s, np.ravel_multi_index(tuple(moved), domain.cardinalities)] += laws[s, level]
+    return matrix
+
+
+def scan_matrix(
+    conditionals: DependencyConditionals, scan: str, names: Sequence[str], weights: Mapping[str, float] | None = None
+) -> np.ndarray:
+    """Transition matrix of a sweep over the names."""
+    steps = [update_matrix(conditionals, name) for name in names]
+    if scan == "sequential":
+        return np.linalg.multi_dot([np.eye(len(steps[0])), *steps])
+    shares = np.array([1.0 if weights is None else weights[name] for name in names])
+    one = sum(c * step for c, step in zip(shares / shares.sum(), steps, strict=True))
+    return np.linalg.matrix_power(np.asarray(one), len(names))
+
+
+def stationary(matrix: np.ndarray) -> np.ndarray:
+    """The law that a matrix keeps, by linear equations."""
+    size = len(matrix)
+    system = np.vstack([matrix.T - np.eye(size), np.ones(size)])
+    return np.abs(np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0])
+
+
+def counts_of(codes: torch.Tensor, domain: Domain = DOMAIN) -> np.ndarray:
+    return count_states(codes, domain.cardinalities)
+
+
+def refuses(counts: np.ndarray, law: np.ndarray) -> bool:
+    """Whether draws are told from a law."""
+    try:
+        assert_exact_law(counts, law)
+    except AssertionError:
+        return True
+    return False
+
+
+# Laws
+
+
+@engines
+@scans
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sweep_from_a_fixed_state_has_the_law_of_its_matrix(engine: str, scan: Any, dtype: torch.dtype) -> None:
+    conditionals = network(dtype=dtype)
+    names = ["d", "a", "b"] if scan == "sequential" else ["a", "b", "d"]
+    options: dict[str, Any] = {"order": names} if scan == "sequential" else {"selection": WEIGHTS}
+    chains = PseudoGibbsChains(
+        conditionals, SIZE, scan=scan, init=torch.tensor(STATES[7]), seed=1, **options, **ENGINES[engine]
+    )
+    assert chains.order == tuple(names)
+    chains.sweep(2)
+    law = np.linalg.matrix_power(scan_matrix(conditionals, scan, names, WEIGHTS), 2)[7]
+    assert_exact_law(counts_of(chains.codes), law)
+
+
+def together(conditionals: DependencyConditionals, first: str, second: str) -> np.ndarray:
+    """Two variables drawn from the same old state."""
+    domain, laws = conditionals.domain, [laws_of(conditionals, name) for name in (first, second)]
+    i, j = domain.indices([first, second])
+    matrix = np.zeros((len(STATES), len(STATES)))
+    for s, state in enumerate(STATES):
+        for k, m in itertools.product(range(CARDS[i]), range(CARDS[j])):
+            moved = state.copy()
+            moved[i], moved[j] = k, m
+            matrix[s, np.ravel_multi_index(tuple(moved), CARDS)] += laws[0][s, k] * laws[1][s, m]
+    return matrix
+
+
+@engines
+def test_laws_of_faulty_samplers_are_told_apart(engine: str) -> None:
+    conditionals = network()
+    start = torch.tensor(STATES[7])
+    chains = PseudoGibbsChains(conditionals, SIZE, init=start, seed=2, **ENGINES[engine])
+    chains.sweep(1)
+    counts = counts_of(chains.codes)
+    assert not refuses(counts, scan_matrix(conditionals, "sequential", "abd")[7])
+    assert refuses(counts, (together(conditionals, "a", "b") @ update_matrix(conditionals, "d"))[7])  # neighbours
+    stale = update_matrix(conditionals, "a") @ together(conditionals, "b", "d")
+    assert refuses(counts, stale[7])  # the last one reads what b was before
+    assert refuses(counts, scan_matrix(conditionals, "sequential", "dba")[7])  # backwards
+    chains = PseudoGibbsChains(
+        conditionals, SIZE, scan="random", selection=WEIGHTS, init=start, seed=2, **ENGINES[engine]
+    )
+    chains.sweep(1)
+    counts = counts_of(chains.codes)
+    assert not refuses(counts, scan_matrix(conditionals, "random", "abd", WEIGHTS)[7])
+    assert refuses(counts, scan_matrix(conditionals, "random", "abd")[7])  # uniform probabilities
+
+
+@engines
+def test_many_chains_at_one_moment_follow_the_stationary_law_of_the_random_scan(engine: str) -> None:
+    conditionals = network(3)
+    matrix = scan_matrix(conditionals, "random", "abd", WEIGHTS)
+    law = stationary(matrix)
+    assert_stationary(matrix, law)
+    chains = PseudoGibbsChains(conditionals, SIZE, scan="random", selection=WEIGHTS, seed=4, **ENGINES[engine])
+    chains.sweep(80)
+    assert np.abs(np.linalg.matrix_power(matrix, 80) - law).max() < 1e-9
+    assert_exact_law(counts_of(chains.codes), law)
+    # With one order for all chains they would all have drawn the same variable last.
+    last = [law @ update_matrix(conditionals, name) for name in "abd"]
+    assert all(refuses(counts_of(chains.codes), shared) for shared in last)
+
+
+@engines
+def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: str) -> None:
+    conditionals, order = network(5), "bda"
+    matrix = scan_matrix(conditionals, "sequential", order)
+    laws = [stationary(matrix)]
+    assert_stationary(matrix, laws[0])
+    for name in order:
+        laws.append(laws[-1] @ update_matrix(conditionals, name))
+    assert_close(laws[3], laws[0], relative=1e-12)
+    chains = PseudoGibbsChains(conditionals, SIZE, order=list(order), seed=6, **ENGINES[engine])
+    chains.sweep(40)
+    for k in range(4):
+        counts = counts_of(chains.codes)
+        assert_exact_law(counts, laws[k])
+        assert refuses(counts, laws[(k + 1) % 3])
+        chains.update()
+    assert (chains.num_updates, chains.num_sweeps) == (124, 41)
+
+
+@scans
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_conditionals_of_a_joint_law_give_that_law(engine: str, scan: Any) -> None:
+    hypergraph = InteractionHypergraph(DOMAIN, [("a", "b", "d")], closure=True)
+    tables = random_tables(hypergraph, np.random.default_rng(7), scale=1.0, balanced=False)
+    conditionals = DependencyConditionals.from_model(LogLinearEnergy(hypergraph, torch.as_tensor(tables)))
+    joint = np.exp(exact_table(hypergraph, tables)).reshape(-1)
+    weights = WEIGHTS if scan == "random" else None
+    assert_close(joint @ scan_matrix(conditionals, scan, "abd", weights), joint, relative=1e-12)
+    if engine == "compiled":
+        conditionals = conditionals.tabulated()
+    chains = PseudoGibbsChains(conditionals, SIZE, scan=scan, selection=weights, seed=8, engine=engine)
+    chains.sweep(60)
+    counts = counts_of(chains.codes)
+    assert_exact_law(counts, joint)
+    assert refuses(counts, stationary(scan_matrix(network(7), scan, "abd", weights)))
+
+
+class Frequencies:
+    """A classifier with the interface of scikit-learn that reads indicators of the levels."""
+
+    classes_ = np.array([0, 2])
+
+    def predict_proba(self, features: Any) -> np.ndarray:
+        score = np.asarray(features, dtype=np.float64) @ np.linspace(-1.0, 1.0, np.shape(features)[-1])
+        positive = 1 / (1 + np.exp(-score))
+        return np.stack([1 - positive, positive], axis=-1)
+
+
+@scans
+def test_foreign_conditionals_are_sampled_too(scan: Any) -> None:
+    mixed = network(9)
+    classifier = ClassifierConditional(DOMAIN, "b", Frequencies())
+    conditionals = DependencyConditionals([mixed.node("a"), classifier, mixed.node("c"), mixed.node("d")])
+    matrix = scan_matrix(conditionals, scan, "abd")
+    chains = PseudoGibbsChains(conditionals, SIZE, scan=scan, seed=10)
+    assert "ConditionalEngine" in repr(chains)
+    chains.sweep(30)
+    law = stationary(matrix)
+    assert law.reshape(CARDS)[:, 1].max() < 1e-12  # a level that the classifier does not know
+    law[law < 1e-12] = 0
+    counts = counts_of(chains.codes)
+    assert_exact_law(counts, law)
+    assert refuses(counts, stationary(scan_matrix(mixed, scan, "abd")))
+    compiled = PseudoGibbsChains(conditionals.tabulated(), SIZE, scan=scan, seed=10, engine="compiled")
+    compiled.sweep(30)
+    assert_exact_law(counts_of(compiled.codes), law)
+
+
+# Clamped variables
+
+
+@engines
+@scans
+def test_clamped_chains_have_the_law_of_the_clamped_network(engine: str, scan: Any) -> None:
+    """Half of the chains have b = y and half b = z: two laws at once, none of them a conditional of the whole law."""
+    conditionals = network(11)
+    values = torch.arange(2 * SIZE) % 2 + 1
+    options: dict[str, Any] = {"selection": WEIGHTS} if scan == "random" else {"order": ["d", "b", "a"]}
+    chains = PseudoGibbsChains(
+        conditionals, 2 * SIZE, scan=scan, clamped={"b": values}, seed=12, **options, **ENGINES[engine]
+    )
+    names = ["a", "d"] if scan == "random" else ["d", "a"]
+    assert (chains.clamped, chains.order) == (("b",), tuple(names))
+    if scan == "random":
+        assert chains.selection == pytest.approx({"a": 0.6 / 0.85, "d": 0.25 / 0.85})
+    chains.sweep(40)
+    assert torch.equal(chains.codes[:, 1], values)
+    matrix = scan_matrix(conditionals, scan, names, WEIGHTS)
+    whole = stationary(scan_matrix(conditionals, scan, ["a", "b", "d"], WEIGHTS))
+    for level in (1, 2):
+        kept = np.flatnonzero(STATES[:, 1] == level)
+        law = np.zeros(len(STATES))
+        law[kept] = stationary(matrix[np.ix_(kept, kept)])
+        counts = counts_of(chains.codes[values == level])
+        assert_exact_law(counts, law)
+        wrong = np.zeros(len(STATES))
+        wrong[kept] = whole[kept] / whole[kept].sum()
+        assert refuses(counts, wrong)
+
+
+@engines
+@scans
+def test_all_clamped_chains_hold_the_evidence(engine: str, scan: Any) -> None:
+    evidence = {"a": "yes", "b": 2, "c": "only", "d": [0, 1, 1]}
+    chains = PseudoGibbsChains(network(), 3, scan=scan, clamped=evidence, **ENGINES[engine])
+    record = chains.sweep(4, thin=2, counts=True, codes=True)
+    assert chains.order == ()
+    expected = [[1, 2, 0, 0], [1, 2, 0, 1], [1, 2, 0, 1]]
+    assert chains.codes.tolist() == expected
+    assert record.codes is not None and record.counts is not None
+    assert record.codes.tolist() == [expected, expected]
+    assert record.counts.tolist() == [0, 6, 0, 0, 6, 6, 2, 4]
+    assert chains.update(3, thin=3, codes=True).num_records == 1
+
+
+# Small and large domains
+
+
+@engines
+@scans
+def test_domains_without_variables_of_one_level_and_of_one_variable(engine: str, scan: Any) -> None:
+    nothing = PseudoGibbsChains(DependencyConditionals([]), 4, scan=scan, **ENGINES[engine])
+    nothing.sweep(3, thin=1, counts=True, codes=True)
+    assert nothing.codes.shape == (4, 0)
+    one = Domain.from_cardinalities({"only": 1})
+    chains = PseudoGibbsChains(
+        DependencyConditionals([TableConditional(one, "only", [], torch.ones(1))]), 4, scan=scan, **ENGINES[engine]
+    )
+    chains.sweep(2)
+    assert chains.codes.tolist() == [[0]] * 4
+    single = Domain.from_cardinalities({"x": 3})
+    law = torch.tensor([0.5, 0.0, 0.5])
+    size = required_draws(2, 0.05)
+    chains = PseudoGibbsChains(
+        DependencyConditionals([TableConditional(single, "x", [], law)]), size, scan=scan, **ENGINES[engine]
+    )
+    chains.sweep(1)
+    assert_exact_law(counts_of(chains.codes, single), law.numpy())
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_variable_with_more_levels_than_a_byte_counts(engine: Any) -> None:
+    domain = Domain.from_cardinalities({"wide": 300, "b": 2})
+    rng = np.random.default_rng(13)
+    wide = dirichlet(rng, 2, 300)
+    wide[1, 256:] = 0
+    wide /= wide.sum(-1, keepdim=True)
+    b = torch.tensor([[0.9, 0.1]] * 256 + [[0.2, 0.8]] * 44)
+    conditionals = DependencyConditionals(
+        [TableConditional(domain, "wide", ["b"], wide), TableConditional(domain, "b", ["wide"], b)]
+    )
+    size = 20_000
+    chains = PseudoGibbsChains(conditionals, size, init=torch.tensor([299, 1]), seed=14, engine=engine)
+    record = chains.sweep(1, thin=1, counts=True, codes=True)
+    law = scan_matrix(conditionals, "sequential", ["wide", "b"])[599]
+    top = np.isin(np.arange(600) // 2, range(256, 300))
+    assert law[top].sum() == 0
+    assert_exact_law(counts_of(chains.codes, domain), law)
+    assert record.codes is not None and record.counts is not None
+    assert torch.equal(record.codes[0].long(), chains.codes)
+    assert torch.equal(record.counts[:300], torch.bincount(chains.codes[:, 0], minlength=300).double())
+
+
+def test_slots_give_back_the_laws_they_were_made_of() -> None:
+    rng = np.random.default_rng(15)
+    for size in (1, 2, 3, 7, 300):
+        probs = rng.dirichlet(np.full(size, 0.3), 20)
+        probs[rng.random(probs.shape) < 0.3] = 0
+        probs[:, -1] += 1 - probs.sum(-1)
+        probs[0] = np.eye(size)[-1]
+        cuts, others = alias_tables(probs)
+        found = cuts / size
+        for row, (cut, other) in enumerate(zip(cuts, others, strict=True)):
+            np.add.at(found[row], other, (1 - cut) / size)
+        assert_close(found, probs, relative=1e-12)
+        assert not cuts[probs == 0].any()
+        assert (np.take_along_axis(probs, others, -1)[cuts < 1] > 0).all()
+
+
+def test_the_program_leads_every_state_to_its_law() -> None:
+    conditionals = network(16)
+    nodes = [conditionals.node(name) for name in "abd"]
+    program = walker_program(nodes, torch.float64)
+    states = np.hstack([STATES, np.zeros((len(STATES), 1), dtype=np.int64)])
+    for k, name in enumerate("abd"):
+        laws, levels = laws_of(conditionals, name), int(program.levels[k])
+        for state, law in zip(states, laws, strict=True):
+            place = int(program.roots[k])
+            for _ in range(int(program.depths[k])):
+                place = int(program.code[place + 1 + state[program.code[place]]])
+            assert program.code[place] == 4 and program.code[place + 1] == place
+            first = int(program.code[place + 2])
+            cut, other = program.cuts[first : first + levels], program.others[first : first + levels]
+            found = cut / levels
+            np.add.at(found, other, (1 - cut) / levels)
+            assert_close(found, law, relative=1e-12)
+    assert program.depths.tolist() == [2, 3, 3]
+
+
+# Bits, records, checkpoints
+
+
+@engines
+@scans
+def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine: str, scan: Any) -> None:
+    def run(threads: int, seed: int) -> tuple[torch.Tensor, ...]:
+        torch.set_num_threads(threads)
+        chains = PseudoGibbsChains(network(), 700, scan=scan, seed=seed, edges=[("d", "a")], **ENGINES[engine])
+        sweeps = 2 if engine == "torch" else 300  # enough updates for the compiled engine to use both
+        record = chains.sweep(sweeps, thin=sweeps // 2, counts=True, codes=True)
+        assert record.counts is not None and record.codes is not None
+        return chains.codes, record.counts, record.codes
+
+    before = torch.get_num_threads()
+    try:
+        one, two, other = run(1, 5), run(2, 5), run(1, 6)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not torch.equal(one[0], other[0])
+
+
+@scans
+def test_first_chains_have_the_same_bits_in_larger_runs(scan: Any) -> None:
+    few, many = (PseudoGibbsChains(network(), n, scan=scan, seed=4) for n in (10, 300))
+    assert torch.equal(few.codes, many.codes[:10])
+    few.sweep(5)
+    many.sweep(5)
+    assert torch.equal(few.codes, many.codes[:10])
+    assert len(many.codes.unique(dim=0)) > 6
+
+
+@engines
+@scans
+def test_records_agree_with_recorded_states_and_change_nothing(engine: str, scan: Any) -> None:
+    made = [PseudoGibbsChains(network(), 25, scan=scan, edges=[("d", "b")], **ENGINES[engine]) for _ in range(3)]
+    chains, silent, single = made
+    record = chains.sweep(7, thin=3, counts=True, codes=True)
+    assert record.num_records == 2 and record.codes is not None and record.counts is not None
+    assert record.codes.shape == (2, 25, 4) and record.codes.dtype == torch.uint8
+    for k in range(2):
+        silent.sweep(3)
+        assert torch.equal(record.codes[k].long(), silent.codes)
+    silent.sweep(1)
+    assert torch.equal(chains.codes, silent.codes)
+    assert chains.hypergraph.edges == (("a",), ("b",), ("c",), ("d",), ("b", "d"))
+    assert_close(record.counts, recompute_counts(chains.hypergraph, record.codes), relative=0.0)
+    updates = single.update(21, thin=9, counts=True, codes=True)
+    assert updates.codes is not None and updates.counts is not None
+    assert torch.equal(updates.codes, record.codes) and torch.equal(updates.counts, record.counts)
+    assert torch.equal(single.codes, chains.codes)
+    empty = chains.sweep(0, thin=1, counts=True, codes=True)
+    assert empty.num_records == 0 and empty.codes is not None and empty.codes.shape == (0, 25, 4)
+    bare = chains.sweep(2, thin=1)
+    assert (bare.num_records, bare.counts, bare.codes, bare.energies) == (2, None, None, None)
+
+
+@engines
+@scans
+def test_a_checkpoint_continues_with_equal_bits(engine: str, scan: Any) -> None:
+    options: dict[str, Any] = {"scan": scan, "clamped": {"a": 1}, "seed": 3, **ENGINES[engine]}
+    chains = PseudoGibbsChains(network(), 40, **options)
+    chains.update(7)
+    state = {name: value.clone() for name, value in chains.state_dict().items()}
+    chains.sweep(5)
+    other = PseudoGibbsChains(network(), 40, **options)
+    other.load_state_dict(state)
+    assert other.num_updates == 7
+    other.sweep(5)
+    assert torch.equal(chains.codes, other.codes)
+    changes: list[Callable[[], PseudoGibbsChains]] = [
+        lambda: PseudoGibbsChains(network(1), 40, **options),
+        lambda: PseudoGibbsChains(network(), 40, **{**options, "clamped": {"a": 0}}),
+        lambda: PseudoGibbsChains(network(), 40, **{**options, "seed": 4}),
+        lambda: PseudoGibbsChains(network(), 41, **options),
+        lambda: PseudoGibbsChains(network(), 40, **options, edges=[("a", "b")]),
+    ]
+    for change in changes:
+        with pytest.raises(InputError, match="state: the checkpoint belongs to chains of another network"):
+            change().load_state_dict(state)
+
+
+def test_checkpoints_tell_models_apart() -> None:
+    hypergraph = InteractionHypergraph(DOMAIN, [("a", "b")], closure=True)
+    prints = set()
+    for scale in (0.0, 0.3):
+        tables = torch.linspace(-scale, scale, hypergraph.num_terms, dtype=torch.float64)
+        model = DependencyConditionals.from_model(LogLinearEnergy(hypergraph, tables))
+        prints.add(PseudoGibbsChains(model, 2).fingerprint)
+    assert len(prints) == 2
+
+
+@engines
+def test_states_can_be_set_and_global_random_numbers_are_left_alone(engine: str) -> None:
+    torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    chains = PseudoGibbsChains(network(), 5, init=torch.tensor([1, 2, 0, 1]), clamped={"a": 0}, **ENGINES[engine])
+    assert chains.codes.tolist() == [[0, 2, 0, 1]] * 5
+    chains.set_codes(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert chains.codes.tolist() == [[1, 0, 0, 0]] * 5
+    chains.sweep(3)
+    assert chains.codes[:, 0].tolist() == [1] * 5
+    assert torch.equal(torch_state, torch.random.get_rng_state())
+    after: Any = np.random.get_state()  # noqa: NPY002
+    np.testing.assert_array_equal(numpy_state[1], after[1])
+
+
+def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
+    chains = PseudoGibbsChains(network(), SIZE, seed=5)
+    counts = counts_of(chains.codes)
+    assert_exact_law(counts, np.full(len(STATES), 1 / len(STATES)))
+    hypergraph = InteractionHypergraph(DOMAIN, [("a", "b")], closure=True)
+    gibbs = GibbsChains(LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms)), SIZE, seed=5, engine="torch")
+    assert torch.equal(gibbs.codes, chains.codes)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_chains": 0}, InputError, "num_chains: expected a positive whole number, received 0"),
+        ({"num_chains": True}, InputError, "num_chains: expected a positive whole number, received True"),
+        ({"scan": "cyclic"}, InputError, "scan: expected 'sequential' or 'random', received 'cyclic'"),
+        ({"scan": "sequential", "selection": WEIGHTS}, InputError, "selection: belongs to the random scan"),
+        ({"order": ["a", "b", "d"]}, InputError, "order: belongs to the sequential scan"),
+        ({"scan": "sequential", "order": ["a", "b"]}, InputError, "order: expected every free variable, but 'd' is"),
+        ({"scan": "sequential", "order": ["a", "b", "a"]}, InputError, "order: names must be unique, but 'a'"),
+        ({"scan": "sequential", "order": ["a", "bb", "d"]}, UnknownNameError, "order: unknown variable 'bb'"),
+        ({"scan": "sequential", "order": "abd"}, InputTypeError, "order: expected a sequence of names, received 'abd'"),
+        ({"selection": {**WEIGHTS, "a": 0.0}}, InputError, r"selection\['a'\]: expected a probability above zero, rec"),
+        ({"selection": {**WEIGHTS, "a": -0.6}}, InputError, r"selection\['a'\]: expected a probability above zero"),
+        ({"selection": {**WEIGHTS, "a": float("nan")}}, InputError, r"selection\['a'\]: expected a probability above"),
+        ({"selection": {**WEIGHTS, "a": "x"}}, InputError, r"selection\['a'\]: expected a probability above zero"),
+        ({"selection": {"a": 0.5, "b": 0.5}}, InputError, "selection: expected a probability for every free variable"),
+        ({"selection": {"a": 0.5, "b": 0.4, "d": 0.2}}, InputError, r"sum to one, received a sum of 1\.1"),
+        ({"selection": {"a": 0.5, "b": 0.4, "e": 0.1}}, UnknownNameError, "selection: unknown variable 'e'"),
+        ({"selection": [0.5, 0.5]}, InputTypeError, "selection: expected a mapping from names to probabilities"),
+        ({"clamped": {"b": 3}}, InputError, "b.*3"),
+        ({"clamped": {"b": "w"}}, InputError, "b.*'w'"),
+        ({"clamped": {"bb": 1}}, UnknownNameError, "clamped: unknown variable 'bb'"),
+        ({"clamped": {"b": torch.tensor(3)}}, InputError, r"clamped\['b'\]: expected whole numbers from 0 to 2"),
+        ({"clamped": {"b": torch.zeros(7)}}, InputError, r"clamped\['b'\]: expected shape \(\) or \(5,\), received"),
+        ({"clamped": ["b"]}, InputTypeError, "clamped: expected a mapping from names to values, received list"),
+        ({"init": torch.zeros(5, 3)}, InputError, r"init: expected shape \(\.\.\., 4\), received \(5, 3\)"),
+        ({"init": torch.zeros(6, 4)}, InputError, r"init: expected a shape that broadcasts to \(5, 4\)"),
+        ({"init": torch.full((4,), 2)}, InputError, "init: expected whole numbers from 0 to 1, received 2"),
+        ({"init": [0, 0, 0, 0]}, InputTypeError, "init: expected a tensor of level codes, received list"),
+        ({"edges": [("a", "e")]}, UnknownNameError, "'e'"),
+        ({"seed": -1}, InputError, "seed: expected a whole number from 0 to 2.63 - 1, received -1"),
+        ({"engine": "tables"}, InputError, "engine: expected 'auto', 'compiled' or 'torch', received 'tables'"),
+        ({"precision": torch.float16}, InputError, "precision: expected torch.float32 or torch.float64, received"),
+        ({"conditionals": 3}, InputTypeError, "conditionals: expected DependencyConditionals, received int"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    given = {"conditionals": network(), "num_chains": 5, "engine": "torch", "scan": "random", **arguments}
+    with pytest.raises(error, match=message):
+        PseudoGibbsChains(**given)
+
+
+def test_models_are_not_compiled() -> None:
+    hypergraph = InteractionHypergraph(DOMAIN, [("a", "b")], closure=True)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    conditionals = DependencyConditionals.from_model(model)
+    with pytest.raises(InputError, match=r"engine: 'compiled' needs decision graphs or tables on the CPU.*'a' is not"):
+        PseudoGibbsChains(conditionals, 5, engine="compiled")
+    assert "WalkerEngine" in repr(PseudoGibbsChains(conditionals.tabulated(), 5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number that is not negative, received -1"),
+        (lambda c: c.update(1.5), r"num_updates: expected a whole number that is not negative, received 1\.5"),
+        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number that is not negative, received -2"),
+        (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
+        (lambda c: c.update(1, codes=True), "thin: expected 1 or more where something is recorded, received 0"),
+        (lambda c: c.set_codes(torch.zeros(3)), r"codes: expected shape \(\.\.\., 4\), received \(3,\)"),
+        (lambda c: c.set_codes(torch.full((4,), 5)), "codes: expected whole numbers from 0 to 1, received 5"),
+    ],
+)
+@pytest.mark.parametrize("clamped", [{}, {"a": 0, "b": 0, "d": 0}])
+def test_bad_calls_are_refused_and_change_nothing(
+    call: Callable[[Any], Any], message: str, clamped: dict[str, int]
+) -> None:
+    chains = PseudoGibbsChains(network(), 5, engine="torch", clamped=clamped)
+    codes = chains.codes
+    with pytest.raises(InputError, match=message):
+        call(chains)
+    assert torch.equal(chains.codes, codes)
+    assert chains.num_updates == 0
