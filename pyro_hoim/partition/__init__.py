@@ -7,6 +7,7 @@ from .elimination import VariableElimination
 from .enumeration import Enumeration
 from .matrix import MatrixEnumeration
 from .stationary import CyclicLaws, StationaryLaw, cyclic_laws, stationary_law
+from .weights import WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
 __all__ = [
     "AnnealedImportance",
@@ -20,7 +21,11 @@ __all__ = [
     "Sandwich",
     "StationaryLaw",
     "VariableElimination",
+    "WeightEstimate",
+    "acceptance_ratio",
     "cyclic_laws",
     "log_frequencies",
+    "log_mean_weight",
+    "one_sided_limits",
     "stationary_law",
 ]

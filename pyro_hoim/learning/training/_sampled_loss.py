@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...models import LogLinearEnergy
-from ...partition import AnnealedImportance, LogPartition
+from ...partition import AnnealedImportance, LogPartition, WeightEstimate, log_mean_weight, one_sided_limits
 from ...partition.base import Sandwich
-from ...partition.weights import WeightEstimate, log_mean_weight, one_sided_limits
 from ...sampling.chains import GibbsChains
 from ._sampled_options import SampledTraining
 from ._sampled_start import StartLaw
