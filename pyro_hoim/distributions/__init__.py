@@ -1,6 +1,7 @@
-"""Log-linear models as Pyro distributions: the rows, their sufficient statistics, and priors on theta."""
+"""Models as Pyro distributions: log-linear laws of rows and of sufficient statistics, priors, dependency networks."""
 
 from . import kl as kl  # registers the divergences
+from .dependency_network import DependencyNetwork
 from .log_linear import HierarchicalLogLinear
 from .priors import DiaconisYlvisaker, normal_prior
 from .reparam import StateIndexReparam
@@ -8,6 +9,7 @@ from .statistics import LogLinearStatistics, statistics_of
 from .support import MarginalCounts, StateSpace
 
 __all__ = [
+    "DependencyNetwork",
     "DiaconisYlvisaker",
     "HierarchicalLogLinear",
     "LogLinearStatistics",

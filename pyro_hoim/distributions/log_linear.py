@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 import torch
 from pyro.distributions import TorchDistribution, constraints
-from pyro.distributions.util import broadcast_shape
 
 from ..errors import InputError, InputTypeError, check_finite
 from ..models import Coding, LogLinearEnergy, parametrization
@@ -28,6 +27,7 @@ from ._tables import (
     marginal_tables,
     split_expansion,
 )
+from ._values import check_value, sample_batch
 from .support import StateSpace
 
 __all__ = ["HierarchicalLogLinear"]
@@ -312,31 +312,11 @@ class HierarchicalLogLinear(TorchDistribution):
     # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        if not isinstance(value, torch.Tensor):
-            raise InputTypeError(f"value: expected a tensor of level codes, received {type(value).__name__}")
-        if value.dtype == torch.bool or value.is_complex():
-            raise InputTypeError(f"value: expected whole-number codes, received dtype {value.dtype}")
-        if value.dim() == 0 or value.shape[-1:] != self.event_shape:
-            expected = (*self.batch_shape, *self.event_shape)
-            raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
-        self._sample_batch(value)
-        is_level = self.support.is_level(value)
-        if not bool(is_level.all()):
-            where = (~is_level).nonzero()[0].tolist()
-            variable = self.domain.variables[where[-1]]
-            raise InputError(
-                f"value: variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, "
-                f"received {value[tuple(where)].item()} at index {tuple(where)}, outside the support"
-            )
+        check_value(value, self.domain, self.batch_shape)
 
     def _sample_batch(self, value: torch.Tensor) -> torch.Size:
         """Broadcast shape of a value's leading dimensions with the batch."""
-        try:
-            return torch.Size(broadcast_shape(value.shape[:-1], self.batch_shape))
-        except ValueError:
-            expected = (*self.batch_shape, *self.event_shape)
-            message = f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}"
-            raise InputError(message) from None
+        return sample_batch(value, self.batch_shape, self.event_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).

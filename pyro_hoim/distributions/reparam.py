@@ -11,6 +11,7 @@ from pyro.distributions import Categorical, Delta
 from pyro.infer.reparam.reparam import Reparam
 
 from ..errors import InputTypeError
+from .dependency_network import DependencyNetwork
 from .log_linear import HierarchicalLogLinear
 
 __all__ = ["StateIndexReparam"]
@@ -23,10 +24,11 @@ class StateIndexReparam(Reparam):
     dimensions, so it cannot sample the posterior of a vector-valued site. After this reparametrisation the enumerated
     site is an ordinary :class:`~pyro.distributions.Categorical` over the states, last variable fastest, with the same
     law. Exact; the number of states must be within
-    :attr:`HierarchicalLogLinear.max_enumerated_states <pyro_hoim.distributions.HierarchicalLogLinear>`.
+    :attr:`HierarchicalLogLinear.max_enumerated_states <pyro_hoim.distributions.HierarchicalLogLinear>`, or the
+    ``max_states`` of a dependency network.
 
     Raises:
-        InputTypeError: on use, the site's law is not a HierarchicalLogLinear.
+        InputTypeError: on use, the site's law is neither a HierarchicalLogLinear nor a DependencyNetwork.
         IntractableError: on use, there are too many states.
 
     Example:
@@ -44,9 +46,10 @@ class StateIndexReparam(Reparam):
     def apply(self, msg: Any) -> Any:
         """Return the message of the deterministic site that takes the place of the state."""
         law, value = msg["fn"], msg["value"]
-        if not isinstance(law, HierarchicalLogLinear):
+        if not isinstance(law, (HierarchicalLogLinear, DependencyNetwork)):
             raise InputTypeError(
-                f"site {msg['name']!r}: expected the law to be a HierarchicalLogLinear, received {type(law).__name__}"
+                f"site {msg['name']!r}: expected the law to be a HierarchicalLogLinear or a DependencyNetwork, "
+                f"received {type(law).__name__}"
             )
         cards = law.domain.cardinalities
         states = law.enumerate_support(expand=False).reshape(-1, len(cards))

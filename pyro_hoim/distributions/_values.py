@@ -1,0 +1,43 @@
+"""Checks of values of laws over vectors of level codes. Private to the package."""
+
+from __future__ import annotations
+
+import torch
+from pyro.distributions.util import broadcast_shape
+
+from ..errors import InputError, InputTypeError
+from ..schema import Domain
+from .support import StateSpace
+
+__all__ = ["check_value", "sample_batch"]
+
+
+def check_value(value: object, domain: Domain, batch_shape: torch.Size) -> None:
+    """Raise :class:`InputError` unless a value has the right shape and lies in the support."""
+    if not isinstance(value, torch.Tensor):
+        raise InputTypeError(f"value: expected a tensor of level codes, received {type(value).__name__}")
+    if value.dtype == torch.bool or value.is_complex():
+        raise InputTypeError(f"value: expected whole-number codes, received dtype {value.dtype}")
+    event_shape = torch.Size((len(domain),))
+    if value.dim() == 0 or value.shape[-1:] != event_shape:
+        expected = (*batch_shape, *event_shape)
+        raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
+    sample_batch(value, batch_shape, event_shape)
+    is_level = StateSpace(domain.cardinalities).is_level(value)
+    if not bool(is_level.all()):
+        where = (~is_level).nonzero()[0].tolist()
+        variable = domain.variables[where[-1]]
+        raise InputError(
+            f"value: variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, "
+            f"received {value[tuple(where)].item()} at index {tuple(where)}, outside the support"
+        )
+
+
+def sample_batch(value: torch.Tensor, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Size:
+    """Broadcast shape of a value's leading dimensions with the batch."""
+    try:
+        return torch.Size(broadcast_shape(value.shape[:-1], batch_shape))
+    except ValueError:
+        expected = (*batch_shape, *event_shape)
+        message = f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}"
+        raise InputError(message) from None

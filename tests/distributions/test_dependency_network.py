@@ -1,0 +1,767 @@
+"""Dependency networks as Pyro distributions, against transition matrices over all states made by loops."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+import sys
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enumerate, infer_discrete
+from pyro.infer.inspect import get_model_relations
+from pyro.optim import ClippedAdam
+
+from pyro_hoim.distributions import DependencyNetwork, HierarchicalLogLinear, StateIndexReparam, StateSpace
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.models import (
+    ClassifierConditional,
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    NodeConditional,
+    TableConditional,
+)
+from pyro_hoim.sampling import PseudoGibbsChains
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import (
+    DISTRIBUTION_CHECKS,
+    DistributionCase,
+    assert_close,
+    assert_exact_law,
+    count_states,
+    exact_table,
+    random_tables,
+    required_draws,
+)
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+SELECTION = {"a": 0.2, "b": 0.5, "c": 0.3}
+ORDER = ("c", "b", "a")  # not the schema order shifted, which has the same laws
+
+
+@pytest.fixture(autouse=True)
+def fresh_pyro():
+    pyro.clear_param_store()
+    pyro.set_rng_seed(7)
+    with pyro.validation_enabled(True):
+        yield
+    pyro.clear_param_store()
+
+
+def laws(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1]))
+
+
+def inconsistent(seed: int = 0, dtype: torch.dtype = torch.float64) -> DependencyConditionals:
+    """Three conditionals that belong to no joint law: a table, a decision graph with a merge, a table of one parent."""
+    graph = DecisionGraph(DOMAIN, "b").split(0, "a").split(1, "c").merge(0, 2)
+    nodes: list[NodeConditional] = [
+        TableConditional(DOMAIN, "a", ["c", "b"], laws((2, 3, 2), seed)),
+        LeafConditional(graph, laws((2, 3), seed + 1)),
+        TableConditional(DOMAIN, "c", ["b"], laws((3, 2), seed + 2)),
+    ]
+    return DependencyConditionals(nodes).to(dtype=dtype)
+
+
+def update_matrix(network: DependencyConditionals, name: str) -> np.ndarray:
+    """Transition matrix of the update of one variable, state by state."""
+    domain = network.domain
+    states = list(itertools.product(*(range(n) for n in domain.cardinalities)))
+    place, i = {x: k for k, x in enumerate(states)}, domain.index(name)
+    matrix = np.zeros((len(states), len(states)))
+    for x in states:
+        probs = network.node(name).log_probs(torch.tensor(x)).exp().tolist()
+        for level, probability in enumerate(probs):
+            matrix[place[x], place[(*x[:i], level, *x[i + 1 :])]] += probability
+    return matrix
+
+
+def fixed_point(matrix: np.ndarray) -> np.ndarray:
+    size = len(matrix)
+    equations = np.vstack([matrix.T - np.eye(size), np.ones(size)])
+    return np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]
+
+
+def random_scan_law(network: DependencyConditionals, selection: dict[str, float] | None = None) -> np.ndarray:
+    """The stationary law (*cardinalities)."""
+    names = network.domain.names
+    weights = selection or dict.fromkeys(names, 1 / len(names))
+    matrix = sum(weights[name] * update_matrix(network, name) for name in names)
+    return fixed_point(np.asarray(matrix)).reshape(network.domain.cardinalities)
+
+
+def sequential_law(network: DependencyConditionals, order: tuple[str, ...]) -> np.ndarray:
+    """Mean of the laws after the update of every variable."""
+    steps = [update_matrix(network, name) for name in order]
+    law = fixed_point(np.linalg.multi_dot(steps) if len(steps) > 1 else steps[0])
+    visited = []
+    for step in steps:
+        law = law @ step
+        visited.append(law)
+    return np.mean(visited, axis=0).reshape(network.domain.cardinalities)
+
+
+def scans() -> list[tuple[dict[str, Any], np.ndarray]]:
+    network = inconsistent()
+    return [
+        ({}, random_scan_law(network)),
+        ({"selection": SELECTION}, random_scan_law(network, SELECTION)),
+        ({"scan": "sequential"}, sequential_law(network, DOMAIN.names)),
+        ({"scan": "sequential", "order": ORDER}, sequential_law(network, ORDER)),
+    ]
+
+
+SCANS = scans()
+
+
+# Probabilities
+
+
+def test_control_the_scans_have_different_laws_and_none_has_the_conditionals():
+    tables = [table for _, table in SCANS]
+    assert min(np.abs(x - y).max() for x, y in itertools.combinations(tables, 2)) > 1e-4
+    for table in tables:
+        theirs = inconsistent().full_table("a").numpy()
+        assert np.abs(table / table.sum(0, keepdims=True) - theirs).max() > 1e-3
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_probabilities_of_every_state_are_those_of_the_chain(case):
+    options, table = SCANS[case]
+    network = DependencyNetwork(inconsistent(), **options)
+    states = network.enumerate_support()
+    assert_close(network.log_prob(states), np.log(table).reshape(-1), relative=1e-10)
+    assert_close(network.log_prob(states.double()), np.log(table).reshape(-1), relative=1e-10)
+    assert_close(network.probs, table, relative=1e-10)
+    assert_close(network.log_prob_table, np.log(table), relative=1e-10)
+    assert_close(network.entropy(), -(table * np.log(table)).sum(), relative=1e-10)
+    codes = [np.arange(n) for n in DOMAIN.cardinalities]
+    one = [table.sum(axis=tuple(j for j in range(3) if j != i)) for i in range(3)]
+    mean = np.array([p @ v for p, v in zip(one, codes, strict=True)])
+    assert_close(network.mean, mean, relative=1e-10)
+    assert_close(network.variance, [p @ v**2 - m**2 for p, v, m in zip(one, codes, mean, strict=True)], relative=1e-9)
+    assert network.mode.tolist() == list(np.unravel_index(table.argmax(), table.shape))
+    assert_close(network.marginal(["c", "a"]), table.sum(1).T, relative=1e-10)
+    assert_close(network.marginal([]), 1.0, relative=1e-12)
+    assert network.stationary_law.scan == options.get("scan", "random")
+
+
+def test_conditionals_of_a_joint_law_give_that_law_by_every_scan():
+    hypergraph = InteractionHypergraph.from_order(DOMAIN, 2)
+    tables = torch.from_numpy(random_tables(hypergraph, np.random.default_rng(3)))
+    law = HierarchicalLogLinear(hypergraph, tables, coding="balanced")
+    expected = exact_table(hypergraph, tables)
+    for options, _ in SCANS:
+        network = DependencyNetwork(DependencyConditionals.from_model(law.energy_model), **options)
+        assert_close(network.log_prob_table, expected, relative=1e-10)
+    states = law.enumerate_support()
+    assert_close(network.log_pseudo_prob(states), law.log_pseudo_prob(states), relative=1e-10)
+
+
+def test_pseudo_probability_and_conditionals_are_those_of_the_network():
+    conditionals = inconsistent()
+    network = DependencyNetwork(conditionals)
+    states = network.enumerate_support()
+    by_hand = sum(conditionals.full_table(name).log().reshape(-1) for name in DOMAIN.names)
+    assert_close(network.log_pseudo_prob(states), by_hand, relative=1e-12)
+    assert_close(network.log_pseudo_prob(states.float()), by_hand, relative=1e-12)
+    assert torch.equal(network.conditional_log_probs("b", states), conditionals.node("b").log_probs(states))
+    with pytest.raises(UnknownNameError, match="'z'"):
+        network.conditional_log_probs("z", states)
+    with pytest.raises(InputError, match="variable 'b' has codes 0 to 2, received 3"):
+        network.log_pseudo_prob(torch.tensor([0, 3, 0]))
+
+
+def test_states_that_the_chain_leaves_for_good_have_probability_zero():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    a = TableConditional(domain, "a", ["b"], torch.tensor([[0.5, 0.5], [0.25, 0.75]]))
+    b = TableConditional(domain, "b", ["a"], torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    network = DependencyNetwork(DependencyConditionals([a, b]))
+    assert network.log_prob(torch.tensor([[0, 1], [1, 1]])).tolist() == [-math.inf] * 2
+    assert_close(network.probs, [[0.5, 0.0], [0.5, 0.0]], absolute=1e-7)
+    assert_close(network.entropy(), math.log(2), relative=1e-6)
+    assert (network.sample((1000,))[:, 1] == 0).all()
+
+
+# Batches, copies, precision
+
+
+def one_row(theta: torch.Tensor, validate_args: bool = True) -> DependencyNetwork:
+    """A network of any number of equal rows of theta, the logits of its tables."""
+    first = theta.reshape(-1, theta.shape[-1])[0]
+    parts, start = [], 0
+    for shape in ((2, 3, 2), (2, 3), (3, 2)):
+        size = math.prod(shape)
+        parts.append(first[start : start + size].reshape(shape).softmax(-1))
+        start += size
+    base = inconsistent()
+    leaf = base.node("b")
+    assert isinstance(leaf, LeafConditional)
+    nodes: list[NodeConditional] = [
+        TableConditional(DOMAIN, "a", ["c", "b"], parts[0]),
+        LeafConditional(leaf.graph, parts[1]),
+        TableConditional(DOMAIN, "c", ["b"], parts[2]),
+    ]
+    network = DependencyNetwork(DependencyConditionals(nodes), validate_args=validate_args)
+    return network.expand(theta.shape[:-1]) if theta.dim() > 1 else network
+
+
+THETA = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(2, 24)
+
+
+@pytest.mark.parametrize("check", DISTRIBUTION_CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check):
+    expected = np.log(random_scan_law(one_row(THETA).conditionals))
+    case = DistributionCase(one_row, THETA, np.stack([expected] * 2))
+    if check.__name__ == "check_gradients":  # it has none, and says so
+        with pytest.raises(InputError, match="found without gradients"):
+            check(case)
+    else:
+        check(case)
+
+
+def test_shapes_of_expanded_laws():
+    network = DependencyNetwork(inconsistent())
+    assert (network.batch_shape, network.event_shape) == ((), (3,))
+    assert DependencyNetwork.infer_shapes(conditionals=inconsistent(), scan=()) == ((), (3,))
+    wide = network.expand((4, 1)).expand((4, 5))
+    assert wide.sample((2,)).shape == (2, 4, 5, 3)
+    assert wide.sample((0,)).shape == (0, 4, 5, 3)
+    assert wide.log_prob(torch.zeros(3)).shape == (4, 5)
+    assert wide.log_pseudo_prob(torch.zeros(6, 1, 1, 3)).shape == (6, 4, 5)
+    assert wide.probs.shape == (4, 5, 2, 3, 2)
+    assert wide.marginal(["b"]).shape == (4, 5, 3)
+    for values in (wide.mean, wide.variance, wide.mode):
+        assert values.shape == (4, 5, 3)
+    assert wide.entropy().shape == (4, 5)
+    assert wide.condition({"b": 1}).batch_shape == (4, 5)
+    assert isinstance(wide.support, StateSpace)
+    assert wide.support.cardinalities == (2, 3, 2)
+    assert (
+        repr(wide)
+        == "DependencyNetwork(DependencyConditionals(3 variables, 5 edges), scan='random', batch_shape=(4, 5))"
+    )
+    with pytest.raises(InputError, match=r"\(4, 5\) cannot be expanded to \(4, 6\)"):
+        wide.expand((4, 6))
+    with pytest.raises(InputError, match="broadcasts with"):
+        wide.log_prob(torch.zeros(3, 3))
+
+
+def test_float32_tables_give_float32_results():
+    single = DependencyNetwork(inconsistent(dtype=torch.float32))
+    double = DependencyNetwork(inconsistent())
+    states = single.enumerate_support()
+    results = [single.log_prob(states), single.log_pseudo_prob(states), single.probs, single.mean, single.variance]
+    results += [single.entropy(), single.marginal(["a"]), single.log_prob_table]
+    assert {r.dtype for r in results} == {torch.float32}
+    assert_close(single.log_prob(states).double(), double.log_prob(states), absolute=2e-6)
+
+
+def test_copies_keep_everything():
+    for options, table in SCANS:
+        network = DependencyNetwork(inconsistent(), num_sweeps=7, max_states=13, validate_args=True, **options)
+        for clone in (pickle.loads(pickle.dumps(network)), copy.deepcopy(network), network.expand(())):
+            assert_close(clone.probs, table, relative=1e-10)
+            assert (clone.scan, clone.selection, clone.order) == (network.scan, network.selection, network.order)
+            assert clone.max_states == 13
+            assert clone._validate_args is True
+
+
+def test_the_law_is_found_once(monkeypatch):
+    calls = []
+    import pyro_hoim.distributions._network_law as module
+
+    original = module.stationary_law
+    monkeypatch.setattr(module, "stationary_law", lambda *a, **k: calls.append(1) or original(*a, **k))
+    network = DependencyNetwork(inconsistent())
+    _ = network.expand((3,)).sample((5,)), network.mean, network.expand((2,)).log_prob(torch.zeros(3)), network.probs
+    assert calls == [1]
+
+
+# Samples
+
+
+@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("sampler", ["exact", "pseudo-gibbs"])
+def test_samples_follow_the_law(case, sampler):
+    options, table = SCANS[case]
+    network = DependencyNetwork(inconsistent(), sampler=sampler, num_sweeps=30, **options)
+    assert network.sample_is_exact == (sampler == "exact")
+    assert network.sample_burn_in == (0 if sampler == "exact" else 30)
+    draws = network.sample((required_draws(12, 0.03),))
+    assert draws.dtype == torch.long
+    assert_exact_law(count_states(draws, DOMAIN.cardinalities), table.reshape(-1) / table.sum())
+
+
+def test_control_the_last_states_of_sequential_sweeps_are_told_from_the_mean_over_places():
+    network = inconsistent()
+    table = sequential_law(network, DOMAIN.names)
+    chains = PseudoGibbsChains(network, required_draws(12, 0.03), scan="sequential", seed=1)
+    chains.sweep(30)
+    with pytest.raises(AssertionError):
+        assert_exact_law(count_states(chains.codes, DOMAIN.cardinalities), table.reshape(-1) / table.sum())
+
+
+def test_few_sweeps_are_visible_as_such():
+    """Negative control: one sweep from uniform levels does not reach the law of a sticky network."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    sticky = torch.tensor([[0.99, 0.01], [0.03, 0.97]], dtype=torch.float64)
+    nodes = [TableConditional(domain, "a", ["b"], sticky), TableConditional(domain, "b", ["a"], sticky)]
+    table = random_scan_law(DependencyConditionals(nodes))
+    far = DependencyNetwork(DependencyConditionals(nodes), sampler="pseudo-gibbs", num_sweeps=1).sample((4000,))
+    with pytest.raises(AssertionError):
+        assert_exact_law(count_states(far, (2, 2)), table.reshape(-1))
+    near = DependencyNetwork(DependencyConditionals(nodes), sampler="pseudo-gibbs", num_sweeps=600).sample((4000,))
+    assert_exact_law(count_states(near, (2, 2)), table.reshape(-1))
+
+
+def test_sequential_draws_in_blocks_and_with_variables_of_one_level(monkeypatch):
+    monkeypatch.setattr("pyro_hoim.distributions._network_law._RECORDED_CODES", 1)
+    domain = Domain.from_cardinalities({"n": 1, "a": 2, "b": 3, "m": 1})
+    nodes: list[NodeConditional] = [
+        TableConditional(domain, "n", [], torch.ones(1).double()),
+        TableConditional(domain, "a", ["b"], laws((3, 2), 5)),
+        TableConditional(domain, "b", ["a", "m"], laws((2, 1, 3), 6)),
+        TableConditional(domain, "m", ["a"], torch.ones(2, 1).double()),
+    ]
+    network = DependencyConditionals(nodes)
+    order = ("n", "b", "m", "a")
+    table = sequential_law(network, order)
+    for sampler in ("exact", "pseudo-gibbs"):
+        law = DependencyNetwork(network, scan="sequential", order=order, sampler=sampler, num_sweeps=20)
+        assert_close(law.probs, table, relative=1e-10)
+        draws = law.sample((required_draws(6, 0.03),))
+        assert_exact_law(count_states(draws, domain.cardinalities), table.reshape(-1))
+
+
+def test_the_seed_of_pyro_fixes_the_draws():
+    for sampler in ("exact", "pseudo-gibbs"):
+        network = DependencyNetwork(inconsistent(), sampler=sampler)
+        pyro.set_rng_seed(3)
+        first = network.sample((20,))
+        second = network.sample((20,))
+        pyro.set_rng_seed(3)
+        assert torch.equal(network.sample((20,)), first)
+        assert not torch.equal(second, first)
+
+
+def test_expanded_members_are_drawn_independently():
+    draws = DependencyNetwork(inconsistent(), sampler="pseudo-gibbs").expand((2,)).sample((200,))
+    assert (draws[:, 0] != draws[:, 1]).any()
+
+
+# Large networks
+
+
+def chain_network(size: int) -> DependencyConditionals:
+    """A chain in which every variable copies its neighbour before it with probability 0.8."""
+    domain = Domain.from_cardinalities([2] * size)
+    copies = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
+    nodes = [TableConditional(domain, "x0", [], torch.tensor([0.3, 0.7]))]
+    nodes += [TableConditional(domain, f"x{i}", [f"x{i - 1}"], copies) for i in range(1, size)]
+    return DependencyConditionals(nodes)
+
+
+def test_beyond_the_budget_everything_else_works_and_the_error_names_the_pseudo_likelihood():
+    network = DependencyNetwork(chain_network(17))
+    assert not network.has_enumerate_support
+    assert not network.sample_is_exact
+    x = network.sample((3000,))
+    assert x.shape == (3000, 17)
+    # The first variable has no parents, so its law is its table.
+    assert_exact_law(torch.bincount(x[:, 0], minlength=2).numpy(), np.array([0.3, 0.7]))
+    assert network.log_pseudo_prob(x).shape == (3000,)
+    wanted = r"needs 131072 states, the budget is max_states=65536\. Raise max_states, or use log_pseudo_prob; in a "
+    for name, call in {
+        "log_prob": lambda: network.log_prob(x),
+        "log_prob_table": lambda: network.probs,
+        "mean": lambda: network.mean,
+        "variance": lambda: network.variance,
+        "mode": lambda: network.mode,
+        "entropy": lambda: network.entropy(),
+        "marginal": lambda: network.marginal(["x0"]),
+        "stationary_law": lambda: network.stationary_law,
+        "enumerate_support": lambda: network.enumerate_support(),
+        "sample": lambda: DependencyNetwork(chain_network(17), sampler="exact").sample(),
+    }.items():
+        with pytest.raises(IntractableError, match=rf"^{name}: the law of a dependency network .* {wanted}"):
+            call()
+    large = DependencyNetwork(chain_network(200), num_sweeps=2)
+    with pytest.raises(IntractableError, match=r"about 1\.61e\+60 states"):
+        large.log_prob(torch.zeros(200))
+    assert large.sample((3,)).shape == (3, 200)
+
+
+def test_the_budget_is_an_option():
+    conditionals = inconsistent()
+    assert DependencyNetwork(conditionals, max_states=12).log_prob(torch.zeros(3)).isfinite()
+    network = DependencyNetwork(conditionals, max_states=11)
+    assert not network.sample_is_exact
+    with pytest.raises(IntractableError, match="needs 12 states, the budget is max_states=11"):
+        network.log_prob(torch.zeros(3))
+
+
+# Clamping
+
+
+def test_clamped_networks_have_the_law_of_conditional_pseudo_gibbs():
+    conditionals = inconsistent()
+    for options, table in SCANS:
+        network = DependencyNetwork(conditionals, **options)
+        rest = network.condition({"b": "2"})
+        assert rest.domain.names == ("a", "c")
+        clamped = conditionals.condition({"b": 2})
+        if network.order is None:
+            weights = network.selection or {}
+            total = weights["a"] + weights["c"]
+            expected = random_scan_law(clamped, {name: weights[name] / total for name in ("a", "c")})
+            assert rest.selection == pytest.approx({"a": weights["a"] / total, "c": weights["c"] / total})
+        else:
+            expected = sequential_law(clamped, tuple(name for name in network.order if name != "b"))
+            assert rest.order == tuple(name for name in network.order if name != "b")
+        assert_close(rest.probs, expected, relative=1e-10)
+        own = table[:, 2] / table[:, 2].sum()
+        assert np.abs(rest.probs.numpy() - own).max() > 1e-3  # not the network's own conditional law
+
+
+def test_clamping_keeps_options_and_consistent_conditionals_give_the_conditional_law():
+    hypergraph = InteractionHypergraph.from_order(DOMAIN, 2)
+    law = HierarchicalLogLinear(hypergraph, torch.linspace(-1, 1, hypergraph.num_parameters).double())
+    conditionals = DependencyConditionals.from_model(law.energy_model)
+    network = DependencyNetwork(conditionals, num_sweeps=11, sampler="pseudo-gibbs", max_states=20, validate_args=True)
+    rest = network.condition({"a": 1})
+    assert_close(rest.probs, law.condition({"a": 1}).probs, relative=1e-10)
+    assert (rest.sample_burn_in, rest.max_states, rest._validate_args) == (11, 20, True)
+    assert not rest.sample_is_exact
+
+
+def test_clamping_every_variable_leaves_the_law_of_the_empty_vector():
+    for options, _ in SCANS:
+        empty = DependencyNetwork(inconsistent(), **options).condition({"a": 0, "b": 1, "c": 1})
+        assert empty.event_shape == (0,)
+        assert empty.sample((4,)).shape == (4, 0)
+        assert empty.log_prob(torch.zeros(4, 0)).tolist() == [0.0] * 4
+        assert empty.log_pseudo_prob(torch.zeros(4, 0)).tolist() == [0.0] * 4
+        assert empty.entropy() == 0
+        assert empty.enumerate_support().shape == (1, 0)
+        assert empty.mean.shape == empty.mode.shape == (0,)
+    same = DependencyNetwork(inconsistent()).condition({})
+    assert_close(same.probs, SCANS[0][1], relative=1e-10)
+
+
+def test_evidence_that_cannot_be_is_refused():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    a = TableConditional(domain, "a", [], torch.tensor([1.0, 0.0]))
+    b = TableConditional(domain, "b", ["a"], torch.tensor([[0.5, 0.5], [0.1, 0.9]]))
+    network = DependencyNetwork(DependencyConditionals([a, b]))
+    with pytest.raises(InputError, match=r"evidence: .*a=1.*; smooth"):
+        network.condition({"a": 1})
+    assert_close(network.condition({"a": 0}).probs, [0.5, 0.5], relative=1e-6)
+    for evidence, error, message in [
+        ({"z": 0}, UnknownNameError, "'z'"),
+        ({"a": 2}, InputError, "from 0 to 1"),
+        ({"a": "x"}, UnknownNameError, "'x'"),
+    ]:
+        with pytest.raises(error, match=message):
+            network.condition(evidence)
+
+
+# Networks without a single law
+
+
+def test_networks_that_remember_their_start_are_refused_and_the_states_named():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    nodes = [TableConditional(domain, "a", ["b"], torch.eye(2)), TableConditional(domain, "b", ["a"], torch.eye(2))]
+    for sampler in ("exact", "pseudo-gibbs"):
+        network = DependencyNetwork(DependencyConditionals(nodes), sampler=sampler)
+        with pytest.raises(InputError, match=r"a=0, b=0.*a=1, b=1"):
+            network.sample((3,))
+        with pytest.raises(InputError, match=r"a=0, b=0.*a=1, b=1"):
+            network.log_prob(torch.zeros(2))
+    assert network.log_pseudo_prob(torch.tensor([[0, 0], [0, 1]])).tolist() == [0.0, -math.inf]
+
+
+class Even:
+    """A classifier that says even odds; it may say zero for all one knows."""
+
+    classes_ = (0, 1)
+
+    def predict_proba(self, features: np.ndarray) -> np.ndarray:
+        return np.full((len(features), 2), 0.5)
+
+
+def test_undecided_networks_warn_once():
+    domain = Domain.from_cardinalities([2] * 17)
+    nodes = [ClassifierConditional(domain, name, Even(), encoding="codes") for name in domain.names]
+    network = DependencyNetwork(DependencyConditionals(nodes), num_sweeps=1)
+    with pytest.warns(ConvergenceWarning, match="not known whether the chain has a single limiting law"):
+        network.sample((2,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert network.expand((2,)).sample((2,)).shape == (2, 2, 17)
+
+
+def test_classifiers_serve():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    nodes: list[NodeConditional] = [
+        ClassifierConditional(domain, "a", Even()),
+        TableConditional(domain, "b", ["a"], torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)),
+    ]
+    network = DependencyNetwork(DependencyConditionals(nodes))
+    assert_close(network.probs, random_scan_law(network.conditionals), relative=1e-10)
+    draws = DependencyNetwork(network.conditionals, sampler="pseudo-gibbs", num_sweeps=20).sample((3000,))
+    assert_exact_law(count_states(draws, (2, 2)), network.probs.numpy().reshape(-1))
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"scan": "chequered"}, InputError, r"scan: expected one of \('random', 'sequential'\)"),
+        ({"sampler": "gibbs"}, InputError, r"sampler: expected one of \('auto', 'exact', 'pseudo-gibbs'\)"),
+        ({"method": "guess"}, InputError, r"method: expected one of"),
+        ({"num_sweeps": 0}, InputError, r"num_sweeps: expected a whole number from 1, received 0"),
+        ({"num_sweeps": 1.5}, InputError, r"num_sweeps"),
+        ({"max_states": -1}, InputError, r"max_states: expected a whole number from 0"),
+        ({"max_states": True}, InputError, r"max_states"),
+        ({"order": ORDER}, InputError, r"order: belongs to the sequential scan"),
+        ({"scan": "sequential", "selection": SELECTION}, InputError, r"selection: belongs to the random scan"),
+        ({"scan": "sequential", "order": "abc"}, InputTypeError, r"order: .* the string 'abc'"),
+        (
+            {"scan": "sequential", "order": ["a", "b"]},
+            InputError,
+            r"order: expected every variable, but 'c' is missing",
+        ),
+        ({"scan": "sequential", "order": ["a", "b", "b", "c"]}, InputError, r"'b' is repeated"),
+        ({"scan": "sequential", "order": ["a", "b", "z"]}, UnknownNameError, r"order: unknown variable 'z'"),
+        ({"selection": [0.2, 0.5, 0.3]}, InputTypeError, r"selection: expected a mapping by name, received list"),
+        ({"selection": {"a": 0.5, "b": 0.5}}, InputError, r"selection: .*'c'"),
+        ({"selection": {**SELECTION, "a": 0.0}}, InputError, r"selection: .*'a'"),
+        ({"selection": {**SELECTION, "a": 0.3}}, InputError, r"selection: .*sum"),
+        ({"selection": {**SELECTION, "z": 0.3}}, UnknownNameError, r"'z'"),
+    ],
+)
+def test_unsuitable_options_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        DependencyNetwork(inconsistent(), **options)
+
+
+def test_other_objects_are_refused_and_holders_of_networks_are_taken():
+    with pytest.raises(InputTypeError, match="expected DependencyConditionals, received str"):
+        DependencyNetwork("network")  # type: ignore[arg-type]
+    conditionals = inconsistent()
+    assert DependencyNetwork(SimpleNamespace(conditionals=conditionals)).conditionals is conditionals  # type: ignore[arg-type]
+    network = DependencyNetwork(conditionals)
+    assert DependencyNetwork(network).conditionals is conditionals  # type: ignore[arg-type]
+    assert PseudoGibbsChains(network, 3).conditionals is conditionals  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="the string 'a'"):
+        network.marginal("a")
+    with pytest.raises(InputError, match="'a' is repeated"):
+        network.marginal(["a", "a"])
+
+
+@pytest.mark.parametrize("validate_args", [True, False])
+def test_wrong_values_are_refused_with_and_without_validation(validate_args):
+    network = DependencyNetwork(inconsistent(), validate_args=validate_args)
+    for value, error, message in [
+        (torch.tensor([0, 3, 0]), InputError, "variable 'b' has codes 0 to 2, received 3"),
+        (torch.tensor([0, -1, 0]), InputError, "received -1"),
+        (torch.tensor([0.0, 0.5, 0.0]), InputError, r"received 0\.5"),
+        (torch.tensor([0, 0]), InputError, "broadcasts with"),
+        (torch.tensor([True, False, True]), InputTypeError, "bool"),
+        ([0, 0, 0], InputTypeError, "list"),
+    ]:
+        for method in (network.log_prob, network.log_pseudo_prob):
+            with pytest.raises(error, match=message):
+                method(value)
+
+
+# Pyro programs
+
+
+def test_a_plate_of_observed_rows_and_predictive_draws():
+    network = DependencyNetwork(inconsistent())
+    rows = network.sample((6,))
+
+    def model(data=None):
+        with pyro.plate("rows", 6):
+            return pyro.sample("x", network, obs=data)
+
+    trace = poutine.trace(model).get_trace(rows)
+    assert_close(trace.log_prob_sum(), network.log_prob(rows).sum(), relative=1e-12)
+    assert isinstance(trace.nodes["x"]["fn"], DependencyNetwork)
+    drawn = Predictive(model, num_samples=required_draws(12, 0.05) // 6 + 1)()["x"]
+    table = SCANS[0][1].reshape(-1)
+    assert_exact_law(count_states(drawn.reshape(-1, 3), DOMAIN.cardinalities), table / table.sum())
+
+
+WEIGHTS = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64)
+DATA = torch.tensor([0.2, 2.5, -1.0, 1.3], dtype=torch.float64)
+
+
+def latent(network, data):
+    """A latent state for every row, seen through a normal reading."""
+    with pyro.plate("rows", len(data)):
+        x = pyro.sample("x", network, infer={"enumerate": "parallel"})
+        pyro.sample("y", dist.Normal(x.to(WEIGHTS) @ WEIGHTS, 1.0), obs=data)
+
+
+@pytest.mark.parametrize("expand", [False, True])
+def test_trace_enum_elbo_sums_over_a_latent_network_exactly(expand):
+    for options, table in SCANS:
+        network = DependencyNetwork(inconsistent(), **options)
+        model = config_enumerate(latent, "parallel", expand=expand)
+        loss = TraceEnum_ELBO(max_plate_nesting=1).loss(model, lambda *args: None, network, DATA)
+        states = network.enumerate_support().double()
+        reading = dist.Normal(states @ WEIGHTS, 1.0).log_prob(DATA[:, None])
+        expected = (torch.from_numpy(table).reshape(-1).log() + reading).logsumexp(-1).sum()
+        assert_close(-loss, expected, relative=1e-10)
+    with pytest.raises(AssertionError):
+        assert_close(-loss, expected + 1e-3, relative=1e-10)
+
+
+def test_infer_discrete_draws_the_posterior_of_a_latent_network():
+    network = DependencyNetwork(inconsistent())
+    size = required_draws(12, 0.05)
+    reading = torch.full((size,), 1.3, dtype=torch.float64)
+    model = poutine.reparam(latent, config={"x": StateIndexReparam()})
+    drawn = infer_discrete(config_enumerate(model), first_available_dim=-2)
+    trace = poutine.trace(drawn).get_trace(network, reading)
+    states = trace.nodes["x"]["value"]
+    prior = torch.from_numpy(SCANS[0][1]).reshape(-1)
+    weights = prior.log() + dist.Normal(network.enumerate_support().double() @ WEIGHTS, 1.0).log_prob(reading[0])
+    assert_exact_law(count_states(states, DOMAIN.cardinalities), weights.softmax(0).numpy())
+
+
+def test_a_program_beyond_the_budget_names_the_pseudo_likelihood():
+    network = DependencyNetwork(chain_network(20))
+    rows = network.sample((5,))
+
+    def site():
+        with pyro.plate("rows", 5):
+            pyro.sample("x", network, obs=rows)
+
+    with pytest.raises(ValueError, match=r"pyro\.factor\(name, network\.log_pseudo_prob\(x\)\.sum\(\)\)"):
+        poutine.trace(site).get_trace().compute_log_prob()
+
+    def factor():
+        pyro.factor("rows", network.log_pseudo_prob(rows).sum())
+
+    trace = poutine.trace(factor).get_trace()
+    assert_close(trace.log_prob_sum(), network.log_pseudo_prob(rows).sum(), relative=1e-12)
+    assert Predictive(lambda: pyro.sample("x", network), num_samples=3)()["x"].shape == (3, 20)
+
+
+ROWS = torch.tensor([[0, 0], [0, 1], [1, 1], [1, 1], [0, 0], [1, 1]])
+PAIR = Domain.from_cardinalities({"a": 2, "b": 2})
+COUNTS = {"a": torch.tensor([[2.0, 0.0], [1.0, 3.0]]), "b": torch.tensor([[2.0, 1.0], [0.0, 3.0]])}
+
+
+def bayesian(rows):
+    """Dirichlet priors on the tables, and the pseudo-likelihood of the rows as a factor."""
+    prior = dist.Dirichlet(torch.tensor([2.0, 3.0]).double()).expand([2]).to_event(1)
+    nodes = [TableConditional(PAIR, n, [p], pyro.sample(n, prior)) for n, p in (("a", "b"), ("b", "a"))]
+    network = DependencyNetwork(DependencyConditionals(nodes))
+    pyro.factor("rows", network.log_pseudo_prob(rows).sum())
+
+
+def test_dirichlet_priors_and_the_pseudo_likelihood_make_dirichlet_posteriors():
+    """Oracle: the density of a conjugate posterior, up to one constant; and its gradient."""
+    posterior = {name: dist.Dirichlet(torch.tensor([2.0, 3.0]) + counts).to_event(1) for name, counts in COUNTS.items()}
+    differences = []
+    for seed in range(4):
+        tables = {name: laws((2, 2), seed + 10 * i).requires_grad_() for i, name in enumerate("ab")}
+        trace = poutine.trace(poutine.condition(bayesian, data=tables)).get_trace(ROWS)
+        expected = sum(posterior[name].log_prob(table) for name, table in tables.items())
+        differences.append(float((trace.log_prob_sum() - expected).detach()))
+        found = torch.autograd.grad(trace.log_prob_sum(), list(tables.values()))
+        wanted = torch.autograd.grad(expected, list(tables.values()))
+        for left, right in zip(found, wanted, strict=True):
+            assert_close(left, right, relative=1e-9)
+    assert_close(torch.tensor(differences), torch.full((4,), differences[0]), relative=1e-9)
+    prior_of_a = dist.Dirichlet(torch.tensor([2.0, 3.0]).double()).expand([2]).to_event(1)
+    without = expected - posterior["a"].log_prob(tables["a"]) + prior_of_a.log_prob(tables["a"])
+    assert abs(float((trace.log_prob_sum() - without).detach()) - differences[0]) > 1e-2
+
+
+def test_svi_fits_tables_by_the_pseudo_likelihood():
+    """The maximum of the pseudo-likelihood is the table of frequencies."""
+    rows = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 2 + [[1, 0]] * 1 + [[1, 1]] * 3)
+
+    def model():
+        nodes = []
+        for name, parent in (("a", "b"), ("b", "a")):
+            logits = pyro.param(name, torch.zeros(2, 2, dtype=torch.float64))
+            nodes.append(TableConditional(PAIR, name, [parent], logits.softmax(-1)))
+        pyro.factor("rows", DependencyNetwork(DependencyConditionals(nodes)).log_pseudo_prob(rows).sum())
+
+    svi = SVI(model, lambda: None, ClippedAdam({"lr": 0.3, "lrd": 0.97}), Trace_ELBO())
+    for _ in range(150):
+        svi.step()
+    assert_close(pyro.param("a").softmax(-1), [[6 / 7, 1 / 7], [2 / 5, 3 / 5]], absolute=1e-3)
+    assert_close(pyro.param("b").softmax(-1), [[6 / 8, 2 / 8], [1 / 4, 3 / 4]], absolute=1e-3)
+
+
+def test_log_prob_refuses_tables_whose_gradient_it_would_lose():
+    table = torch.full((2, 2), 0.5, requires_grad=True)
+    nodes = [TableConditional(PAIR, "a", ["b"], table), TableConditional(PAIR, "b", [], torch.tensor([0.5, 0.5]))]
+    network = DependencyNetwork(DependencyConditionals(nodes))
+    with pytest.raises(InputError, match=r"log_prob: .* a table requires one; use log_pseudo_prob"):
+        network.log_prob(torch.zeros(2))
+    with pytest.raises(InputError, match=r"log_prob_table: "):
+        _ = network.probs
+    with torch.no_grad():
+        assert_close(network.log_prob(torch.zeros(2)), math.log(0.25), relative=1e-6)
+    assert network.log_pseudo_prob(torch.zeros(2)).requires_grad
+    assert not network.condition({"b": 0}).conditionals.node("a").probs.is_leaf  # type: ignore[attr-defined]
+
+
+class RecordedGraph:
+    """Stands in for graphviz.Digraph, so that the test needs no optional package."""
+
+    def __init__(self, name=None):
+        self.name = name
+        self.nodes: list[str] = []
+        self.edges: list[tuple[str, str]] = []
+
+    def node(self, name, **style):
+        self.nodes.append(name)
+
+    def edge(self, source, target):
+        self.edges.append((source, target))
+
+    def attr(self, **style):
+        pass
+
+    def subgraph(self, graph):
+        self.nodes += graph.nodes
+
+
+def test_inspection_and_rendering_know_the_site(monkeypatch):
+    network = DependencyNetwork(inconsistent())
+
+    def model():
+        with pyro.plate("rows", 4):
+            x = pyro.sample("x", network)
+            pyro.sample("y", dist.Normal(x.double().sum(-1), 1.0), obs=torch.zeros(4).double())
+
+    relations = get_model_relations(model)
+    assert relations["sample_dist"]["x"] == "DependencyNetwork"
+    assert relations["sample_sample"]["y"] == ["x"]
+    monkeypatch.setitem(sys.modules, "graphviz", SimpleNamespace(Digraph=RecordedGraph))
+    graph = pyro.render_model(model, render_distributions=True)
+    assert {"x", "y"} <= set(graph.nodes)
+    assert graph.edges == [("x", "y")]
