@@ -1,6 +1,18 @@
-"""Refined information: projections of dense laws, what each interaction adds, and the lattice of collections."""
+"""Refined information of interactions, the lattice of collections, and the geometry of dependency networks."""
 
 from .collections import addable_edges, hierarchical_collections, maximal_chains
+from .conditional_inference import ConditionalInferenceError, conditional_inference_error
+from .full_conditional import (
+    FCLimit,
+    GameCosts,
+    fc_bregman,
+    fc_limit,
+    full_conditional_divergence,
+    full_conditionals,
+    game_costs,
+    m_projection,
+    node_divergence,
+)
 from .laws import Law, random_dirichlet_law, random_law
 from .projection import Projection, Projections, project
 from .refined import (
@@ -14,6 +26,9 @@ from .refined import (
 )
 
 __all__ = [
+    "ConditionalInferenceError",
+    "FCLimit",
+    "GameCosts",
     "Law",
     "Projection",
     "Projections",
@@ -21,11 +36,19 @@ __all__ = [
     "RefinedInformationTable",
     "addable_edges",
     "all_refined_information",
+    "conditional_inference_error",
     "conditional_refined_information",
     "decompose",
+    "fc_bregman",
+    "fc_limit",
+    "full_conditional_divergence",
+    "full_conditionals",
+    "game_costs",
     "hierarchical_collections",
+    "m_projection",
     "marginal_refined_information",
     "maximal_chains",
+    "node_divergence",
     "project",
     "random_dirichlet_law",
     "random_law",

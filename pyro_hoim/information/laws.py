@@ -101,8 +101,22 @@ class Law:
         summed = [i for i in range(len(self.domain)) if i not in kept]
         return Law(self.domain.project(wanted), self.probs.sum(summed) if summed else self.probs)
 
-    def divergence(self) -> float:
-        """Divergence D(p; u) from the uniform law, in nats: the log of the number of cells less the entropy."""
+    def divergence(self, other: Law | None = None) -> float:
+        """Divergence D(p; q) from another law, in nats; infinite where q excludes a cell of positive probability.
+
+        Args:
+            other: the law q over the same variables; default the uniform one, from which the divergence is the log of
+                the number of cells less the entropy.
+
+        Raises:
+            InputError: a law over other variables.
+        """
+        if other is not None:
+            if other.domain != self.domain:
+                raise InputError("other: expected a law over the same variables, received one over other variables")
+            is_positive = self.probs > 0
+            p, q = self.probs[is_positive], other.probs[is_positive]
+            return max(0.0, math.fsum((p * (p.log() - q.log())).tolist())) if bool((q > 0).all()) else math.inf
         positive = self.probs[self.probs > 0]
         return max(0.0, math.log(self.domain.num_states) + math.fsum((positive * positive.log()).tolist()))
 

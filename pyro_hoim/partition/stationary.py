@@ -17,6 +17,7 @@ from ..models.dependency_network import DependencyConditionals
 from ..schema import Domain
 from ._closed_classes import closed_classes
 from ._fixed_point import fixed_point
+from .selection import selection_probs
 
 __all__ = ["CyclicLaws", "StationaryLaw", "StationaryMethod", "StationaryScan", "cyclic_laws", "stationary_law"]
 
@@ -194,7 +195,7 @@ def stationary_law(
         raise InputError("order: expected None with scan='random', which has selection probabilities instead")
     _check_options(method, tolerance, max_iterations)
     codes, network, free = _free_network(conditionals, clamped)
-    weights = _selection(conditionals.domain, free, selection)
+    weights = selection_probs(conditionals.domain, free.domain.names, selection)
     free.check(max_states, method)
     chosen = dict(zip(free.domain.names, weights.tolist(), strict=True))
     if not len(free.domain):
@@ -339,29 +340,6 @@ def _free_network(
     levels = network.domain.cardinalities
     strides = tuple(math.prod(levels[i + 1 :]) for i in range(len(levels)))
     return codes, network, _Layout(network.domain, levels, strides)
-
-
-def _selection(domain: Domain, free: _Layout, selection: Mapping[str, float] | Sequence[float] | None) -> Floats:
-    """Selection probabilities of the free variables, in schema order."""
-    names = free.domain.names
-    if selection is None:
-        return np.full(len(names), 1.0 / max(1, len(names)))
-    if isinstance(selection, Mapping):
-        domain.indices(selection)
-        given = dict(selection)
-    else:
-        if len(selection) != len(domain):
-            raise InputError(f"selection: expected {len(domain)} probabilities, received {len(selection)}")
-        given = dict(zip(domain.names, selection, strict=True))
-    for name in names:
-        value = float(given.get(name, 0.0))
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"selection: expected a positive probability for {name!r}, received {given.get(name)!r}")
-    total = math.fsum(float(value) for value in given.values())
-    if abs(total - 1) > 1e-6:
-        raise InputError(f"selection: expected probabilities that sum to 1, received a sum of {total:.9g}")
-    chosen = np.array([float(given[name]) for name in names])
-    return chosen / chosen.sum()
 
 
 def _tables(network: DependencyConditionals) -> Floats:

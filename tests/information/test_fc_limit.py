@@ -1,0 +1,270 @@
+r"""Theorem 3, FC_c(p || pi_c) <= sum_i c_i KL(p || E(theta_i)), exactly, on more than 1,000 random networks and laws.
+
+The entropies of p are the same on both sides, and what is left is linear in p. So the theorem holds for every law if
+and only if it holds in every state x: sum_i c_i log theta_i(x_i | x_-i) <= sum_i c_i log pi_c(x_i | x_-i). Both forms
+are tested: the first through the public functions, the second as the largest difference over all states.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from pyro_hoim import Domain
+from pyro_hoim.information import (
+    Law,
+    conditional_inference_error,
+    fc_limit,
+    full_conditional_divergence,
+    full_conditionals,
+    node_divergence,
+    random_dirichlet_law,
+)
+from pyro_hoim.models import DependencyConditionals, TableConditional
+from pyro_hoim.partition import cyclic_laws, stationary_law
+from pyro_hoim.testing import assert_close
+
+THREE = Domain.from_cardinalities([2, 2, 2])
+
+
+def network_of(domain, generator, concentration, num_parents):
+    nodes = []
+    for name in domain.names:
+        others = [other for other in domain.names if other != name]
+        read = list(generator.permutation(others)[:num_parents])
+        levels = domain[name].cardinality
+        table = generator.dirichlet([concentration] * levels, size=[domain[other].cardinality for other in read])
+        table = np.maximum(table, 1e-9)
+        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
+    return DependencyConditionals(nodes)
+
+
+SHAPES = [list(cards) for size in (2, 3, 4) for cards in itertools.product((2, 3), repeat=size)]
+
+
+@st.composite
+def networks(draw):
+    """Two to four variables of two or three levels, tables from flat to nearly deterministic; and a generator."""
+    cards = SHAPES[draw(st.integers(0, len(SHAPES) - 1))]
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    concentration = generator.choice([0.05, 0.3, 1.0, 4.0])
+    num_parents = generator.integers(1, len(cards))
+    return network_of(Domain.from_cardinalities(cards), generator, concentration, num_parents), generator
+
+
+def random_data(domain, generator):
+    """A law of any kind: all cells positive, sparse, or that of a few rows."""
+    size = domain.num_states
+    kind = generator.integers(3)
+    if kind == 2:
+        probs = generator.multinomial(generator.integers(1, 30), np.full(size, 1 / size)).astype(float)
+    else:
+        probs = generator.dirichlet(np.full(size, 1.0 if kind == 0 else 0.1))
+    return Law(domain, torch.from_numpy(probs / probs.sum()).reshape(domain.cardinalities))
+
+
+def log_tables(network):
+    return [network.full_table(name).log().numpy() for name in network.domain.names]
+
+
+def excess(logs, probs, weights):
+    """Largest excess over all laws p of FC(p || probs) over the FC-limit: its value in the worst state, in nats."""
+    table = probs.numpy()
+    total = np.zeros_like(table)
+    for i, (log_theta, weight) in enumerate(zip(logs, weights, strict=True)):
+        total += weight * (log_theta - np.log(table) + np.log(table.sum(i, keepdims=True)))
+    return float(total.max())
+
+
+@settings(max_examples=1000)
+@given(networks())
+def test_theorem_3_on_a_thousand_networks_and_all_laws(case) -> None:
+    network, generator = case
+    domain = network.domain
+    unequal = generator.dirichlet(np.full(len(domain), 1.0)) + 0.01
+    p = random_data(domain, generator)
+    divergences = np.array(list(fc_limit(p, network).nodes.values()))
+    logs = log_tables(network)
+    for weights in (np.full(len(domain), 1 / len(domain)), unequal / unequal.sum()):
+        settled = stationary_law(network, selection=weights.tolist())
+        limit = float(weights @ divergences)
+        assert math.isfinite(limit)
+        assert full_conditional_divergence(p, settled, weights.tolist()) <= limit * (1 + 1e-10) + 1e-12
+        assert excess(logs, settled.probs, weights) <= 1e-10
+
+
+@settings(max_examples=100)
+@given(networks())
+def test_the_bound_is_attained_by_consistent_conditionals_only(case) -> None:
+    """Conditionals of a law q: pi is q, and both sides are FC(p || q) for every p."""
+    network, generator = case
+    domain = network.domain
+    q = Law(domain, stationary_law(network).probs)
+    p = random_data(domain, generator)
+    genuine = full_conditionals(q)
+    settled = stationary_law(genuine)
+    assert_close(settled.probs, q.probs)
+    limit = fc_limit(p, genuine).value
+    assert_close(full_conditional_divergence(p, settled), limit, relative=1e-9)
+    assert_close(full_conditional_divergence(p, q), limit, relative=1e-9)
+
+
+# Negative controls: what the theorem does not say is seen to be false.
+
+
+def broken(concentration, law_of_network, weights=(1 / 3, 1 / 3, 1 / 3)):
+    """Number of 100 networks that break the bound for some law p by more than 1e-6 nats, and the largest excess."""
+    found = [
+        excess(log_tables(network), law_of_network(network), weights)
+        for network in (network_of(THREE, np.random.default_rng(seed), concentration, 2) for seed in range(100))
+    ]
+    return sum(e > 1e-6 for e in found), max(found)
+
+
+def test_other_selection_probabilities_break_the_bound() -> None:
+    number, worst = broken(1.0, lambda n: stationary_law(n, selection=[0.7, 0.2, 0.1]).probs)
+    assert number >= 90
+    assert worst > 0.1
+    number, worst = broken(1.0, lambda n: stationary_law(n).probs)
+    assert number == 0
+    assert worst <= 1e-10
+
+
+def test_the_sequential_law_breaks_the_bound() -> None:
+    number, worst = broken(1.0, lambda n: stationary_law(n, scan="sequential").probs)
+    assert number >= 80
+    assert worst > 0.5
+
+
+@pytest.mark.parametrize("scan", ["random", "sequential"])
+def test_a_law_that_breaks_the_bound_breaks_it_in_the_public_functions(scan) -> None:
+    """The worst state of a network, taken for p: FC exceeds the FC-limit by the excess, to rounding."""
+    network = network_of(THREE, np.random.default_rng(28), 1.0, 2)
+    weights = [0.7, 0.2, 0.1]
+    if scan == "random":
+        settled = stationary_law(network, selection=weights)
+    else:
+        settled = stationary_law(network, scan="sequential")
+    points = [Law(THREE, point.reshape(2, 2, 2)) for point in torch.eye(8, dtype=torch.float64)]
+    gaps = [full_conditional_divergence(p, settled) - fc_limit(p, network).value for p in points]
+    assert max(gaps) > 0.01
+    assert_close(max(gaps), excess(log_tables(network), settled.probs, [1 / 3] * 3))
+
+
+def test_with_two_variables_the_scans_agree() -> None:
+    """Updates are projections, so half and half of both orders is the random scan's law; three are needed above."""
+    domain = Domain.from_cardinalities([3, 2])
+    for seed in range(20):
+        network = network_of(domain, np.random.default_rng(seed), 0.5, 1)
+        assert_close(stationary_law(network).probs, stationary_law(network, scan="sequential").probs)
+
+
+# The sequential scan has an identity instead.
+
+
+@settings(max_examples=100)
+@given(networks())
+def test_sequential_identity(case) -> None:
+    """Mean of KL(p || E(theta_i)) = mean of KL(p || E_i(pi^i)), pi^i the law just before node i is updated."""
+    network, generator = case
+    domain = network.domain
+    order = [str(name) for name in generator.permutation(domain.names)]
+    laws = cyclic_laws(network, order)
+    p = random_data(domain, generator)
+    left = math.fsum(node_divergence(p, network.node(name)) for name in domain.names)
+
+    def right(law_at):
+        return math.fsum(
+            node_divergence(p, full_conditionals(Law(domain, law_at(name))).node(name)) for name in domain.names
+        )
+
+    assert_close(right(laws.before), left, relative=1e-9)
+    # Just after its update a node has the network's own conditional, so each term is the same by itself.
+    assert_close(right(laws.after), left, relative=1e-9)
+    for name in domain.names:
+        after = full_conditionals(Law(domain, laws.after(name))).node(name)
+        assert_close(node_divergence(p, after), node_divergence(p, network.node(name)), relative=1e-9)
+
+
+def test_sequential_identity_needs_the_right_laws() -> None:
+    network = network_of(THREE, np.random.default_rng(28), 1.0, 2)
+    laws = cyclic_laws(network)
+    p = random_dirichlet_law(THREE, generator=torch.Generator().manual_seed(1))
+    left = math.fsum(node_divergence(p, node) for node in network.nodes)
+    wrong = [
+        lambda name: laws.mean,
+        lambda name: laws.probs[0],
+        lambda name: laws.probs[(laws.order.index(name) + 2) % 3],
+        lambda name: stationary_law(network).probs,
+    ]
+    for law_at in wrong:
+        right = math.fsum(
+            node_divergence(p, full_conditionals(Law(THREE, law_at(name))).node(name)) for name in THREE.names
+        )
+        assert abs(right - left) > 1e-3
+    terms = [
+        node_divergence(p, full_conditionals(Law(THREE, laws.before(name))).node(name))
+        - node_divergence(p, network.node(name))
+        for name in THREE.names
+    ]
+    assert max(abs(term) for term in terms) > 1e-2  # the sum is the identity, not its terms
+
+
+# Conditional inference
+
+
+@settings(max_examples=60)
+@given(networks())
+def test_divergence_of_a_node_is_the_mean_over_the_given_variables(case) -> None:
+    """Equation 21; and theorem 3 for every clamped network."""
+    network, generator = case
+    domain = network.domain
+    names = [str(name) for name in generator.permutation(domain.names)[: generator.integers(1, len(domain))]]
+    weights = generator.dirichlet(np.full(len(domain), 1.0)) + 0.01
+    weights /= weights.sum()
+    p = random_data(domain, generator)
+    found = conditional_inference_error(p, network, names, weights.tolist())
+    assert found.domain == domain.project(names)
+    assert_close(found.probs, p.marginal(names).probs)
+    for name, mean in found.node_means.items():
+        assert_close(mean, node_divergence(p, network.node(name)), relative=1e-9)
+    possible = found.probs > 0
+    fc, kl, limits = found.fc[possible], found.kl[possible], found.limits[possible]
+    assert bool((fc <= limits * (1 + 1e-10) + 1e-12).all())
+    assert bool((fc <= kl * (1 + 1e-10) + 1e-12).all())
+    assert bool(torch.isnan(found.limits[~possible]).all())
+    share = sum(weights[domain.index(name)] for name in found.node_limits)
+    mixed = sum(weights[domain.index(name)] / share * limit for name, limit in found.node_limits.items())
+    assert_close(mixed[possible], limits, relative=1e-9)
+
+
+def test_conditional_inference_beside_the_conditional_of_the_stationary_law() -> None:
+    """pi'(x | x_C) is another law than pi(x | x_C), unless the conditionals are consistent."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3})
+    generator = np.random.default_rng(3)
+    genuine = Law(domain, torch.from_numpy(generator.dirichlet(np.ones(12)).reshape(2, 2, 3)))
+    exact = conditional_inference_error(genuine, full_conditionals(genuine), ["b"])
+    assert_close(exact.kl, [0.0, 0.0])
+    assert_close(exact.limits, [0.0, 0.0])
+    network = network_of(domain, generator, 1.0, 2)
+    whole = Law(domain, stationary_law(network).probs)
+    found = conditional_inference_error(whole, network, ["b"])
+    for level in range(2):
+        part = whole.probs[:, level] / whole.probs[:, level].sum()
+        clamped = stationary_law(network, clamped={"b": level}).probs
+        gap = float((part * (part / clamped).log()).sum())
+        assert gap > 1e-4
+        assert_close(found.kl[level], gap, relative=1e-8)
+    frame = found.to_pandas()
+    assert list(frame) == ["b", "prob", "limit", "fc", "kl"]
+    assert frame["prob"].is_monotonic_decreasing
+    assert_close(frame["prob"].sum(), 1.0)
+    bare = conditional_inference_error(whole, network, ["b"], compare_laws=False)
+    assert bare.kl is None
+    assert list(bare.to_pandas()) == ["b", "prob", "limit"]
+    assert_close(bare.limits, found.limits)

@@ -1,0 +1,338 @@
+"""Full conditional manifolds, divergence and limit: brute force, the theorems of paper 5, and what must break them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from pyro_hoim import Domain, InputError, InputTypeError, MissingDataError, Observations
+from pyro_hoim.information import (
+    Law,
+    conditional_inference_error,
+    fc_bregman,
+    fc_limit,
+    full_conditional_divergence,
+    full_conditionals,
+    game_costs,
+    m_projection,
+    node_divergence,
+    random_dirichlet_law,
+)
+from pyro_hoim.models import (
+    ClassifierConditional,
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    TableConditional,
+)
+from pyro_hoim.partition import stationary_law
+from pyro_hoim.testing import assert_close
+
+MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+UNEQUAL = [0.2, 0.5, 0.3]
+
+
+def law_of(domain, seed, concentration=1.0):
+    return random_dirichlet_law(domain, concentration, generator=torch.Generator().manual_seed(seed))
+
+
+def random_network(domain, generator, concentration=1.0, num_parents=None):
+    nodes = []
+    for name in domain.names:
+        others = [other for other in domain.names if other != name]
+        read = others if num_parents is None else list(generator.permutation(others)[:num_parents])
+        levels = domain[name].cardinality
+        table = generator.dirichlet([concentration] * levels, size=[domain[other].cardinality for other in read])
+        table = np.maximum(table, 1e-12)
+        nodes.append(TableConditional(domain, name, read, torch.from_numpy(table / table.sum(-1, keepdims=True))))
+    return DependencyConditionals(nodes)
+
+
+def states(domain):
+    return list(itertools.product(*(range(n) for n in domain.cardinalities)))
+
+
+def conditional(table, state, i):
+    """p(x_i | x_-i) by a sum over the fibre."""
+    return table[state] / math.fsum(table[(*state[:i], k, *state[i + 1 :])] for k in range(table.shape[i]))
+
+
+def brute_divergence(p, q, weights):
+    """Equation 7, state by state."""
+    return math.fsum(
+        c * p[x] * (math.log(conditional(p, x, i)) - math.log(conditional(q, x, i)))
+        for i, c in enumerate(weights)
+        for x in np.ndindex(*p.shape)
+        if p[x] > 0
+    )
+
+
+# Brute force
+
+
+@pytest.mark.parametrize("weights", [None, UNEQUAL, {"c": 0.3, "a": 0.2, "b": 0.5}])
+def test_divergence_is_the_sum_over_states(weights) -> None:
+    p, q = law_of(MIXED, 1), law_of(MIXED, 2)
+    c = [1 / 3] * 3 if weights is None else UNEQUAL
+    expected = brute_divergence(p.probs.numpy(), q.probs.numpy(), c)
+    assert expected > 0.01
+    assert_close(full_conditional_divergence(p, q, weights), expected)
+    assert full_conditional_divergence(p, p, weights) == 0.0
+    # It is the weighted mean of the divergences from the manifolds of q (6) ...
+    manifolds = full_conditionals(q)
+    assert_close(fc_limit(p, manifolds, weights).value, expected)
+    # ... and no KL divergence, nor symmetric, nor the same for other weights.
+    assert abs(full_conditional_divergence(q, p, weights) - expected) > 1e-3
+    assert abs(full_conditional_divergence(p, q, [0.6, 0.2, 0.2]) - expected) > 1e-4
+
+
+def test_node_divergence_is_the_distance_to_the_projection() -> None:
+    p, network = law_of(MIXED, 3), random_network(MIXED, np.random.default_rng(3))
+    for i, node in enumerate(network.nodes):
+        table, theta = p.probs.numpy(), network.full_table(node.variable).numpy()
+        expected = math.fsum(
+            table[x] * (math.log(conditional(table, x, i)) - math.log(theta[x])) for x in states(MIXED)
+        )
+        assert_close(node_divergence(p, node), expected)
+        assert_close(p.divergence(m_projection(p, node)), expected)
+    found = fc_limit(p, network, UNEQUAL)
+    assert_close(found.value, math.fsum(c * node_divergence(p, n) for c, n in zip(UNEQUAL, network.nodes, strict=True)))
+    frame = found.to_pandas()
+    assert list(frame.index) == ["a", "b", "c"]
+    assert_close(frame["share"].sum(), 1.0)
+    assert_close(frame["share"]["b"], 0.5 * node_divergence(p, network.node("b")) / found.value)
+    assert found.weights == pytest.approx(dict(zip("abc", UNEQUAL, strict=True)))
+
+
+def test_projection_is_the_product_of_margin_and_conditional() -> None:
+    p, network = law_of(MIXED, 4), random_network(MIXED, np.random.default_rng(4))
+    for i, node in enumerate(network.nodes):
+        table, theta = p.probs.numpy(), network.full_table(node.variable).numpy()
+        expected = np.zeros_like(table)
+        for x in states(MIXED):
+            expected[x] = math.fsum(table[(*x[:i], k, *x[i + 1 :])] for k in range(table.shape[i])) * theta[x]
+        assert_close(m_projection(p, node).probs, expected)
+
+
+def test_all_kinds_of_conditionals_are_read() -> None:
+    class Half:
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, rows):
+            return np.full((len(rows), 2), 0.5)
+
+    p = law_of(MIXED, 5)
+    graph = DecisionGraph(MIXED, "b").split(0, "a")
+    leaves = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], dtype=torch.float32)
+    network = DependencyConditionals(
+        [
+            TableConditional(MIXED, "a", ["c"], torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)),
+            LeafConditional(graph, leaves),
+            ClassifierConditional(MIXED, "c", Half()),
+        ]
+    )
+    table = p.probs.numpy()
+    expected = 0.0
+    for i, name in enumerate("abc"):
+        theta = network.full_table(name).numpy()
+        expected += math.fsum(
+            table[x] * (math.log(conditional(table, x, i)) - math.log(theta[x])) for x in states(MIXED)
+        )
+    assert_close(fc_limit(p, network).value, expected / 3)
+
+
+def test_observations_stand_for_their_empirical_law() -> None:
+    generator = np.random.default_rng(6)
+    rows = np.column_stack([generator.integers(n, size=40) for n in MIXED.cardinalities])
+    data = Observations(MIXED, torch.from_numpy(rows))
+    law, network = Law.from_observations(data), random_network(MIXED, generator)
+    assert_close(fc_limit(data, network).value, fc_limit(law, network).value)
+    assert_close(node_divergence(data, network.node("b")), node_divergence(law, network.node("b")))
+    assert_close(m_projection(data, network.node("b")).probs, m_projection(law, network.node("b")).probs)
+    settled = stationary_law(network)
+    assert_close(
+        full_conditional_divergence(data, settled), full_conditional_divergence(law, Law(MIXED, settled.probs))
+    )
+    assert_close(fc_bregman(data), fc_bregman(law))
+
+
+def test_limit_of_many_variables_needs_no_table() -> None:
+    """90 variables, 2^90 states: a copy of the first one each, described as fair coins."""
+    domain = Domain.from_cardinalities([2] * 90)
+    data = Observations(domain, torch.tensor([[0] * 90, [1] * 90, [1] * 90]))
+    fair = torch.full((2,), 0.5, dtype=torch.float64)
+    network = DependencyConditionals([TableConditional(domain, name, [], fair) for name in domain.names])
+    assert_close(fc_limit(data, network).value, math.log(2))
+
+
+# Zeros
+
+
+def test_states_that_are_excluded_cost_infinity() -> None:
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    diagonal = Law(domain, [[0.5, 0.0], [0.0, 0.5]])
+    inside = Law(domain, [[1.0, 0.0], [0.0, 0.0]])
+    full = law_of(domain, 7)
+    assert full_conditional_divergence(full, diagonal) == math.inf
+    assert full_conditional_divergence(diagonal, inside) == math.inf
+    assert full.divergence(diagonal) == math.inf
+    # p inside q: both conditionals are known with certainty.
+    assert full_conditional_divergence(inside, diagonal) == 0.0
+    assert_close(inside.divergence(diagonal), math.log(2))
+    copies = full_conditionals(diagonal)
+    assert node_divergence(full, copies.node("a")) == math.inf
+    assert fc_limit(full, copies).value == math.inf
+    assert fc_limit(diagonal, copies).value == 0.0
+    # Where the others have probability zero the conditional of a law is uniform.
+    assert_close(full_conditionals(inside).node("a").probs, [[1.0, 0.0], [0.5, 0.5]])
+
+
+# Theorems 1 and 2, equation 9, Bregman form, game
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.floats(-0.2, 1.2), st.sampled_from("abc"))
+def test_manifolds_are_flat_in_both_senses(seed, along, name) -> None:
+    """Theorem 1: mixtures, and normalised geometric means, of members are members; also somewhat beyond the ends."""
+    node = random_network(MIXED, np.random.default_rng(seed)).node(name)
+    i = MIXED.index(name)
+    first, second = (m_projection(law_of(MIXED, seed + k, 5.0), node).probs for k in (1, 2))
+    mixture = (1 - along) * first + along * second
+    geometric = ((1 - along) * first.log() + along * second.log()).exp()
+    theta = m_projection(Law(MIXED, torch.full(MIXED.cardinalities, 1 / 12, dtype=torch.float64)), node).probs
+    theta = theta / theta.sum(i, keepdim=True)
+    for member in (mixture, geometric / geometric.sum()):
+        if bool((member > 0).all()):
+            assert_close(member / member.sum(i, keepdim=True), theta, relative=1e-9)
+            assert_close(node_divergence(Law(MIXED, member / member.sum()), node), 0.0)
+    # Control: a mixture of laws that are not members is none.
+    apart = (law_of(MIXED, seed + 1).probs + law_of(MIXED, seed + 2).probs) / 2
+    assert node_divergence(Law(MIXED, apart), node) > 1e-6
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.floats(0, 1), st.sampled_from("abc"))
+def test_projection_is_linear_and_the_closest_member(seed, along, name) -> None:
+    """Theorem 2 and the Pythagorean relation KL(p||q) = KL(p||p') + KL(p'||q) for q on the manifold."""
+    node = random_network(MIXED, np.random.default_rng(seed)).node(name)
+    first, second = law_of(MIXED, seed + 1), law_of(MIXED, seed + 2)
+    mixture = Law(MIXED, (1 - along) * first.probs + along * second.probs)
+    separately = (1 - along) * m_projection(first, node).probs + along * m_projection(second, node).probs
+    assert_close(m_projection(mixture, node).probs, separately)
+    projected = m_projection(first, node)
+    assert_close(m_projection(projected, node).probs, projected.probs)
+    member = m_projection(second, node)
+    assert_close(first.divergence(member), first.divergence(projected) + projected.divergence(member), relative=1e-9)
+    assert first.divergence(member) >= first.divergence(projected)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 10.0]))
+def test_full_conditional_divergence_is_at_most_kl(seed, concentration) -> None:
+    """Equation 9; and the difference is the mean divergence of the laws of all but one variable."""
+    p, q = law_of(MIXED, seed, concentration), law_of(MIXED, seed + 1)
+    fc, kl = full_conditional_divergence(p, q, UNEQUAL), p.divergence(q)
+    assert fc <= kl * (1 + 1e-12)
+    rest = math.fsum(
+        c * p.marginal(others).divergence(q.marginal(others))
+        for c, others in zip(UNEQUAL, (["b", "c"], ["a", "c"], ["a", "b"]), strict=True)
+    )
+    assert_close(kl - fc, rest, relative=1e-9)
+
+
+def test_divergence_is_the_bregman_divergence_of_its_function() -> None:
+    """f and its gradient by automatic differentiation of the definition."""
+    p, q = law_of(MIXED, 8), law_of(MIXED, 9)
+
+    def f(table):
+        return sum(c * (table * (table / table.sum(i, keepdim=True)).log()).sum() for i, c in enumerate(UNEQUAL))
+
+    variable = q.probs.clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(f(variable), variable)
+    logs = sum(c * (q.probs / q.probs.sum(i, keepdim=True)).log() for i, c in enumerate(UNEQUAL))
+    assert_close(slope, logs)
+    assert_close(fc_bregman(p, UNEQUAL), float(f(p.probs)))
+    gap = fc_bregman(p, UNEQUAL) - fc_bregman(q, UNEQUAL) - float((slope * (p.probs - q.probs)).sum())
+    assert_close(full_conditional_divergence(p, q, UNEQUAL), gap)
+    # Convex: a chord lies above.
+    middle = Law(MIXED, (p.probs + q.probs) / 2)
+    assert fc_bregman(middle, UNEQUAL) < (fc_bregman(p, UNEQUAL) + fc_bregman(q, UNEQUAL)) / 2
+    assert_close(fc_bregman(p), -np.mean([_conditional_entropy(p, i) for i in range(3)]))
+
+
+def _conditional_entropy(law, i):
+    table = law.probs.numpy()
+    return -math.fsum(table[x] * math.log(conditional(table, x, i)) for x in states(law.domain))
+
+
+def test_maximal_pseudo_likelihood_is_minimal_divergence() -> None:
+    """Equation 7: the difference between two models is that of their pseudo-log-likelihoods."""
+    p = law_of(MIXED, 10)
+    models = [law_of(MIXED, seed) for seed in (11, 12)]
+    pseudo = [
+        float((p.probs.ravel() * full_conditionals(q).log_pseudo_prob(torch.tensor(states(MIXED)))).sum())
+        for q in models
+    ]
+    first, second = (full_conditional_divergence(p, q) for q in models)
+    assert_close(first - second, (pseudo[1] - pseudo[0]) / 3)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.floats(0.01, 1))
+def test_stationary_law_is_a_nash_equilibrium(seed, step) -> None:
+    """Section 3.2: no player gains by another choice on its manifold, or in the space of all laws."""
+    network = random_network(MIXED, np.random.default_rng(seed))
+    settled = stationary_law(network, selection=UNEQUAL)
+    p = Law(MIXED, settled.probs)
+    choices = {node.variable: m_projection(p, node) for node in network.nodes}
+    at_rest = game_costs(settled, choices, UNEQUAL)
+    other = law_of(MIXED, seed + 1)
+    for name in "abc":
+        moved = (1 - step) * choices[name].probs + step * m_projection(other, network.node(name)).probs
+        cost = game_costs(p, {**choices, name: Law(MIXED, moved)}, UNEQUAL).nodes[name]
+        assert cost >= at_rest.nodes[name] - 1e-13
+        assert_close(at_rest.nodes[name], node_divergence(p, network.node(name)))
+    moved = Law(MIXED, (1 - step) * p.probs + step * other.probs)
+    assert game_costs(p, list(choices.values()), UNEQUAL, mixture=moved).mixture > at_rest.mixture
+    # Off the equilibrium the last player gains by moving to the mean of the projections, one step of the chain.
+    choices = [m_projection(other, node) for node in network.nodes]
+    mean = Law(MIXED, sum(c * choice.probs for c, choice in zip(UNEQUAL, choices, strict=True)))
+    assert game_costs(other, choices, UNEQUAL, mixture=mean).mixture < game_costs(other, choices, UNEQUAL).mixture
+
+
+# Arguments
+
+
+def test_bad_arguments_are_refused() -> None:
+    p, network = law_of(MIXED, 13), random_network(MIXED, np.random.default_rng(13))
+    other = Domain.from_cardinalities({"a": 2, "b": 2})
+    with pytest.raises(InputTypeError, match="p: expected a Law, Observations or a StationaryLaw, received list"):
+        fc_limit([], network)
+    with pytest.raises(InputTypeError, match="conditionals: expected DependencyConditionals, received Law"):
+        fc_limit(p, p)
+    with pytest.raises(InputTypeError, match="node: expected the conditional of one variable, received str"):
+        m_projection(p, "a")
+    with pytest.raises(InputError, match="node: expected a conditional over the 2 variables of the law"):
+        fc_limit(law_of(other, 1), network)
+    with pytest.raises(InputError, match="q: expected a law over the variables of p"):
+        full_conditional_divergence(p, law_of(other, 1))
+    with pytest.raises(InputError, match="other: expected a law over the same variables"):
+        p.divergence(law_of(other, 1))
+    with pytest.raises(InputError, match=r"weights: expected probabilities that sum to 1, received a sum of 1\.5"):
+        fc_limit(p, network, [0.5, 0.5, 0.5])
+    with pytest.raises(InputError, match="weights: expected a positive probability for 'c', received 0"):
+        full_conditional_divergence(p, p, [0.5, 0.5, 0])
+    with pytest.raises(InputError, match="projections: expected 3 laws, one per variable, received 1"):
+        game_costs(p, [p])
+    holes = Observations(MIXED, torch.tensor([[0, -1, 1], [0, 0, 1]]))
+    with pytest.raises(MissingDataError, match="p: expected complete observations, received 1 missing cells"):
+        fc_limit(holes, network)
+    with pytest.raises(InputError, match="p: expected a positive total count"):
+        node_divergence(Observations(MIXED, torch.zeros(0, 3, dtype=torch.long)), network.node("a"))
+    with pytest.raises(InputError, match="given: expected at least one variable to be left"):
+        conditional_inference_error(p, network, ["a", "b", "c"])
