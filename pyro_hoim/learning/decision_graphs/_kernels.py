@@ -15,7 +15,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ._merge_kernels import leaf_entropy, merge_wins, renew_partners
-from ._row_kernels import add_levels, join_rows, lossless_tables, rate_splits, split_rows
+from ._row_kernels import (
+    add_levels,
+    add_table,
+    clear_table,
+    copy_rows,
+    fill_counts,
+    join_rows,
+    lossless_tables,
+    rate_splits,
+    split_rows,
+)
 
 __all__ = ["grow"]
 
@@ -27,28 +37,28 @@ def grow(
     ids: Array,
     x: Array,
     weights: Array,
-    num_levels: int,
+    num_levels: Any,
     first: Array,
     sizes: Array,
     missing: Array,
     kinds: Array,
     kind_sizes: Array,
-    num_ids: int,
+    num_ids: Any,
     table: Array,
     penalties: Array,
-    least_rise: float,
-    max_leaves: int,
-    tolerance: float,
-    is_exact: bool,
-    num_lossless: int,
+    least_rise: Any,
+    max_leaves: Any,
+    tolerance: Any,
+    is_exact: Any,
+    num_lossless: Any,
 ) -> tuple[Array, Array, Array]:
     """Greedy search from one leaf; steps (num_steps, 3), their changes of cost, the final tables, and lossless costs.
 
     Shapes: ids (U, d) numbers of levels over all columns (a column with missing cells has one more, ``missing``); x and
     weights (U,); first, sizes, missing and kinds (d,), kind -1 for a column not to be asked; penalties
     (max_leaves + 1,) by number of leaves. A step is (0, leaf, column), (1, first leaf, second leaf) or (2, 0, 0): start
-    again from the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that weights are
-    whole and no cell is missing; ``least_rise`` is the least that one more leaf adds to the penalty.
+    again from the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that
+    weights are whole and no cell is missing; ``least_rise`` is the least that one more leaf adds to the penalty.
     """
     num_rows = x.shape[0]
     num_kinds = kind_sizes.shape[0]
@@ -87,24 +97,26 @@ def grow(
     steps = np.empty((64, 3), dtype=np.int64)
     deltas = np.empty(64)
     num_steps = 0
+    low, high, gone = -1, -1, (-1, -1)
     lossless_cost = np.inf
     if num_lossless > 0:
         _, _, _, found = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
         lossless_cost = penalties[num_lossless]
         for leaf in range(num_lossless):
-            lossless_cost += leaf_entropy(found[leaf], found[leaf].sum(), table)
+            lossless_cost += leaf_entropy(found[leaf], fill_counts(counts[leaf], found[leaf]), table)
+            clear_table(counts[leaf : leaf + 1])
 
     num_free -= 1
     root = free[num_free]
     for r in range(num_rows):
         counts[root, x[r]] += weights[r]
-    totals[root] = counts[root].sum()
+    totals[root] = fill_counts(counts[root], counts[root])
     entropies[root] = leaf_entropy(counts[root], totals[root], table)
     end[root] = num_rows
     order[0] = root
     num_leaves = 1
     cost = entropies[root] + penalties[1]
-    new = np.array([root])
+    new = np.full(1, root)
     if entropies[root] > least_rise:
         num_spare -= 1
         held[root] = spare_levels[num_spare]
@@ -112,7 +124,8 @@ def grow(
 
     while True:
         for c in new:
-            gains[c, :] = np.inf
+            for k in range(num_kinds):
+                gains[c, k] = np.inf
             if held[c] >= 0:
                 rate_splits(
                     levels[held[c]], entropies[c], first, sizes, missing, kinds, table, tolerance, gains[c], columns[c]
@@ -150,12 +163,12 @@ def grow(
         if not jumps and not best < -tolerance:
             break
         if num_steps == steps.shape[0]:
-            more = np.empty((2 * num_steps, 3), dtype=np.int64)
-            more[:num_steps] = steps
-            steps = more
-            longer = np.empty(2 * num_steps)
-            longer[:num_steps] = deltas
-            deltas = longer
+            more, longer = np.empty((2 * num_steps, 3), dtype=np.int64), np.empty(2 * num_steps)
+            for at in range(num_steps):
+                longer[at] = deltas[at]
+                for k in range(3):
+                    more[at, k] = steps[at, k]
+            steps, deltas = more, longer
 
         if jumps:
             steps[num_steps, 0], steps[num_steps, 1], steps[num_steps, 2] = 2, 0, 0
@@ -180,9 +193,8 @@ def grow(
                 free[slot] = room - 1 - slot
             for slot in range(num_leaves):
                 order[slot] = slot
-                counts[slot] = found[slot]
-                totals[slot] = found[slot].sum()
-                entropies[slot] = leaf_entropy(found[slot], totals[slot], table)
+                totals[slot] = fill_counts(counts[slot], found[slot])
+                entropies[slot] = leaf_entropy(counts[slot], totals[slot], table)
                 begin[slot] = stops[slot - 1] if slot else 0
                 end[slot] = stops[slot]
                 held[slot] = -1  # the leaves differ in every column: no split can pay before a merge
@@ -212,23 +224,24 @@ def grow(
             for at in range(num_leaves):
                 slot = order[at]
                 length = end[slot] - begin[slot]
-                wider[used : used + length] = pool[begin[slot] : end[slot]]
-                wider_shares[used : used + length] = shares[begin[slot] : end[slot]]
+                copy_rows(wider, wider_shares, used, pool, shares, begin[slot], end[slot])
                 begin[slot], end[slot] = used, used + length
                 used += length
             pool, shares, pool_end = wider, wider_shares, used
         most = num_spare - (1 if is_merge else sizes[column])
         if most < 0:
             former = levels.shape[0]
-            longer_levels = np.zeros((2 * former + widest, num_levels, num_ids))
-            longer_levels[:former] = levels
-            levels = longer_levels
-            wider_spare = np.empty(levels.shape[0], dtype=np.int64)
-            wider_spare[:num_spare] = spare_levels[:num_spare]
-            spare_levels = wider_spare
-            for c in range(former, levels.shape[0]):
-                spare_levels[num_spare] = c
+            more_levels = np.empty((2 * former + widest, num_levels, num_ids))
+            for at in range(former):
+                add_table(more_levels[at], levels[at], 0.0, 1.0)
+            levels = more_levels
+            more_spare = np.empty(levels.shape[0], dtype=np.int64)
+            for at in range(num_spare):
+                more_spare[at] = spare_levels[at]
+            for at in range(former, levels.shape[0]):
+                more_spare[num_spare] = at
                 num_spare += 1
+            spare_levels = more_spare
 
         deltas[num_steps] = best
         cost += best
@@ -237,7 +250,7 @@ def grow(
             num_steps += 1
             num_free -= 1
             c = free[num_free]
-            new = np.array([c])
+            new = np.full(1, c)
             for level in range(num_levels):
                 counts[c, level] = counts[low, level] + counts[high, level]
             totals[c] = totals[low] + totals[high]
@@ -245,7 +258,7 @@ def grow(
             # Counts of levels: of both leaves, of one of them and the rows of the other, or of the rows.
             held[c] = -1
             if held[low] >= 0 and held[high] >= 0:
-                levels[held[low]] += levels[held[high]]
+                add_table(levels[held[low]], levels[held[high]], 1.0, 1.0)
             elif held[low] >= 0:
                 add_levels(levels[held[low]], ids, x, pool, shares, begin[high], end[high], 1.0)
             elif held[high] >= 0:
@@ -253,7 +266,7 @@ def grow(
             elif entropies[c] > least_rise:
                 num_spare -= 1
                 held[c] = spare_levels[num_spare]
-                levels[held[c]] = 0.0
+                clear_table(levels[held[c]])
                 add_levels(levels[held[c]], ids, x, pool, shares, begin[low], end[low], 1.0)
                 add_levels(levels[held[c]], ids, x, pool, shares, begin[high], end[high], 1.0)
             if held[low] >= 0:
@@ -270,17 +283,14 @@ def grow(
             else:
                 if is_exact:
                     length = end[low] - begin[low]
-                    pool[pool_end : pool_end + length] = pool[begin[low] : end[low]]
-                    shares[pool_end : pool_end + length] = shares[begin[low] : end[low]]
-                    pool[pool_end + length : pool_end + needed] = pool[begin[high] : end[high]]
-                    shares[pool_end + length : pool_end + needed] = shares[begin[high] : end[high]]
+                    copy_rows(pool, shares, pool_end, pool, shares, begin[low], end[low])
+                    copy_rows(pool, shares, pool_end + length, pool, shares, begin[high], end[high])
                     length = needed
                 else:
                     length = join_rows(
                         pool, shares, begin[low], end[low], begin[high], end[high], spare_rows, spare_weights, seen
                     )
-                    pool[pool_end : pool_end + length] = spare_rows[:length]
-                    shares[pool_end : pool_end + length] = spare_weights[:length]
+                    copy_rows(pool, shares, pool_end, spare_rows, spare_weights, 0, length)
                 begin[c], end[c] = pool_end, pool_end + length
                 pool_end += length
             order[place[low]] = c
@@ -303,15 +313,13 @@ def grow(
             if length > end[chosen] - begin[chosen]:
                 at = pool_end
                 pool_end += length
-            pool[at : at + length] = spare_rows[:length]
-            shares[at : at + length] = spare_weights[:length]
+            copy_rows(pool, shares, at, spare_rows, spare_weights, 0, length)
             largest, small = 0, 0
             for part in range(parts):
                 num_free -= 1
                 c = free[num_free]
                 new[part] = c
-                counts[c] = tables[part]
-                totals[c] = tables[part].sum()
+                totals[c] = fill_counts(counts[c], tables[part])
                 entropies[c] = leaf_entropy(counts[c], totals[c], table)
                 begin[c] = at + (stop[part - 1] if part else 0)
                 end[c] = at + stop[part]
@@ -332,10 +340,10 @@ def grow(
                 if entropies[c] > least_rise and not (inherits and part == largest):
                     num_spare -= 1
                     held[c] = spare_levels[num_spare]
-                    levels[held[c]] = 0.0
+                    clear_table(levels[held[c]])
                     add_levels(levels[held[c]], ids, x, pool, shares, begin[c], end[c], 1.0)
                     if inherits:
-                        levels[held[chosen]] -= levels[held[c]]
+                        add_table(levels[held[chosen]], levels[held[c]], 1.0, -1.0)
                 elif inherits and part != largest:
                     add_levels(levels[held[chosen]], ids, x, pool, shares, begin[c], end[c], -1.0)
             if inherits:
@@ -363,5 +371,5 @@ def grow(
 
     final = np.empty((num_leaves, num_levels))
     for at in range(num_leaves):
-        final[at] = counts[order[at]]
+        fill_counts(final[at], counts[order[at]])
     return steps[:num_steps].copy(), deltas[:num_steps].copy(), final

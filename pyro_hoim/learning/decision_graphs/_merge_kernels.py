@@ -18,14 +18,15 @@ Array = NDArray[Any]
 
 
 @njit(nogil=True, cache=True)
-def xlogx(value: float, table: Array) -> float:
+def xlogx(value: Any, table: Array) -> Any:
+    """Value times its logarithm, looked up where there is a table of whole numbers."""
     if table.shape[0] > 0:
         return table[np.int64(value)]
     return value * math.log(value) if value > 0 else 0.0
 
 
 @njit(nogil=True, cache=True)
-def leaf_entropy(counts: Array, total: float, table: Array) -> float:
+def leaf_entropy(counts: Array, total: Any, table: Array) -> Any:
     """Entropy of the counts of a leaf times their sum."""
     value = xlogx(total, table)
     for x in range(counts.shape[0]):
@@ -34,7 +35,7 @@ def leaf_entropy(counts: Array, total: float, table: Array) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _union(counts: Array, totals: Array, entropies: Array, a: int, b: int, table: Array) -> float:
+def _union(counts: Array, totals: Array, entropies: Array, a: Any, b: Any, table: Array) -> Any:
     """What the entropy rises by when two leaves become one."""
     value = xlogx(totals[a] + totals[b], table)
     for x in range(counts.shape[1]):
@@ -43,7 +44,7 @@ def _union(counts: Array, totals: Array, entropies: Array, a: int, b: int, table
 
 
 @njit(nogil=True, cache=True)
-def merge_wins(delta: float, size: float, best: float, best_size: float, tolerance: float) -> bool:
+def merge_wins(delta: Any, size: Any, best: Any, best_size: Any, tolerance: Any) -> bool:
     """Whether a merge comes before another: it costs less or, at the same cost, joins more rows."""
     if delta < best - tolerance:
         return True
@@ -52,9 +53,9 @@ def merge_wins(delta: float, size: float, best: float, best_size: float, toleran
 
 @njit(nogil=True, cache=True)
 def _best_partner(
-    a: int,
+    a: Any,
     order: Array,
-    num_leaves: int,
+    num_leaves: Any,
     counts: Array,
     totals: Array,
     entropies: Array,
@@ -62,7 +63,7 @@ def _best_partner(
     rise: Array,
     partner_size: Array,
     table: Array,
-    tolerance: float,
+    tolerance: Any,
 ) -> None:
     partner[a] = -1
     rise[a] = np.inf
@@ -80,7 +81,7 @@ def renew_partners(
     new: Array,
     order: Array,
     place: Array,
-    num_leaves: int,
+    num_leaves: Any,
     counts: Array,
     totals: Array,
     entropies: Array,
@@ -88,7 +89,7 @@ def renew_partners(
     rise: Array,
     partner_size: Array,
     table: Array,
-    tolerance: float,
+    tolerance: Any,
 ) -> None:
     """Partners after leaves were replaced by new ones; a leaf that lost its partner has partner -1 and its old rise."""
     is_new = np.zeros(num_leaves, dtype=np.bool_)

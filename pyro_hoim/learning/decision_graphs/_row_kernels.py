@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 
 from ._merge_kernels import xlogx
 
-__all__ = ["add_levels", "join_rows", "level_colours", "lossless_tables", "rate_splits", "row_keys", "split_rows"]
+__all__ = [
+    "add_levels",
+    "add_table",
+    "clear_table",
+    "copy_rows",
+    "fill_counts",
+    "join_rows",
+    "level_colours",
+    "lossless_tables",
+    "rate_splits",
+    "row_keys",
+    "split_rows",
+]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -19,8 +31,44 @@ Array = NDArray[Any]
 
 
 @njit(nogil=True, cache=True)
+def clear_table(target: Array) -> None:
+    """Zeros."""
+    for a in range(target.shape[0]):
+        for b in range(target.shape[1]):
+            target[a, b] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def add_table(target: Array, source: Array, keep: Any, factor: Any) -> None:
+    """Write ``keep`` times the target (0 or 1; what is not kept is not read) plus ``factor`` times the source."""
+    for a in range(target.shape[0]):
+        for b in range(target.shape[1]):
+            target[a, b] = factor * source[a, b] + (target[a, b] if keep > 0 else 0.0)
+
+
+@njit(nogil=True, cache=True)
+def fill_counts(target: Array, source: Array) -> Any:
+    """Copy the counts of a leaf; their sum."""
+    total = 0.0
+    for x in range(source.shape[0]):
+        target[x] = source[x]
+        total += source[x]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def copy_rows(
+    rows: Array, weights: Array, at: Any, from_rows: Array, from_weights: Array, begin: Any, end: Any
+) -> None:
+    """Copy rows with their weights to a place that does not overlap."""
+    for p in range(begin, end):
+        rows[at + p - begin] = from_rows[p]
+        weights[at + p - begin] = from_weights[p]
+
+
+@njit(nogil=True, cache=True)
 def add_levels(
-    levels: Array, ids: Array, x: Array, rows: Array, weights: Array, begin: int, end: int, sign: float
+    levels: Array, ids: Array, x: Array, rows: Array, weights: Array, begin: Any, end: Any, sign: Any
 ) -> None:
     """Add the rows of a range to the counts of levels (n_i, num_levels)."""
     num_columns = ids.shape[1]
@@ -35,20 +83,21 @@ def add_levels(
 @njit(nogil=True, cache=True)
 def rate_splits(
     levels: Array,
-    entropy: float,
+    entropy: Any,
     first: Array,
     sizes: Array,
     missing: Array,
     kinds: Array,
     table: Array,
-    tolerance: float,
+    tolerance: Any,
     gains: Array,
     columns: Array,
 ) -> None:
     """Best change of entropy by a split, one per kind of column (columns with equally many levels are one kind)."""
     num_levels = levels.shape[0]
-    gains[:] = np.inf
-    columns[:] = -1
+    for kind in range(gains.shape[0]):
+        gains[kind] = np.inf
+        columns[kind] = -1
     absent = np.zeros(num_levels)
     for k in range(sizes.shape[0]):
         kind = kinds[k]
@@ -93,12 +142,12 @@ def split_rows(
     x: Array,
     rows: Array,
     weights: Array,
-    begin: int,
-    end: int,
-    column: int,
-    first: int,
-    size: int,
-    missing: int,
+    begin: Any,
+    end: Any,
+    column: Any,
+    first: Any,
+    size: Any,
+    missing: Any,
     spare_rows: Array,
     spare_weights: Array,
     counts: Array,
@@ -119,7 +168,9 @@ def split_rows(
             number[level - first] += 1
             known[level - first] += weights[p]
     share = np.zeros(size)
-    total = known.sum()
+    total = 0.0
+    for c in range(size):
+        total += known[c]
     if absent:
         for c in range(size):
             share[c] = known[c] / total if total > 0 else 1.0 / size
@@ -130,7 +181,7 @@ def split_rows(
         at[c] = length
         length += number[c] + (absent if share[c] > 0 else 0)
         stop[c] = length
-    counts[:] = 0.0
+    clear_table(counts)
     for p in range(begin, end):
         r = rows[p]
         level = ids[r, column]
@@ -152,10 +203,10 @@ def split_rows(
 def join_rows(
     rows: Array,
     weights: Array,
-    begin_a: int,
-    end_a: int,
-    begin_b: int,
-    end_b: int,
+    begin_a: Any,
+    end_a: Any,
+    begin_b: Any,
+    end_b: Any,
     spare_rows: Array,
     spare_weights: Array,
     seen: Array,
@@ -188,13 +239,13 @@ def lossless_tables(
     sizes: Array,
     missing: Array,
     kinds: Array,
-    num_levels: int,
+    num_levels: Any,
 ) -> tuple[Array, Array, Array, Array]:
     """Rows sorted into the leaves of the lossless source: rows, weights, ends of the leaves and their tables.
 
     The leaves are those of a tree that asks every column in turn, in lexicographic order of the levels.
     """
-    stops = np.array([rows.shape[0]])
+    stops = np.full(1, rows.shape[0])
     counts = np.zeros((1, num_levels))
     for p in range(rows.shape[0]):
         counts[0, x[rows[p]]] += weights[p]
@@ -234,7 +285,7 @@ def _mix(value: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def level_colours(codes: Array, weights: Array, starts: Array, rounds: int) -> Array:
+def level_colours(codes: Array, weights: Array, starts: Array, rounds: Any) -> Array:
     """A number for every level that depends on which rows have it and not on how levels or rows are numbered.
 
     Colour refinement: a row is the levels' colours, a level the rows'. Shapes: codes (U, d) with -1 for missing,
@@ -258,7 +309,7 @@ def level_colours(codes: Array, weights: Array, starts: Array, rounds: int) -> A
 
 
 @njit(nogil=True, cache=True)
-def row_keys(ids: Array, out: Array, sign: int) -> None:
+def row_keys(ids: Array, out: Array, sign: Any) -> None:
     """Add a 64-bit key of every entry of ids (U, m) to its row's of out (U,) uint64, or take it away."""
     for r in range(ids.shape[0]):
         for k in range(ids.shape[1]):

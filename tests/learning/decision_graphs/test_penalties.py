@@ -1,0 +1,63 @@
+"""Penalties of information sources and the conditions of theorem 5."""
+
+import math
+
+import pytest
+
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.learning.decision_graphs import AIC, MDL, check_theorem_conditions
+from pyro_hoim.learning.decision_graphs.penalties import leaf_penalties
+
+
+def test_values_of_mdl_and_aic():
+    assert MDL()(6, 1000.0) == 6 * math.log(1000) / 2000
+    assert AIC()(6, 1000.0) == 0.006
+    assert MDL()(6, 0.5) == 0.0
+    assert (MDL(), AIC()) == (MDL(), AIC()) and MDL() != AIC()
+
+
+@pytest.mark.parametrize("penalty", ["mdl", "aic", MDL(), AIC(), lambda k, n: math.sqrt(k) / n**0.7])
+def test_conditions_hold_with_the_lossless_source(penalty):
+    found = check_theorem_conditions(penalty, 2**11, 1000, lossless=True)
+    assert found.hold and found.message == ""
+    without = check_theorem_conditions(penalty, 2**11, 1000)
+    assert (without.lossless_is_candidate, without.is_positive, without.vanishes, without.hold) == (
+        False,
+        True,
+        True,
+        False,
+    )
+    assert without.message == "the lossless source is not among the candidates; pass lossless=True"
+
+
+@pytest.mark.parametrize(
+    ("penalty", "positive", "vanishes"),
+    [
+        (lambda k, n: 0.0, False, True),
+        (lambda k, n: 0.01 * k, True, False),
+        (lambda k, n: k * math.log(n) / math.log(n + 1), True, False),
+        (lambda k, n: k * n, True, False),
+        (lambda k, n: 0.0 if n > 1e6 else k / n, False, True),
+    ],
+)
+def test_conditions_that_fail_are_named(penalty, positive, vanishes):
+    found = check_theorem_conditions(penalty, 8, 100, lossless=True)
+    assert (found.is_positive, found.vanishes, found.hold) == (positive, vanishes, False)
+    assert ("not positive" in found.message, "does not tend to 0" in found.message) == (not positive, not vanishes)
+
+
+def test_bad_arguments_of_the_check():
+    with pytest.raises(InputError, match="num_parameters: expected at least 1"):
+        check_theorem_conditions("mdl", 0, 100)
+    with pytest.raises(InputError, match="num_observations: expected a positive number"):
+        check_theorem_conditions("mdl", 2, 0)
+    with pytest.raises(InputError, match="penalty: expected 'mdl', 'aic' or a function"):
+        check_theorem_conditions("none", 2, 10)
+    with pytest.raises(InputTypeError, match="penalty: expected a name or a function"):
+        check_theorem_conditions(1.0, 2, 10)
+
+
+def test_penalties_by_leaves_end_where_the_entropy_cannot_pay_for_them():
+    values = leaf_penalties(AIC(), 2, 100.0, 7.0, 50)
+    assert values.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]  # one leaf costs 7 + 2 nats
+    assert leaf_penalties(AIC(), 2, 100.0, 7.0, 3).tolist() == [0.0, 2.0, 4.0, 6.0]
