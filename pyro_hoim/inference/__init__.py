@@ -1,4 +1,4 @@
-"""Pyro inference: posterior draws and predictive checks of log-linear models, and tools for any other program."""
+"""Pyro inference: kernels for discrete laws, posterior draws and predictive checks, and tools for any other program."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .predictive_checks import (
     predictive_check,
     prior_predictive,
 )
+from .pseudo_gibbs import PseudoGibbs
 from .runner import MCMCRun, VectorizedKernel, run_mcmc
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "MixedGibbs",
     "PosteriorSamples",
     "PredictiveCheck",
+    "PseudoGibbs",
     "RecordingNUTS",
     "Replicates",
     "VectorizedKernel",

@@ -5,6 +5,7 @@ from .engine import Engine, Record
 from .ergodicity import Ergodicity, check_ergodic
 from .ladder import ParallelTempering
 from .pseudo_gibbs import PseudoGibbsChains
+from .pseudo_gibbs_run import PseudoGibbsRun, sample_pseudo_gibbs
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
 from .tempering import TemperedRun, sample_tempered
@@ -17,9 +18,11 @@ __all__ = [
     "GibbsSchedule",
     "ParallelTempering",
     "PseudoGibbsChains",
+    "PseudoGibbsRun",
     "Record",
     "TemperedRun",
     "check_ergodic",
     "sample_chains",
+    "sample_pseudo_gibbs",
     "sample_tempered",
 ]
