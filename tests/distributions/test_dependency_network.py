@@ -765,3 +765,22 @@ def test_inspection_and_rendering_know_the_site(monkeypatch):
     graph = pyro.render_model(model, render_distributions=True)
     assert {"x", "y"} <= set(graph.nodes)
     assert graph.edges == [("x", "y")]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda():
+    for options, _ in SCANS:
+        for sampler in ("exact", "pseudo-gibbs"):
+            here = DependencyNetwork(inconsistent(), sampler=sampler, **options)
+            there = DependencyNetwork(inconsistent().to(device="cuda"), sampler=sampler, **options)
+            states = there.enumerate_support()
+            assert states.is_cuda
+            assert there.sample((5,)).is_cuda
+            for found, expected in (
+                (there.log_prob(states), here.log_prob(states.cpu())),
+                (there.log_pseudo_prob(states), here.log_pseudo_prob(states.cpu())),
+                (there.mean, here.mean),
+                (there.condition({"b": 1}).probs, here.condition({"b": 1}).probs),
+            ):
+                assert found.is_cuda
+                assert_close(found.cpu(), expected, relative=1e-10)
