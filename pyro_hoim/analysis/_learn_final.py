@@ -60,6 +60,7 @@ def final_fit(
     resume: bool,
     *,
     settled: bool = False,
+    chosen: bool = True,
 ) -> FinalFit:
     """Train a collection, or read the training of an interrupted run that had come so far.
 
@@ -72,6 +73,7 @@ def final_fit(
         folder: of checkpoints.
         resume: read the file if it is there.
         settled: whether the strengths stay.
+        chosen: whether they are, or will be, those that the rows choose.
     """
     file = None if folder is None else run_file(folder / f"{stage}.safetensors", resume)
     settings = {
@@ -79,18 +81,19 @@ def final_fit(
         "edges digest": [list(edge) for edge in hypergraph.edges],
         "ridge digest": ridge.to_json(),
         "rows digest": _digest(rows),
+        "strengths of the rows": chosen,
     }
     found = None if file is None else file.start(settings)
     if found is not None:
         report, kept = _unpacked(found.pop("report"))
-        trainer = recipe.final_trainer(rows, hypergraph, kept, settled=True)
+        trainer = recipe.final_trainer(rows, hypergraph, kept, settled=True, chosen=chosen)
         trainer.load_state_dict(found)
         return FinalFit(trainer, kept, report, recipe)
     if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
         rough = recipe.strengths_trainer(rows, hypergraph, ridge)
         rough.train()
         ridge, settled = _penalty(rough), True
-    trainer = recipe.final_trainer(rows, hypergraph, ridge, settled=settled)
+    trainer = recipe.final_trainer(rows, hypergraph, ridge, settled=settled, chosen=chosen)
     report = trainer.train()
     kept = _penalty(trainer)
     if file is not None:

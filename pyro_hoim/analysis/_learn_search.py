@@ -79,6 +79,7 @@ class StagedSearch:
         trainer: at the single variables, with the weak penalty and without evidence; taken over.
         strong: penalty that rounds of evidence begin with.
         evidence_rounds: of every fit; 0 leaves that trial out.
+        strong_damping: Adam's damping of sampled training under strengths that the rows chose; None leaves it.
         heredity: see :func:`~pyro_hoim.learning.selection.select`.
         score: likewise.
         per_round: sets added in a round after that of the pairs.
@@ -99,6 +100,7 @@ class StagedSearch:
         *,
         strong: InteractionRidge,
         evidence_rounds: int,
+        strong_damping: float | None = None,
         heredity: Heredity | None,
         score: ScoreName | Score,
         per_round: int,
@@ -121,6 +123,9 @@ class StagedSearch:
         self._trainer = trainer
         self._weak, self._strong = _penalty(trainer), strong
         self._evidence_rounds = evidence_rounds
+        self._dampings = (None, None)
+        if isinstance(trainer, SampledTrainer) and strong_damping is not None:
+            self._dampings = (trainer.settings.damping, strong_damping)
         self._context = ScoreContext(train, trainer)
         self._announce = announce
         self._announced = 0
@@ -198,9 +203,11 @@ class StagedSearch:
     def _set_strengths(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
         trainer = self._trainer
         if isinstance(trainer, SampledTrainer):
-            trainer.settings = replace(trainer.settings, evidence_rounds=0)
+            damping = self._dampings[evidence_rounds > 0]
+            settings = replace(trainer.settings, damping=trainer.settings.damping if damping is None else damping)
+            trainer.settings = replace(settings, evidence_rounds=0)
             trainer.penalty = ridge
-            trainer.settings = replace(trainer.settings, evidence_rounds=evidence_rounds)
+            trainer.settings = replace(settings, evidence_rounds=evidence_rounds)
         elif isinstance(trainer, ExactTrainer | PseudoTrainer):
             trainer.penalty = ridge
             trainer.evidence = replace(trainer.evidence, num_rounds=evidence_rounds)

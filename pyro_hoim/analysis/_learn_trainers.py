@@ -34,6 +34,8 @@ _SEARCH_STEPS, _FINAL_STEPS = 150, 300
 _SEARCH_TOLERANCE, _FINAL_TOLERANCE = 1e-4, 1e-5
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
 _LOSS_ERROR = 0.01  # of log Z
+# Adam's damping. Where strengths are weak, parameters of rare cells had better be slow; else the strengths hold them.
+_SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
 
@@ -73,25 +75,47 @@ class Recipe:
 
     def search_trainer(self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge) -> Trainer:
         """The trainer of the search, without evidence."""
-        return self._trainer(rows, hypergraph, ridge, 0, is_final=False)
+        return self._trainer(rows, hypergraph, ridge, 0, is_final=False, is_chosen=False)
 
     def strengths_trainer(
         self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge
     ) -> Trainer:
         """A trainer whose rows choose the strengths, as short as that of the search."""
-        return self._trainer(rows, hypergraph, ridge, self.evidence_rounds[1], is_final=False)
+        return self._trainer(rows, hypergraph, ridge, self.evidence_rounds[1], is_final=False, is_chosen=True)
+
+    @property
+    def chosen_damping(self) -> float | None:
+        """Adam's damping in the search under strengths that the rows choose; None where it is the same for all."""
+        return _CHOSEN_DAMPING if self.sampling is None else None
 
     def final_trainer(
-        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge, *, settled: bool = False
+        self,
+        rows: Observations,
+        hypergraph: InteractionHypergraph,
+        ridge: InteractionRidge,
+        *,
+        settled: bool = False,
+        chosen: bool = True,
     ) -> Trainer:
-        """The trainer of the last fit: longer; with ``settled`` strengths they stay as they are."""
-        return self._trainer(rows, hypergraph, ridge, 0 if settled else self.evidence_rounds[1], is_final=True)
+        """The trainer of the last fit: longer; ``settled`` strengths stay, ``chosen`` ones come from the rows."""
+        rounds = 0 if settled else self.evidence_rounds[1]
+        return self._trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
 
     def _trainer(
-        self, rows: Observations, graph: InteractionHypergraph, ridge: InteractionRidge, rounds: int, *, is_final: bool
+        self,
+        rows: Observations,
+        graph: InteractionHypergraph,
+        ridge: InteractionRidge,
+        rounds: int,
+        *,
+        is_final: bool,
+        is_chosen: bool,
     ) -> Trainer:
         if self.name == "sampled":
             settings = self.final_settings() if is_final else self._search_settings()
+            if self.sampling is None:
+                unchosen = _FINAL_DAMPING if is_final else _SEARCH_DAMPING
+                settings = replace(settings, damping=_CHOSEN_DAMPING if is_chosen else unchosen)
             make_sampled = SampledTrainer if is_final else _FromFrequencies
             return make_sampled(rows, graph, penalty=ridge, settings=replace(settings, evidence_rounds=rounds))
         make = ExactTrainer if self.name == "exact" else PseudoTrainer

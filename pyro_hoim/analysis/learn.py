@@ -179,7 +179,8 @@ def learn(
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
-            times the chains in the last fit.
+            times the chains in the last fit, and a smaller damping there (1e-3) and where the rows choose the
+            strengths (5e-4), which then hold parameters of rare cells back.
         penalty: strengths to begin with, in place of 0.05 for single variables, 0.05 for pairs and 5 beyond (weak), or
             1 for pairs and 20 beyond (where the rows choose from there).
         smoothness: correlation of neighbouring levels of ordinal variables that the penalty assumes; not used with
@@ -242,6 +243,7 @@ def learn(
         recipe.search_trainer(train, start, ridge if penalty is not None else default_ridge(smoothness, weak=True)),
         strong=ridge,
         evidence_rounds=recipe.evidence_rounds[0],
+        strong_damping=recipe.chosen_damping,
         heredity=heredity,
         score=score,
         per_round=per_round,
@@ -258,12 +260,14 @@ def learn(
     seconds = {"search": time.perf_counter() - begin}
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     settled = recipe.name == "sampled" or not rows_choose
-    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, settled=settled)
+    how: dict[str, Any] = {"settled": settled, "chosen": rows_choose}
+    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, **how)
     rows = train
     if refit:
         line.text("training once more, on training and validation rows together")
         rows = _together(train, validation)
-        final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, settled=True)
+        how["settled"] = True
+        final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, **how)
     seconds["training"] = time.perf_counter() - begin - seconds["search"]
     return _learned(final, rows, recipe.name, selection, ridge, refit, seconds, line)
 
@@ -317,7 +321,8 @@ def train_collection(
     begin = time.perf_counter()
     line = ProgressLines(frequency_model(train), train, begin, progress)
     line.text(f"training {len(hypergraph)} interactions")
-    final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume)
+    chosen = recipe.evidence_rounds[1] > 0
+    final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
     seconds = {"training": time.perf_counter() - begin}
     return _learned(final, train, recipe.name, None, ridge, False, seconds, line)
 
