@@ -22,7 +22,7 @@ _COMMANDS = {
     "fit": "pyro_hoim.cli.fit",
     "sample": "pyro_hoim.cli.use",
     "score": "pyro_hoim.cli.use",
-    "predict": "pyro_hoim.cli.use",
+    "predict": "pyro_hoim.cli.predict",
     "log-z": "pyro_hoim.cli.inspect",
     "interactions": "pyro_hoim.cli.inspect",
     "tables": "pyro_hoim.cli.inspect",
@@ -31,6 +31,15 @@ _COMMANDS = {
 
 class _LazyGroup(click.Group):
     """Imports a command's module (and with it torch) only when the command is run or described."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what the library says is told in the words of its options."""
+        try:
+            return super().invoke(ctx)
+        except HoimError as error:
+            from .wording import in_option_words
+
+            raise click.ClickException(in_option_words(str(error), _command(ctx))) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_COMMANDS)
@@ -43,6 +52,11 @@ class _LazyGroup(click.Group):
         return getattr(import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
 
 
+def _command(ctx: click.Context) -> click.Command | None:
+    name = ctx.invoked_subcommand
+    return ctx.command.get_command(ctx, name) if name is not None and isinstance(ctx.command, click.Group) else None
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="pyro-hoim", prog_name="pyro-hoim")
 def cli() -> None:
@@ -51,7 +65,9 @@ def cli() -> None:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line on standard error, without the source line; stands in for ``warnings.showwarning``."""
-    click.echo(f"pyro-hoim: warning: {' '.join(str(message).split())}", err=True)
+    from .wording import in_option_words
+
+    click.echo(f"pyro-hoim: warning: {in_option_words(str(message))}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -80,6 +96,10 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
             click.echo(error.format_message())
         except click.exceptions.Exit as error:
             return error.exit_code
+        except click.UsageError as error:
+            from .wording import usage_message
+
+            return _fail(usage_message(error))
         except click.ClickException as error:
             return _fail(error.format_message())
         except HoimError as error:

@@ -2,146 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from click.core import ParameterSource
 
 from ..analysis import Analysis, PosteriorSettings, analyse
 from ..analysis.learn import check_columns
 from ..data import Observations
-from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
-from ..errors import HoimError, InputError, IntractableError, MissingDataError, check_names
+from ..errors import InputError, IntractableError, check_names
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
-from ..schema import Domain, Variable
 from ..structure import InteractionHypergraph
-from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
-from .select import SELECT_OPTIONS, SELECT_SPLIT, SelectOptions, ordinal_columns, run_select, run_trained
+from .options import SEED, WholeNumber
+from .output import Output, log_partition_json, peak_memory_mb, whole
+from .reading import Missing, Table, parse_split, split_rows
+from .select import SELECT_OPTIONS, SelectOptions, run_select, run_trained
+from .session import Session, session
 
 __all__ = ["fit"]
-
-_MAIN_TABLE = "czech_autoworkers"
-_POLICIES = ("drop", "marginalise")
-_LOADERS: dict[str, Callable[[], Observations]] = {
-    "adult": load_adult,
-    "breast_cancer": load_breast_cancer,
-    "mushroom": load_mushroom,
-}
-
-
-@dataclass(frozen=True)
-class _Missing:
-    """What ``--missing`` said: which labels mean missing, and what to do with such cells."""
-
-    labels: tuple[str, ...]
-    policy: str | None
-
-    @classmethod
-    def parse(cls, words: tuple[str, ...]) -> _Missing:
-        """Split the words into a policy (drop, marginalise) and labels that mean missing."""
-        policies = {w for w in words if w in _POLICIES}
-        if len(policies) > 1:
-            raise InputError("--missing: give one of drop and marginalise, not both")
-        return cls(tuple(w for w in words if w not in _POLICIES), next(iter(policies), None))
-
-
-def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
-    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins.
-
-    Raises:
-        InputError: neither a known name nor a readable CSV file.
-    """
-    chosen = _parse_columns(columns)
-    path = Path(source)
-    embedded = [info.name for info in tables()]
-    if not path.exists() and (source in embedded or source in _LOADERS):
-        data = load_table(source) if source in embedded else _LOADERS[source]()
-        if isinstance(chosen, int):
-            if not 1 <= chosen <= len(data.domain):
-                raise InputError(f"--columns: expected 1 to {len(data.domain)} columns, received {chosen}")
-            chosen = list(data.domain.names[:chosen])
-        if chosen is not None:
-            check_names(chosen, data.domain.names, "--columns", noun="column")
-        return source, _without_labels(data if chosen is None else data.project(chosen), missing)
-    if not path.exists():
-        raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
-    return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
-
-
-def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
-    """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
-    for column, variable in enumerate(data.domain):
-        gone = [code for code, label in enumerate(variable.labels) if label in labels]
-        if gone:
-            kept = [code for code in range(variable.cardinality) if code not in gone]
-            if not kept:
-                raise InputError(f"--missing: column {variable.name!r} would have no level left")
-            codes = data.codes.clone()
-            place = torch.full((variable.cardinality + 1,), -1)
-            place[kept] = torch.arange(len(kept))
-            codes[:, column] = place[codes[:, column]]
-            smaller = Variable(variable.name, tuple(variable.labels[c] for c in kept), variable.kind, variable.unit)
-            domain = Domain(smaller if v.name == variable.name else v for v in data.domain)
-            data = Observations.from_tensor(codes, domain, weights=data.counts)
-    return data
-
-
-def _about(name: str, source: str) -> list[str]:
-    """What is known of the data: title, source and note of an embedded table, the path of a file."""
-    if Path(source).exists():
-        return [f"Read from {source}."]
-    if name in _LOADERS:
-        return [f"The public data set {name}."]
-    info = table_info(name)
-    return [f"{info.title}. Source: {info.source}.", *([f"Note: {info.note}"] if info.note else [])]
-
-
-def _parse_columns(text: str | None) -> list[str] | int | None:
-    """``--columns``: a number of leading columns, or names separated by commas."""
-    if text is None:
-        return None
-    if text.strip().lstrip("-").isdigit():
-        return int(text)
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise InputError(f"--columns: expected a number or names separated by commas, received {text!r}")
-    return names
-
-
-def _parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
-    """``--split``: three non-negative fractions that sum to one."""
-    if text is None:
-        return SELECT_SPLIT if select else (1.0, 0.0, 0.0)
-    try:
-        parts = [float(word) for word in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"--split: expected three fractions such as 0.35,0.15,0.5, received {text!r}") from error
-    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
-        raise InputError(
-            f"--split: expected three fractions from 0 to 1 that sum to 1, the first above 0, received {text!r}"
-        )
-    return parts[0], parts[1], parts[2]
-
-
-def _split(data: Observations, fractions: tuple[float, float, float], seed: int) -> dict[str, Observations]:
-    """The three parts.
-
-    Raises:
-        InputError: a part that was asked for holds no row.
-    """
-    names = ["train", "validation", "test"]
-    parts = dict(zip(names, data.split(fractions, seed), strict=True))
-    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
-        if fraction and not rows.total_count > 0:
-            raise InputError(f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction")
-    return parts
 
 
 def _structures(
@@ -172,7 +54,7 @@ def _structures(
 @click.argument("source", required=False, metavar="[TABLE|FILE]")
 @click.option(
     "--order",
-    type=int,
+    type=WholeNumber(),
     metavar="K",
     help="All interactions of up to K variables [default: 2]; with --select the largest that may be learned "
     "[default: 3].",
@@ -202,13 +84,11 @@ def _structures(
     metavar="TRAIN,VALIDATION,TEST",
     help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5]",
 )
-@click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of everything random."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--posterior", is_flag=True, help="Sample the posterior with NUTS and compare models by leave-one-out.")
-@click.option("--chains", type=click.IntRange(1, 64), default=4, show_default=True, help="Chains of --posterior.")
-@click.option("--draws", type=click.IntRange(10), default=1000, show_default=True, help="Draws a chain of --posterior.")
-@click.option("--warmup", type=click.IntRange(10), default=500, show_default=True, help="Warm-up steps of --posterior.")
+@click.option("--chains", type=WholeNumber(1, 64), default=4, show_default=True, help="Chains of --posterior.")
+@click.option("--draws", type=WholeNumber(10), default=1000, show_default=True, help="Draws a chain of --posterior.")
+@click.option("--warmup", type=WholeNumber(10), default=500, show_default=True, help="Warm-up steps of --posterior.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -254,65 +134,40 @@ def fit(
         for option in ("refit", "heredity", "per_round", "trainer", "ordinal"):
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise InputError(f"--{option.replace('_', '-')}: belongs to --select")
-    fractions = _parse_split(split, select)
-    policy = _Missing.parse(missing)
-    main_job = source is None
-    if source is None and any(o is not None for o in (order, edges)):
-        main_job = False
-    name, data = read_source(source or _MAIN_TABLE, columns, policy.labels)
+    fractions = parse_split(split, select)
+    policy = Missing.parse(missing)
+    main_job = source is None and order is None and edges is None
+    table = Table.read(source, columns, policy.labels)
     if target is not None:
-        check_names([target], data.domain.names, "--target")
-    if data.has_missing:
-        if policy.policy is None:
-            raise MissingDataError(
-                f"{name}: {data.num_missing_cells} cells are missing; pass --missing drop to leave those rows out "
-                "or --missing marginalise to sum over them"
-            )
-        if policy.policy == "drop":
-            data = data.drop_missing()
-            if not data.total_count > 0:
-                raise InputError(f"{name}: no complete row is left after --missing drop")
-        elif posterior or main_job or fractions[1]:
-            what = "a validation part" if fractions[1] else "--posterior"
-            raise InputError(f"--missing marginalise: not together with {what}; use --missing drop")
-    if not data.total_count > 0:
-        raise InputError(f"{name}: expected at least one observation, received counts that sum to zero")
-    about = _about(name, source or _MAIN_TABLE)
-    common: dict[str, Any] = {
-        "name": name,
-        "target": target,
-        "seed": seed,
-        "out": out,
-        "resume": resume,
-        "as_json": as_json,
-    }
+        check_names([target], table.rows.domain.names, "--target")
+    as_read = table.rows
+    reason = "--posterior" if posterior or main_job else "a validation part" if fractions[1] else None
     if select:
-        check_columns(data)
-        data, ordered = ordinal_columns(data, ordinal)
-        options = SelectOptions.parse(data, order, heredity, per_round, trainer, refit)
-        if ordered:
-            about.append(f"Taken as ordered: {', '.join(ordered)} (--ordinal none takes no column so).")
-        run_select(_split(data, fractions, seed), options, about=about, **common)
+        reason = "--select, whose validation rows must be complete"
+    table = table.complete(policy, reason)
+    output = Output(table, as_read, target, seed, out, resume, as_json, started)
+    if select:
+        check_columns(table.rows)
+        table = table.with_ordinal(ordinal)
+        options = SelectOptions.parse(table.rows, order, heredity, per_round, trainer, refit)
+        run_select(split_rows(table.rows, fractions, seed), options, replace(output, table=table))
         return
-    structures = _structures(data, order, edges, main_job)
-    parts = _split(data, fractions, seed)
+    structures = _structures(table.rows, order, edges, main_job)
+    parts = split_rows(table.rows, fractions, seed)
     for structure in structures.values():
         cost = Auto().plan(structure)
         if not cost.feasible:
-            if posterior or main_job or data.has_missing:
+            if posterior or main_job or table.rows.has_missing:
                 what = "--posterior" if posterior or main_job else "--missing marginalise"
                 raise IntractableError(
                     f"{what} needs exact inference: {cost.reason}. At the command line: fewer --columns, a lower "
                     "--order, or sparser --edges"
                 )
-            run_trained(parts, structure, cost.reason, about=about, **common)
+            run_trained(parts, structure, cost.reason, output)
             return
-    folder = new_folder(out, name, resume)
-    train, validation, test = parts.values()
     settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
-
-    folder.mkdir(exist_ok=True)
-    try:
+    train, validation, test = parts.values()
+    with session(output.folder(), started, as_read) as run:
         analysis = analyse(
             train,
             structures,
@@ -321,31 +176,24 @@ def fit(
             posterior=settings,
             target=target,
             seed=seed,
-            title=name,
-            about=about,
-            checkpoint=folder / "checkpoint",
+            title=table.name,
+            about=[*table.about, *table.told()],
+            checkpoint=run.checkpoint,
             resume=resume,
         )
-    except HoimError:
-        if not any(path.is_file() for path in folder.rglob("*")):
-            shutil.rmtree(folder)
-        raise
-    write_report(analysis, folder)
-    summary = _summary(analysis, folder, seed, time.perf_counter() - started)
-    (folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(folder / "checkpoint")
+        write_report(analysis, run.folder)
+        output.write(_summary(analysis, run, table), run)
     if as_json:
-        echo_json(summary)
-    else:
-        click.echo(plain_report(analysis))
-        click.echo(f"\nreport:    {folder / 'report.html'}\nmodel:     {folder / 'model.safetensors'}")
-        if settings is not None:
-            click.echo(f"posterior: {folder / 'posterior.nc'}")
+        return
+    output.echo(plain_report(analysis))
+    click.echo(f"\nreport:    {run.folder / 'report.html'}\nmodel:     {run.folder / 'model.safetensors'}")
+    if settings is not None:
+        click.echo(f"posterior: {run.folder / 'posterior.nc'}")
 
 
-def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dict[str, Any]:
+def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
-    chosen = analysis.chosen
+    chosen, folder = analysis.chosen, run.folder
     structure = chosen.hypergraph
     summary: dict[str, Any] = {
         "model": str(folder / "model.safetensors"),
@@ -357,6 +205,8 @@ def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dic
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
         "rows": {part: whole(rows) for part, rows in chosen.scores.rows.items()},
+        "dropped_rows": whole(table.dropped_rows),
+        "constant_columns": list(table.constant_columns),
         "impossible_rows": {part: whole(rows) for part, rows in chosen.scores.impossible_rows.items()},
         "kl": chosen.scores.kl,
         "nll": chosen.scores.nll,
@@ -380,4 +230,4 @@ def _summary(analysis: Analysis, folder: Path, seed: int, seconds: float) -> dic
             "min_ess_bulk": chosen.posterior.min_ess_bulk,
             "divergences": chosen.posterior.num_divergences,
         }
-    return {**summary, "seconds": seconds, "peak_memory_mb": peak_memory_mb(), "seed": seed}
+    return {**summary, "seconds": run.seconds, "peak_memory_mb": peak_memory_mb(), "seed": analysis.seed}

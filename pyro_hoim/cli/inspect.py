@@ -11,11 +11,15 @@ import click
 from ..analysis import interaction_table
 from ..analysis.interaction_values import RemovalValue, removal_values
 from ..datasets import tables as tables_of_library
+from ..report.words import fixed, short_edge
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
+from .options import SEED, WholeNumber
 from .output import echo_json, log_partition_json
 from .use import JSON, MODEL, energy_of, read_model
 
 __all__ = ["interactions", "log_z", "tables"]
+
+_EDGE, _LEVELS = 48, 32  # characters
 
 
 @click.command("log-z", short_help="Normalising constant of a model.")
@@ -46,7 +50,7 @@ def log_z(
 
 @click.command(short_help="Interactions of a model, how strong they are and what they are worth.")
 @MODEL
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N strongest.")
+@click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest.")
 @click.option(
     "--information/--no-information",
     default=True,
@@ -55,13 +59,13 @@ def log_z(
 )
 @click.option(
     "--samples",
-    type=click.IntRange(100),
+    type=WholeNumber(100),
     default=4096,
     show_default=True,
     metavar="N",
     help="Rows drawn from a large model to estimate that loss.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of those rows.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of those rows.")
 @JSON
 def interactions(model: Path, top: int | None, information: bool, samples: int, seed: int, as_json: bool) -> None:
     """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
@@ -76,9 +80,8 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
     stored = read_model(model)
     energy = energy_of(stored)
     infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}
-    rows = interaction_table(energy)
-    marked: list[dict[str, Any]] = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in rows]
-    rows = sorted(marked, key=lambda row: row["is_infinite"])[:top]
+    marked = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in interaction_table(energy)]
+    rows: list[dict[str, Any]] = sorted(marked, key=lambda row: row["is_infinite"])[:top]
     if information:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=samples, seed=seed) if rows else []
@@ -89,17 +92,17 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
     if not rows:
         click.echo("no interactions")
         return
-    names = [":".join(row["edge"]) for row in rows]
+    names = [short_edge(row["edge"], _EDGE) for row in rows]
     width = max(len(n) for n in [*names, "interaction"])
     heading = f"{'information':>18}  " if information else ""
     click.echo(f"{'interaction':<{width}}  strength  coefficient  {heading}levels")
     for name, row in zip(names, rows, strict=True):
-        shown = f"{row['value']:8.4f}  {row['coefficient']:+11.4f}"
+        shown = f"{fixed(row['value']):>8}  {fixed(row['coefficient'], sign=True):>11}"
         if row["is_infinite"]:
             shown = f"{'infinite':>8}  {'infinite':>11}"
         if information:
             shown += f"  {_information_text(row['refined_information']):>18}"
-        click.echo(f"{name:<{width}}  {shown}  {':'.join(row['levels'])}")
+        click.echo(f"{name:<{width}}  {shown}  {short_edge(row['levels'], _LEVELS)}")
 
 
 def _information(value: RemovalValue) -> dict[str, Any]:
@@ -110,9 +113,9 @@ def _information(value: RemovalValue) -> dict[str, Any]:
 def _information_text(value: dict[str, Any]) -> str:
     """The number, with <= and its error where it is an estimated bound."""
     if value["kind"] == "exact":
-        return f"{value['value']:.5f}"
+        return fixed(value["value"], 5)
     error = f"{value['std_error']:.1g}" if math.isfinite(value["std_error"]) else "?"
-    return f"<={value['value']:.4f} +-{error}"
+    return f"<={fixed(value['value'])} +-{error}"
 
 
 @click.command(short_help="The embedded data sets.")

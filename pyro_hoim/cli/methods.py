@@ -14,6 +14,8 @@ from ..errors import InputError, IntractableError
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto, LogPartition
 from ..partition._annealed_result import ADVICE
+from .options import SEED, WholeNumber
+from .wording import in_option_words
 
 __all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of"]
 
@@ -30,13 +32,13 @@ _OPTIONS = (
         help="How to find log Z. auto and exact: exactly, or not at all; ais: an estimate with an error bar, at any "
         "size, by annealed importance sampling.",
     ),
-    click.option("--chains", type=click.IntRange(1), metavar="N", help=f"Chains of ais.  [default: {_CHAINS}]"),
+    click.option("--chains", type=WholeNumber(1), metavar="N", help=f"Chains of ais.  [default: {_CHAINS}]"),
     click.option(
         "--temperatures",
         metavar="K|adaptive",
         help=f"Temperatures of ais, or adaptive: steps of equal difficulty.  [default: {_TEMPERATURES}]",
     ),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of ais.  [default: 0]"),
+    click.option("--seed", type=SEED, help="Seed of ais.  [default: 0]"),
 )
 
 
@@ -63,7 +65,7 @@ def log_z_of(
     """
     if method == "ais":
         result = _annealed(chains, temperatures, seed).log_partition(energy)
-        return replace(result, notes=tuple(note.replace(ADVICE, _ADVICE) for note in result.notes))
+        return replace(result, notes=tuple(_in_option_words(note) for note in result.notes))
     for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
         if value is not None:
             raise InputError(f"{name}: belongs to --method ais, received --method {method}")
@@ -73,6 +75,11 @@ def log_z_of(
         raise IntractableError(
             f"{error}. At the command line: --method ais estimates log Z at any size, with an error bar"
         ) from error
+
+
+def _in_option_words(note: str) -> str:
+    context = click.get_current_context(silent=True)
+    return in_option_words(note.replace(ADVICE, _ADVICE), None if context is None else context.command)
 
 
 def _annealed(chains: int | None, temperatures: str | None, seed: int | None) -> AnnealedImportance:
@@ -93,7 +100,7 @@ def describe_log_z(result: LogPartition) -> list[str]:
         return [f"{value} ({result.kind}, {result.method})"]
     error = float(result.std_error)
     shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
-    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chains"
+    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chain{'s' * (float(result.ess) != 1)}"
     is_reliable, level = bool(result.is_reliable), f"{AnnealedImportance.level:.0%}"
     return [
         f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",

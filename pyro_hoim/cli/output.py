@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..data import Observations
 from ..errors import InputError
 from ..partition import LogPartition
+from .reading import Table
+from .session import Session
 
-__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
+__all__ = ["Output", "echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
 
 
 def _finite(value: Any) -> Any:
@@ -109,3 +114,48 @@ def _unfinished(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()) and not (folder / "checkpoint").is_dir():
         raise InputError(f"--resume: {folder} holds no checkpoint; choose the folder of an interrupted run")
     return folder
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a fit is told about its table and about what to print and write.
+
+    Attributes:
+        table: name, rows and where they come from.
+        as_read: the rows before any were left out.
+        target: column to predict.
+        seed: of everything random.
+        out: folder to write; a new one by default.
+        resume: continue in it.
+        as_json: print JSON instead of text.
+        started: ``time.perf_counter()`` when the command began.
+    """
+
+    table: Table
+    as_read: Observations
+    target: str | None
+    seed: int
+    out: Path | None
+    resume: bool
+    as_json: bool
+    started: float
+
+    def folder(self) -> Path:
+        """The folder to write to, not made here.
+
+        Raises:
+            InputError: as :func:`new_folder`.
+        """
+        return new_folder(self.out, self.table.name, self.resume)
+
+    def write(self, summary: Mapping[str, Any], run: Session) -> None:
+        """Leave ``fit.json`` in the folder of a run, print it where JSON is wanted, and remove the checkpoints."""
+        (run.folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
+        shutil.rmtree(run.checkpoint)
+        if self.as_json:
+            echo_json(summary)
+
+    def echo(self, report: str) -> None:
+        """Print a report, after what is to be said of the rows."""
+        told = self.table.told()
+        click.echo("\n".join([*told, *([""] if told else []), report]))

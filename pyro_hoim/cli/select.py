@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ..analysis.learn import (
-    LearnedAnalysis,
-    LearnedModel,
-    analyse_learned,
-    learn,
-    ordered_columns,
-    train_collection,
-    with_ordinal,
-)
+from ..analysis.learn import LearnedAnalysis, LearnedModel, analyse_learned, learn, train_collection
 from ..data import Observations
-from ..errors import HoimError, InputError, IntractableError, check_names
+from ..errors import InputError, IntractableError
 from ..report.blocks import num_states_text
 from ..report.learned_page import write_learned_report
 from ..report.learned_plain import learned_plain_report
+from ..report.words import plural
 from ..structure import InteractionHypergraph
-from .output import echo_json, log_partition_json, new_folder, peak_memory_mb, to_json_text, whole
+from .options import Number, WholeNumber
+from .output import Output, log_partition_json, peak_memory_mb, whole
+from .reading import Table
+from .session import Session, announce, session
+from .wording import in_option_words
 
-__all__ = ["SELECT_OPTIONS", "SELECT_SPLIT", "SelectOptions", "ordinal_columns", "run_select", "run_trained"]
-
-SELECT_SPLIT = (0.35, 0.15, 0.5)
-"""Fractions of training, validation and test rows with ``--select``."""
+__all__ = ["SELECT_OPTIONS", "SelectOptions", "run_select", "run_trained"]
 
 _MAX_TERMS = 2**23
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,14 +32,14 @@ _OPTIONS = (
     click.option("--refit", is_flag=True, help="With --select: at the end fit training and validation rows together."),
     click.option(
         "--heredity",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(1),
         default=0.3,
         show_default=True,
         help="With --select: share of the subsets one variable smaller that a set must have in the model.",
     ),
     click.option(
         "--per-round",
-        type=click.IntRange(1),
+        type=WholeNumber(1),
         default=60,
         show_default=True,
         metavar="N",
@@ -113,49 +106,16 @@ class SelectOptions:
         return cls(order, heredity, per_round, trainer, refit)
 
 
-def ordinal_columns(data: Observations, text: str) -> tuple[Observations, tuple[str, ...]]:
-    """The rows with ordinal columns marked, and their names: ``auto``, ``none`` or names separated by commas.
-
-    Raises:
-        UnknownNameError: a name that is no column.
-    """
-    if text == "none":
-        return data, ()
-    if text == "auto":
-        names = ordered_columns(data)
-    else:
-        names = tuple(name.strip() for name in text.split(","))
-        check_names(list(names), data.domain.names, "--ordinal", noun="column")
-    return with_ordinal(data, names), names
-
-
-def run_select(
-    parts: Mapping[str, Observations],
-    options: SelectOptions,
-    *,
-    name: str,
-    about: Sequence[str],
-    target: str | None,
-    seed: int,
-    out: Path | None,
-    resume: bool,
-    as_json: bool,
-) -> None:
+def run_select(parts: Mapping[str, Observations], options: SelectOptions, output: Output) -> None:
     """Learn a model from train and validation rows, and write and print what was found.
 
     Args:
         parts: rows of train, validation and test.
         options: of the search.
-        name: of the data.
-        about: sentences on the data.
-        target: column to predict.
-        seed: of everything random.
-        out: folder to write.
-        resume: continue in it.
-        as_json: print JSON.
+        output: what to write and print.
 
     Raises:
-        InputError: no training or validation rows, or columns that are unique per row.
+        InputError: no training or validation rows.
     """
     for part in ("train", "validation"):
         if not parts[part].total_count > 0:
@@ -173,27 +133,18 @@ def run_select(
             per_round=options.per_round,
             trainer=options.trainer,  # type: ignore[arg-type]
             refit=options.refit,
-            seed=seed,
+            seed=output.seed,
             checkpoint=checkpoint,
-            resume=resume,
+            resume=output.resume,
             progress=True,
         )
 
-    _run(work, parts, name, about, target, seed, out, resume, as_json)
+    rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
+    _run(work, parts, output, f"learning from {rows[0]}, judged on {rows[1]} of validation")
 
 
 def run_trained(
-    parts: Mapping[str, Observations],
-    hypergraph: InteractionHypergraph,
-    reason: str,
-    *,
-    name: str,
-    about: Sequence[str],
-    target: str | None,
-    seed: int,
-    out: Path | None,
-    resume: bool,
-    as_json: bool,
+    parts: Mapping[str, Observations], hypergraph: InteractionHypergraph, reason: str, output: Output
 ) -> None:
     """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
 
@@ -201,13 +152,7 @@ def run_trained(
         parts: rows of train, validation and test.
         hypergraph: the interactions.
         reason: why exact inference is out of reach.
-        name: of the data.
-        about: sentences on the data.
-        target: column to predict.
-        seed: of everything random.
-        out: folder to write.
-        resume: continue in it.
-        as_json: print JSON.
+        output: what to write and print.
 
     Raises:
         IntractableError: tables with more entries than can be trained.
@@ -217,52 +162,47 @@ def run_trained(
             f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
             f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
         )
+    reason = in_option_words(reason)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
     def work(checkpoint: Path) -> LearnedModel:
         return train_collection(
-            parts["train"], hypergraph, seed=seed, checkpoint=checkpoint, resume=resume, progress=True
+            parts["train"], hypergraph, seed=output.seed, checkpoint=checkpoint, resume=output.resume, progress=True
         )
 
-    _run(work, parts, name, [*about, told], target, seed, out, resume, as_json)
+    table = replace(output.table, about=(*output.table.about, told))
+    rows = plural(parts["train"].total_count, "row")
+    _run(work, parts, replace(output, table=table), f"fitting {rows} by sampled gradients")
 
 
-def _run(
-    work: Callable[[Path], LearnedModel],
-    parts: Mapping[str, Observations],
-    name: str,
-    about: Sequence[str],
-    target: str | None,
-    seed: int,
-    out: Path | None,
-    resume: bool,
-    as_json: bool,
-) -> None:
-    started = time.perf_counter()
-    folder = new_folder(out, name, resume)
-    folder.mkdir(exist_ok=True)
-    checkpoint = folder / "checkpoint"
-    try:
-        learned = work(checkpoint)
-        analysis = analyse_learned(learned, parts, target=target, title=name, about=about, seed=seed)
-    except HoimError:
-        if not any(path.is_file() for path in folder.rglob("*")):
-            shutil.rmtree(folder)
-        raise
-    write_learned_report(analysis, folder)
-    summary = learned_summary(analysis, folder, time.perf_counter() - started)
-    (folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(checkpoint)
-    if as_json:
-        echo_json(summary)
-    else:
-        click.echo(learned_plain_report(analysis))
-        click.echo(f"\nreport: {folder / 'report.html'}\nmodel:  {folder / 'model.safetensors'}")
+def _run(work: Callable[[Path], LearnedModel], parts: Mapping[str, Observations], output: Output, stage: str) -> None:
+    table = output.table
+    with session(output.folder(), output.started, output.as_read) as run:
+        begin = time.perf_counter()
+        announce(f"{stage}; an interrupted run is continued by --resume from {run.checkpoint}", begin)
+        learned = work(run.checkpoint)
+        if run.earlier_seconds:
+            learned = replace(learned, seconds={"earlier_sessions": run.earlier_seconds, **learned.seconds})
+        announce(f"scoring the rows, and finding what {plural(_num_valued(learned), 'interaction')} are worth", begin)
+        about = [*table.about, *table.told()]
+        analysis = analyse_learned(
+            learned, parts, target=output.target, title=table.name, about=about, seed=output.seed
+        )
+        announce("writing the report", begin)
+        write_learned_report(analysis, run.folder)
+        output.write(learned_summary(analysis, run, table), run)
+    if not output.as_json:
+        output.echo(learned_plain_report(analysis))
+        click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
 
 
-def learned_summary(analysis: LearnedAnalysis, folder: Path, seconds: float) -> dict[str, Any]:
+def _num_valued(learned: LearnedModel) -> int:
+    return sum(len(edge) > 1 for edge in learned.hypergraph.edges)
+
+
+def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
-    learned = analysis.learned
+    learned, folder = analysis.learned, run.folder
     graph, log_z, parts = learned.hypergraph, learned.log_partition, analysis.parts
 
     def each(read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -282,6 +222,9 @@ def learned_summary(analysis: LearnedAnalysis, folder: Path, seconds: float) -> 
             "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
         },
         "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
+        "dropped_rows": whole(table.dropped_rows),
+        "constant_columns": list(table.constant_columns),
+        "ordinal_columns": list(table.ordinal_columns),
         "kl": each(lambda found: found.model.kl),
         "nll": each(lambda found: found.model.nll),
         "pseudo_nll": each(lambda found: found.model.pseudo_nll),
@@ -309,7 +252,7 @@ def learned_summary(analysis: LearnedAnalysis, folder: Path, seconds: float) -> 
     return {
         **summary,
         "stage_seconds": learned.seconds,
-        "seconds": seconds,
+        "seconds": run.seconds,
         "peak_memory_mb": peak_memory_mb(),
         "seed": analysis.seed,
     }
@@ -321,6 +264,14 @@ def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interaction(line: Mapping[str, Any]) -> dict[str, Any]:
+    """An interaction under the names that ``interactions --json`` uses."""
     removal = line["removal"]
     shown = None if removal is None else {"value": removal.value, "std_error": removal.std_error, "kind": removal.kind}
-    return {**line, "removal": shown}
+    return {
+        "edge": line["edge"],
+        "value": line["strength"],
+        "coefficient": line["coefficient"],
+        "levels": line["levels"],
+        "refined_information": shown,
+        "ridge": line["ridge"],
+    }

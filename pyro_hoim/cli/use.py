@@ -1,4 +1,4 @@
-"""``sample``, ``score`` and ``predict``: use a fitted model."""
+"""``sample`` and ``score``: use a fitted model; and what the commands on a model share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tqdm import tqdm
 from ..analysis import matches_any, score_rows
 from ..analysis.imputation import impute
 from ..data import Observations
-from ..data.csv_file import read_csv
 from ..errors import InputError, IntractableError, check_names
 from ..learning import Combination
 from ..learning.given import ClampedGibbs, RowMethod
-from ..learning.prediction import Prediction, extend_rows, predict as predict_rows
 from ..model_file import ModelFile, load_model
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
+from ..report.words import plural
 from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
+from .options import SEED, WholeNumber
 from .output import echo_json, whole
 
-__all__ = ["predict", "sample", "score"]
+__all__ = ["sample", "score"]
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 DATA = click.argument("file", type=click.Path(path_type=Path))
@@ -67,7 +67,7 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
 
 @click.command(short_help="Draw rows from a model.")
 @MODEL
-@click.option("-n", "number", type=click.IntRange(0), required=True, metavar="N", help="How many rows.")
+@click.option("-n", "number", type=WholeNumber(1), required=True, metavar="N", help="How many rows.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option(
     "--method",
@@ -78,7 +78,7 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
     "and says so.",
 )
 @click.option(
-    "--burn-in", type=click.IntRange(0), metavar="N", help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}]"
+    "--burn-in", type=WholeNumber(0), metavar="N", help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}]"
 )
 @click.option(
     "--complete",
@@ -88,7 +88,7 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
 )
 @click.option("--most-probable", is_flag=True, help="With --complete: the most probable cells instead of draws.")
 @MISSING
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of the draws.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
 def sample(
     model: Path,
@@ -117,7 +117,7 @@ def sample(
     if complete is not None:
         if given:
             raise InputError("--given: cannot be combined with --complete; write the value into the file")
-        _check_target_file(out)
+        check_target_file(out)
         _fill(energy, read_for(energy, complete, missing), number, method, most_probable, burn_in, seed, out)
         return
     for name, is_used in (("--most-probable", most_probable), ("--missing", bool(missing))):
@@ -132,7 +132,7 @@ def sample(
         if name in evidence:
             raise InputError(f"--given: column {name!r} is fixed twice")
         evidence.update(energy.domain.encode_state({name: label}))
-    _check_target_file(out)
+    check_target_file(out)
     rest, _ = energy.condition(evidence)
     drawn = _draw(rest, number, method, burn_in, torch.Generator().manual_seed(seed))
     codes = torch.empty((number, len(energy.domain)), dtype=torch.long)
@@ -141,7 +141,7 @@ def sample(
     _write(Observations.from_tensor(codes, energy.domain).to_pandas(count=None), out)
 
 
-def _check_target_file(out: Path | None) -> None:
+def check_target_file(out: Path | None) -> None:
     """Refuse a file that exists or cannot be made."""
     if out is not None and out.exists():
         raise InputError(f"--out: {out} exists; choose another file")
@@ -155,7 +155,7 @@ def _write(frame: pd.DataFrame, out: Path | None) -> None:
         click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
     else:
         frame.to_csv(out, index=False, lineterminator="\n")
-        click.echo(f"{len(frame)} rows written to {out}")
+        click.echo(f"{plural(len(frame), 'row')} written to {out}")
 
 
 def _fill(
@@ -186,16 +186,17 @@ def _fill(
         gibbs=ClampedGibbs() if burn_in is None else ClampedGibbs(burn_in=burn_in),
         seed=seed,
     )
-    _note_approximate(int((~found.is_exact).sum()), "filled")
+    note_approximate(int((~found.is_exact).sum()), "filled")
     _write(found.to_pandas(), out)
 
 
-def _note_approximate(number: int, verb: str) -> None:
+def note_approximate(number: int, verb: str) -> None:
     """One line on standard error about rows that needed Markov chains."""
     if number:
+        miss, are = ("misses", "it is") if number == 1 else ("miss", "they are")
         click.echo(
-            f"pyro-hoim: note: {number} rows miss so many cells that they are {verb} approximately, by Gibbs chains "
-            "that hold the known cells; --method exact refuses them instead",
+            f"pyro-hoim: note: {plural(number, 'row')} {miss} so many cells that {are} {verb} approximately, by Gibbs "
+            "chains that hold the known cells; --method exact refuses instead",
             err=True,
         )
 
@@ -277,110 +278,16 @@ def score(
     click.echo(f"rows                {values.rows:g}")
     if impossible:
         click.echo(f"impossible rows     {impossible:g} (a combination never seen when the model was fitted)")
-    click.echo(f"NLL per row         {_text(nll)} nats (standard error over rows {_text(values.nll_std_error)})")
-    click.echo(f"KL to the file      {_text(kl)}" + (" nats" if kl is not None else ""))
-    click.echo(f"pseudo-NLL per row  {_text(values.pseudo_nll)} nats")
+    error = number_text(values.nll_std_error)
+    click.echo(f"NLL per row         {number_text(nll)} nats (standard error over rows {error})")
+    click.echo(f"KL to the file      {number_text(kl)}" + (" nats" if kl is not None else ""))
+    click.echo(f"pseudo-NLL per row  {number_text(values.pseudo_nll)} nats")
     if log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))
 
 
-def _text(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """Six significant digits, or why there is no number."""
     if value is None:
         return "not available (missing cells)"
     return "infinite" if math.isinf(value) else f"{value:.6g}"
-
-
-@click.command(short_help="Predict one column from the others.")
-@MODEL
-@DATA
-@click.option("--target", required=True, metavar="COL", help="The column to predict.")
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "exact", "gibbs"]),
-    default="auto",
-    show_default=True,
-    help="How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov "
-    "chains; auto: exact where a row takes about a tenth of a second at most, else gibbs, and says so.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seed of gibbs.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the prediction of every row here."
-)
-@MISSING
-@JSON
-def predict(
-    model: Path,
-    file: Path,
-    target: str,
-    method: RowMethod,
-    seed: int,
-    out: Path | None,
-    missing: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Predict column COL of FILE from its other columns and compare with what the file says.
-
-    FILE may leave COL out, or some of its cells empty: those rows are predicted (--out writes predictions and
-    probabilities) but not scored. A label that the model does not know is an error; --missing LABEL makes it missing.
-    With all other cells known a prediction is exact for models of any size.
-    """
-    stored = read_model(model)
-    energy = energy_of(stored)
-    check_names([target], energy.domain.names, "--target")
-    _check_target_file(out)
-    data = _read_without(energy, file, target, missing)
-    found = predict_rows(energy, data, target, method=method, seed=seed)
-    approximate = int((~found.is_exact).sum())
-    _note_approximate(approximate, "predicted")
-    if out is not None:
-        found.to_pandas().to_csv(out, index=False, lineterminator="\n")
-    if as_json:
-        echo_json(
-            {
-                "target": target,
-                "accuracy": found.accuracy,
-                "majority_accuracy": found.majority_accuracy,
-                "rows": whole(found.rows),
-                "log_loss": found.log_loss,
-                "class_accuracy": found.class_accuracy,
-                "predicted_rows": len(found.codes),
-                "approximate_rows": approximate,
-                "kind": found.kind,
-            }
-        )
-        return
-    click.echo("\n".join(_describe_prediction(found)))
-    if out is not None:
-        click.echo(f"{len(found.codes)} predictions written to {out}")
-
-
-def _read_without(energy: LogLinearEnergy, file: Path, target: str, missing: tuple[str, ...]) -> Observations:
-    """Rows of a file that may leave one column of the model out."""
-    if target in read_csv(file).header:
-        return read_for(energy, file, missing)
-    others = energy.domain.project([n for n in energy.domain.names if n != target])
-    rows = Observations.from_csv(file, domain=others, missing_values=("", *missing))
-    return extend_rows(rows, energy.domain)
-
-
-def _describe_prediction(found: Prediction) -> list[str]:
-    """Lines for a reader."""
-    lines = [f"target             {found.target}", f"rows               {found.rows:g}"]
-    if not found.rows:
-        shares = torch.bincount(found.codes, minlength=len(found.labels)).tolist()
-        return [
-            *lines,
-            "accuracy           not available (no row has a known value of the target)",
-            *(f"predicted          {label}: {n} rows" for label, n in zip(found.labels, shares, strict=True)),
-        ]
-    lines += [
-        f"accuracy           {found.accuracy:.4f}",
-        f"majority accuracy  {found.majority_accuracy:.4f}",
-        f"log loss           {_text(found.log_loss)} nats",
-    ]
-    totals = found.confusion.sum(1).tolist()
-    for (label, share), total in zip(found.class_accuracy.items(), totals, strict=True):
-        if total:
-            lines.append(f"  {label}: {share:.4f} of {total:g} recognised")
-    return lines

@@ -192,13 +192,6 @@ def test_sample_has_the_conditional_law_and_is_reproducible(capsys: pytest.Captu
         assert_exact_law(counts.ravel(), np.full(16, 1 / 16))
 
 
-def test_sample_of_nothing_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "titanic", "--order", "1", "--out", "out"]) == 0
-    capsys.readouterr()
-    assert run(["sample", "out/model.safetensors", "-n", "0"]) == 0
-    assert capsys.readouterr().out == "Class,Sex,Age,Survived\n"
-
-
 def test_interactions_and_log_z(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", "czech_autoworkers", "--order", "2", "--out", "out"]) == 0
     capsys.readouterr()

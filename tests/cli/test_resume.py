@@ -54,7 +54,7 @@ def test_killed_run_is_resumed(
     assert run(["fit", *OPTIONS, "broken"]) == 2
     assert "--resume" in capfd.readouterr().err
     assert run(["fit", *OPTIONS[:-2], "6", "--out", "broken", "--resume"]) == 2
-    assert "belongs to other data" in capfd.readouterr().err
+    assert "was started with --seed 5, and received --seed 6" in capfd.readouterr().err
     assert first.stat().st_mtime_ns == stamp
 
     assert run(["fit", *OPTIONS, "broken", "--resume"]) == 0

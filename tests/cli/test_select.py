@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,12 @@ def write(name: str, rows: list[list[str]], header: list[str] | None = None) -> 
 
 def fit_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Run ``fit --json`` and parse the one object on standard output."""
-    assert run(["fit", *arguments, "--json"]) == 0, capsys.readouterr().err
+    return call_json(["fit", *arguments], capsys)
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run a command with ``--json`` and parse the one object on standard output."""
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
 
 
@@ -56,6 +62,14 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     found = fit_json([source, "--select", "--target", "v4", "--out", "out"], capsys)
     edges = {tuple(edge) for edge in found["edges"]}
     assert {("v0", "v1"), ("v2", "v3", "v4")} <= edges
+    listed = call_json(["interactions", "out"], capsys)["interactions"]
+    shared = {"edge", "value", "coefficient", "levels", "refined_information"}
+    assert set(found["interactions"][0]) == shared | {"ridge"} and shared <= set(listed[0])
+    there = {tuple(line["edge"]): line for line in listed}
+    for line in found["interactions"]:
+        other = there[tuple(line["edge"])]
+        assert line["value"] == pytest.approx(other["value"], abs=1e-12) and line["levels"] == other["levels"]
+        assert line["refined_information"]["kind"] == other["refined_information"]["kind"] == "exact"
     assert found["interactions"][0]["edge"] in (["v0", "v1"], ["v2", "v3"], ["v2", "v4"], ["v3", "v4"])
     assert found["rows"] == {"train": 700, "validation": 300, "test": 1000}
     assert found["log_partition"]["kind"] == "exact" and found["log_partition"]["std_error"] == 0
@@ -71,6 +85,12 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["selection"]["rounds"][0]["num_interactions"] == 5
     assert found["seconds"] > 0 and found["peak_memory_mb"] > 50 and found["seed"] == 0
     assert json.loads(Path("out/fit.json").read_text()) == found
+    documented = set(
+        re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text(encoding="utf-8"))
+    )
+    inner = (found["selection"], found["log_partition"], found["interactions"][0], found["selection"]["rounds"][0])
+    for keys in (found, *inner):
+        assert {key for key in keys if not key.endswith("_std_error")} <= documented, set(keys) - documented
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert "v2:v3:v4" in page and "data:image/png" in page and "The search" in page
     assert not Path("out/checkpoint").exists()
@@ -86,6 +106,9 @@ def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None
     assert "v2:v3:v4" in captured.out and "gain" in captured.out and "out/report.html" in captured.out
     assert "training and validation rows together" in captured.out
     assert "round 1" in captured.err and "round 1" not in captured.out
+    stages = ["learning from 700 rows, judged on 300 rows", "round 0", "kept round", "training once more", "log Z"]
+    places = [captured.err.find(words) for words in [*stages, "scoring the rows", "writing the report"]]
+    assert places == sorted(places) and places[0] >= 0
     assert len(captured.out.splitlines()) < 40
 
 
@@ -118,6 +141,7 @@ def test_constant_columns_and_levels_absent_from_training(capsys: pytest.Capture
     found = fit_json([write("t.csv", rows), "--select", "--out", "out"], capsys)
     assert found["num_variables"] == 7
     assert all("v5" not in edge for edge in found["edges"])
+    assert found["constant_columns"] == ["v5"]
     assert all(value is not None for part in ("nll", "kl") for value in found[part].values())
 
 
@@ -134,6 +158,7 @@ def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
     age = load_model("a/model.safetensors").hypergraph.domain["age"]
     assert age.kind == "ordinal" and age.labels == ("5-9", "10-19", "20-29", "30-39")
     assert "Taken as ordered: age" in Path("a/report.html").read_text(encoding="utf-8")
+    assert json.loads(Path("a/fit.json").read_text())["ordinal_columns"] == ["age"]
     fit_json([source, "--select", "--ordinal", "none", "--out", "b"], capsys)
     assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
 
@@ -168,12 +193,17 @@ def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixtur
 
     assert run([*options, "broken"]) == 2
     assert "--resume" in capsys.readouterr().err
+    record = json.loads(Path("broken/checkpoint/run.json").read_text())
     assert run([*options, "broken", "--resume", "--seed", "1"]) == 2
-    assert "belongs to a run" in capsys.readouterr().err
+    assert "--resume: the run in broken was started with --seed 0, and received --seed 1;" in capsys.readouterr().err
+    Path("broken/checkpoint/run.json").write_text(json.dumps({**record, "seconds": 1000.0}))
     assert run([*options, "broken", "--resume"]) == 0
     assert run([*options, "whole"]) == 0
     first_theta, second_theta = (load_file(f"{name}/model.safetensors")["theta"] for name in ("broken", "whole"))
     assert np.array_equal(first_theta, second_theta)
+    broken, whole = (json.loads(Path(name, "fit.json").read_text()) for name in ("broken", "whole"))
+    assert broken["seconds"] > 1000 > whole["seconds"] and broken["stage_seconds"]["earlier_sessions"] >= 1000
+    assert "earlier_sessions" not in whole["stage_seconds"]
     capsys.readouterr()
     assert run([*options, "broken", "--resume"]) == 2
     assert "complete" in capsys.readouterr().err

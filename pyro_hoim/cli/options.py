@@ -1,0 +1,70 @@
+"""Numbers on the command line: ranges that are named in the message when a value lies outside."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from ..errors import InputError
+
+__all__ = ["SEED", "Number", "WholeNumber", "option_of"]
+
+
+def option_of(param: click.Parameter | None) -> str:
+    """How a parameter is written on the command line."""
+    if param is None:
+        return "value"
+    return param.human_readable_name if isinstance(param, click.Argument) else param.opts[0]
+
+
+def _refused(param: click.Parameter | None, expected: str, value: Any) -> InputError:
+    shown = str(value) if re.fullmatch(r"[-+.\d]+", str(value)) else repr(value)
+    return InputError(f"{option_of(param)}: expected {expected}, received {shown}")
+
+
+class WholeNumber(click.IntRange):
+    """A whole number, by default any; bounds are included."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number.
+
+        Raises:
+            InputError: no whole number, or one outside the range.
+        """
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            low, high = self.min, self.max
+            bounds = "" if low is None else f" of at least {low:g}" if high is None else f" from {low:g} to {high:.0f}"
+            raise _refused(param, f"a whole number{bounds}", value) from None
+
+
+class Number(click.FloatRange):
+    """A number above 0, up to a bound."""
+
+    name = "number"
+
+    def __init__(self, high: float) -> None:
+        super().__init__(0, high, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number.
+
+        Raises:
+            InputError: no number, or one outside the range.
+        """
+        try:
+            found = super().convert(value, param, ctx)
+        except click.BadParameter:
+            found = None
+        if found is None or found != found:
+            raise _refused(param, f"a number above 0, up to {self.max:g}", value) from None
+        return found
+
+
+SEED = WholeNumber(0, 2**31 - 1)
+"""Type of every ``--seed``."""

@@ -1,0 +1,250 @@
+"""The rows that ``fit`` works on: an embedded table, a public data set or a CSV file, and what was left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from ..analysis.learn import ordered_columns, with_ordinal
+from ..data import Observations
+from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
+from ..errors import InputError, MissingDataError, check_names
+from ..report.words import listed, plural
+from ..schema import Domain, Variable
+
+__all__ = ["MAIN_TABLE", "SELECT_SPLIT", "Missing", "Table", "parse_split", "read_source", "split_rows"]
+
+MAIN_TABLE = "czech_autoworkers"
+"""What ``fit`` without a table works on."""
+
+SELECT_SPLIT = (0.35, 0.15, 0.5)
+"""Fractions of training, validation and test rows with ``--select``."""
+
+_POLICIES = ("drop", "marginalise")
+_LOADERS: dict[str, Callable[[], Observations]] = {
+    "adult": load_adult,
+    "breast_cancer": load_breast_cancer,
+    "mushroom": load_mushroom,
+}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What ``--missing`` said: which labels mean missing, and what to do with such cells."""
+
+    labels: tuple[str, ...]
+    policy: str | None
+
+    @classmethod
+    def parse(cls, words: tuple[str, ...]) -> Missing:
+        """Split the words into a policy (drop, marginalise) and labels that mean missing."""
+        policies = {w for w in words if w in _POLICIES}
+        if len(policies) > 1:
+            raise InputError("--missing: give one of drop and marginalise, not both")
+        return cls(tuple(w for w in words if w not in _POLICIES), next(iter(policies), None))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and what was done to it.
+
+    Attributes:
+        name: short name.
+        rows: what is fitted.
+        about: sentences on where it comes from.
+        dropped_rows: observations left out because of missing cells.
+        ordinal_columns: columns taken as ordered at the command line.
+    """
+
+    name: str
+    rows: Observations
+    about: tuple[str, ...] = ()
+    dropped_rows: float = 0.0
+    ordinal_columns: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...]) -> Table:
+        """A table by name or path, by default the main one; cells with one of ``labels`` are missing.
+
+        Raises:
+            InputError: neither a known name nor a readable CSV file.
+        """
+        name, rows = read_source(source or MAIN_TABLE, columns, labels)
+        return cls(name, rows, tuple(_about(name, source or MAIN_TABLE)))
+
+    @property
+    def constant_columns(self) -> tuple[str, ...]:
+        """Columns with one level among the rows."""
+        rows = self.rows
+        held = rows.codes[rows.counts > 0]
+        found: list[str] = []
+        for column, name in enumerate(rows.domain.names):
+            codes = held[:, column]
+            if len(codes[codes >= 0].unique()) < 2:
+                found.append(name)
+        return tuple(found)
+
+    def told(self) -> tuple[str, ...]:
+        """Sentences on what a reader may not expect of the rows."""
+        found: list[str] = []
+        if self.dropped_rows:
+            verb = "was" if self.dropped_rows == 1 else "were"
+            left = plural(self.rows.total_count, "row")
+            dropped = plural(self.dropped_rows, "row")
+            found.append(f"{dropped} with missing cells {verb} left out (--missing drop); {left} stayed.")
+        if self.constant_columns:
+            noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
+            found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
+        if self.ordinal_columns:
+            found.append(f"Taken as ordered: {listed(self.ordinal_columns)} (--ordinal none takes no column so).")
+        return tuple(found)
+
+    def complete(self, missing: Missing, reason: str | None) -> Table:
+        """The table with missing cells dealt with as the command line says.
+
+        Args:
+            missing: what ``--missing`` said.
+            reason: why cells cannot be summed over, where they cannot.
+
+        Raises:
+            MissingDataError: missing cells, and nothing was said.
+            InputError: they cannot be summed over, or no row is left.
+        """
+        rows, table = self.rows, self
+        if rows.has_missing:
+            cells = plural(rows.num_missing_cells, "cell")
+            complete = rows.drop_missing()
+            left_out = rows.total_count - complete.total_count
+            drop = f"--missing drop to leave out {left_out:,g} of {plural(rows.total_count, 'row')}"
+            if missing.policy is None:
+                other = "" if reason else ", or --missing marginalise to sum over them"
+                verb = "is" if rows.num_missing_cells == 1 else "are"
+                raise MissingDataError(f"{self.name}: {cells} {verb} missing; pass {drop}{other}")
+            if missing.policy == "drop":
+                if not complete.total_count > 0:
+                    raise InputError(f"{self.name}: no complete row is left after --missing drop; {self._gaps()}")
+                table = replace(self, rows=complete, dropped_rows=rows.total_count - complete.total_count)
+            elif reason:
+                raise InputError(f"--missing marginalise: not together with {reason}; pass {drop}, or {self._gaps()}")
+        if not table.rows.total_count > 0:
+            raise InputError(f"{self.name}: expected at least one observation, received counts that sum to zero")
+        return table
+
+    def with_ordinal(self, text: str) -> Table:
+        """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas.
+
+        Raises:
+            UnknownNameError: a name that is no column.
+        """
+        if text == "none":
+            return self
+        if text == "auto":
+            names = ordered_columns(self.rows)
+        else:
+            names = tuple(name.strip() for name in text.split(","))
+            check_names(list(names), self.rows.domain.names, "--ordinal", noun="column")
+        return replace(self, rows=with_ordinal(self.rows, names), ordinal_columns=names)
+
+    def _gaps(self) -> str:
+        """Advice with the columns that miss most."""
+        gaps = (self.rows.codes < 0).sum(0).tolist()
+        order = sorted((c for c, gap in enumerate(gaps) if gap), key=lambda c: -gaps[c])
+        names = [self.rows.domain.names[c] for c in order]
+        return f"leave out the columns that miss most by --columns (missing cells are in {listed(names, 3)})"
+
+
+def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ()) -> tuple[str, Observations]:
+    """Short name and observations of an embedded table, a public data set or a CSV file; a file of that name wins.
+
+    Raises:
+        InputError: neither a known name nor a readable CSV file.
+    """
+    chosen = _parse_columns(columns)
+    path = Path(source)
+    embedded = [info.name for info in tables()]
+    if not path.exists() and (source in embedded or source in _LOADERS):
+        data = load_table(source) if source in embedded else _LOADERS[source]()
+        if isinstance(chosen, int):
+            if not 1 <= chosen <= len(data.domain):
+                raise InputError(f"--columns: expected 1 to {len(data.domain)} columns, received {chosen}")
+            chosen = list(data.domain.names[:chosen])
+        if chosen is not None:
+            check_names(chosen, data.domain.names, "--columns", noun="column")
+        return source, _without_labels(data if chosen is None else data.project(chosen), missing)
+    if not path.exists():
+        raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
+    return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
+
+
+def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
+    """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
+    for column, variable in enumerate(data.domain):
+        gone = [code for code, label in enumerate(variable.labels) if label in labels]
+        if gone:
+            kept = [code for code in range(variable.cardinality) if code not in gone]
+            if not kept:
+                raise InputError(f"--missing: column {variable.name!r} would have no level left")
+            codes = data.codes.clone()
+            place = torch.full((variable.cardinality + 1,), -1)
+            place[kept] = torch.arange(len(kept))
+            codes[:, column] = place[codes[:, column]]
+            smaller = Variable(variable.name, tuple(variable.labels[c] for c in kept), variable.kind, variable.unit)
+            domain = Domain(smaller if v.name == variable.name else v for v in data.domain)
+            data = Observations.from_tensor(codes, domain, weights=data.counts)
+    return data
+
+
+def _about(name: str, source: str) -> list[str]:
+    """What is known of the data: title, source and note of an embedded table, the path of a file."""
+    if Path(source).exists():
+        return [f"Read from {source}."]
+    if name in _LOADERS:
+        return [f"The public data set {name}."]
+    info = table_info(name)
+    return [f"{info.title}. Source: {info.source}.", *([f"Note: {info.note}"] if info.note else [])]
+
+
+def _parse_columns(text: str | None) -> list[str] | int | None:
+    """``--columns``: a number of leading columns, or names separated by commas."""
+    if text is None:
+        return None
+    if text.strip().lstrip("-").isdigit():
+        return int(text)
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"--columns: expected a number or names separated by commas, received {text!r}")
+    return names
+
+
+def parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
+    """``--split``: three non-negative fractions that sum to one."""
+    if text is None:
+        return SELECT_SPLIT if select else (1.0, 0.0, 0.0)
+    try:
+        parts = [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--split: expected three fractions such as 0.35,0.15,0.5, received {text!r}") from error
+    if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
+        raise InputError(
+            f"--split: expected three fractions from 0 to 1 that sum to 1, the first above 0, received {text!r}"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def split_rows(data: Observations, fractions: tuple[float, float, float], seed: int) -> dict[str, Observations]:
+    """The three parts.
+
+    Raises:
+        InputError: a part that was asked for holds no row.
+    """
+    names = ["train", "validation", "test"]
+    parts = dict(zip(names, data.split(fractions, seed), strict=True))
+    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
+        if fraction and not rows.total_count > 0:
+            raise InputError(
+                f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction or more rows"
+            )
+    return parts

@@ -1,0 +1,163 @@
+"""One run of ``fit`` in its folder: options and time of an interrupted run are kept beside its checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from ..data import Observations
+from ..errors import HoimError, InputError
+from .options import option_of
+
+__all__ = ["Session", "announce", "session"]
+
+_FILE = "run.json"
+_FREE = ("source", "target", "out", "resume", "as_json")  # may differ when a run is continued
+
+
+def announce(words: str, begin: float) -> None:
+    """One line on standard error with the time so far."""
+    click.echo(f"[{time.perf_counter() - begin:6.1f} s] {words}", err=True)
+
+
+class Session:
+    """The present part of a run, and how long the parts before it took.
+
+    Attributes:
+        folder: what is written to.
+        checkpoint: folder of what an interrupted run is continued from.
+        earlier_seconds: time of the sessions before; one that was killed counts up to its last checkpoint.
+    """
+
+    def __init__(self, folder: Path, started: float, rows: Observations) -> None:
+        self.folder = folder
+        self.checkpoint = folder / "checkpoint"
+        self._file = self.checkpoint / _FILE
+        self._started = started
+        self._options, self._rows = _options(), _digest(rows)
+        self._then = self._read()
+        held = any(path.name != _FILE for path in self.checkpoint.glob("*"))
+        self.earlier_seconds = self._seconds_before() if held else 0.0
+        if not held or self._then is None:
+            self._then = None
+        self._write()
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole run so far."""
+        return self.earlier_seconds + time.perf_counter() - self._started
+
+    def pause(self) -> None:
+        """Keep the time so far; called when a run ends before it is complete."""
+        if self._file.exists():
+            self.earlier_seconds, self._started = self.seconds, time.perf_counter()
+            self._write()
+
+    def explain(self, error: InputError) -> InputError:
+        """The error of a checkpoint that belongs to another run, with the options that differ."""
+        then = self._then
+        if then is None or "belongs to" not in str(error):
+            return error
+        before = cast("dict[str, str]", then.get("options", {}))
+        options = self._options
+        differ = [name for name in dict.fromkeys([*before, *options]) if before.get(name) != options.get(name)]
+        if differ:
+            was, now = (", ".join(_said(name, them.get(name)) for name in differ) for them in (before, options))
+            return InputError(
+                f"--resume: the run in {self.folder} was started with {was}, and received {now}; repeat its options "
+                "to continue it, or choose another folder"
+            )
+        if then.get("rows") != self._rows:
+            return InputError(
+                f"--resume: the run in {self.folder} was started with other rows; continue it with the same table, or "
+                "choose another folder"
+            )
+        return error
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            found: object = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    def _seconds_before(self) -> float:
+        if self._then is None:
+            return 0.0
+        seconds, since = self._then.get("seconds"), self._then.get("since")
+        if not isinstance(seconds, int | float) or not isinstance(since, int | float):
+            return 0.0
+        last = max(path.stat().st_mtime for path in self.checkpoint.glob("*") if path.name != _FILE)
+        return float(seconds) + max(0.0, last - float(since))
+
+    def _write(self) -> None:
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        content = {
+            **(self._then or {"options": self._options, "rows": self._rows}),
+            "seconds": self.earlier_seconds,
+            "since": time.time(),
+        }
+        draft = self._file.with_suffix(".part")
+        draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        os.replace(draft, self._file)
+
+
+@contextmanager
+def session(folder: Path, started: float, rows: Observations) -> Generator[Session]:
+    """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed.
+
+    Args:
+        folder: of the run; a parent must exist.
+        started: ``time.perf_counter()`` when the command began.
+        rows: the table as it was read.
+
+    Raises:
+        InputError: from within; where a checkpoint belongs to a run with other options, these are named.
+    """
+    folder.mkdir(exist_ok=True)
+    run = Session(folder, started, rows)
+    try:
+        yield run
+    except HoimError as error:
+        if not any(path.is_file() and path.name != _FILE for path in folder.rglob("*")):
+            shutil.rmtree(folder)
+        if isinstance(error, InputError):
+            raise run.explain(error) from error
+        raise
+    finally:
+        run.pause()
+
+
+def _options() -> dict[str, str]:
+    """The options of the command that runs, as text."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return {}
+    found: dict[str, str] = {}
+    for param in context.command.params:
+        value = context.params.get(str(param.name))
+        if param.name not in _FREE and value is not None and value is not False and value != ():
+            words = [str(v) for v in value] if isinstance(value, tuple) else [] if value is True else [str(value)]
+            found[option_of(param)] = " ".join(words)
+    return found
+
+
+def _said(name: str, value: str | None) -> str:
+    return f"no {name}" if value is None else f"{name} {value}".rstrip()
+
+
+def _digest(rows: Observations) -> str:
+    """Fingerprint of a table."""
+    found = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
+    found.update(rows.codes.numpy().tobytes())
+    found.update(rows.counts.numpy().tobytes())
+    return found.hexdigest()[:32]

@@ -1,0 +1,84 @@
+"""The record of an interrupted run: its time, and what differs when it is continued with other options."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from pyro_hoim import Observations
+from pyro_hoim.cli.fit import fit
+from pyro_hoim.cli.session import session
+from pyro_hoim.errors import InputError
+from pyro_hoim.schema import Domain
+
+ROWS = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [0, 2]])
+OTHER = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [1, 2]])
+REFUSED = "checkpoint: search.safetensors belongs to a run with another trainer rows"
+
+
+def begin(folder: Path, words: list[str], rows: Observations = ROWS, refused: str = "", keep: str = "x") -> float:
+    """One session of ``fit``; it leaves a checkpoint named ``keep``, or is refused. Returns the time before it."""
+    with fit.make_context("fit", ["t.csv", *words]), session(folder, time.perf_counter(), rows) as run:
+        if refused:
+            raise InputError(refused)
+        if keep:
+            (run.checkpoint / keep).write_text("state")
+        return run.earlier_seconds
+
+
+def test_time_of_earlier_sessions_is_added(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert begin(folder, []) == 0
+    record = folder / "checkpoint" / "run.json"
+    found = json.loads(record.read_text())
+    found["seconds"], found["since"] = 100.0, found["since"] - 50
+    record.write_text(json.dumps(found))
+    # killed: counts up to the last checkpoint, 20 seconds after the record was written
+    os.utime(folder / "checkpoint" / "x", (0, found["since"] + 20))
+    assert begin(folder, [], keep="") == pytest.approx(120, abs=1e-3)
+    # left in an orderly way: counts in full, and nothing is counted twice
+    again = json.loads(record.read_text())
+    assert 120 < again["seconds"] < 125
+    assert begin(folder, [], keep="") == pytest.approx(again["seconds"], abs=1e-9)
+
+
+def test_nothing_is_left_of_a_run_that_computed_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="bad column"):
+        begin(tmp_path / "out", [], refused="bad column")
+    assert not (tmp_path / "out").exists()
+    assert begin(tmp_path / "other", [], keep="x") == 0
+    with pytest.raises(InputError, match="bad column"):
+        begin(tmp_path / "other", [], refused="bad column")
+    assert (tmp_path / "other" / "checkpoint" / "x").exists()  # control: a checkpoint stays
+
+
+def test_options_that_differ_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    begin(folder, ["--select", "--refit", "--target", "a"])
+    with pytest.raises(InputError) as caught:
+        begin(folder, ["--select", "--seed", "1", "--resume", "--target", "b", "--json"], refused=REFUSED)
+    assert str(caught.value).startswith(f"--resume: the run in {folder} was started with --refit, --seed 0, and ")
+    assert "received no --refit, --seed 1; repeat its options" in str(caught.value)
+    with pytest.raises(InputError, match="was started with other rows"):
+        begin(folder, ["--select", "--refit", "--resume"], rows=OTHER, refused=REFUSED)
+    # control: what the options do not explain stays as it is, and the record is that of the first session
+    for message in (REFUSED, "checkpoint: damaged"):
+        with pytest.raises(InputError, match=f"^{message}"):
+            begin(folder, ["--select", "--refit", "--resume"], refused=message)
+
+
+def test_a_damaged_record_is_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    begin(folder, [])
+    for content in ("", "[]", "{}", '{"seconds": "long", "since": null}', "\0"):
+        (folder / "checkpoint" / "run.json").write_text(content)
+        assert begin(folder, []) == 0
+
+
+def test_control_contexts_are_closed() -> None:
+    assert click.get_current_context(silent=True) is None
