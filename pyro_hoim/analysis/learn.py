@@ -147,7 +147,7 @@ def learn(
     smoothness: float = 0.9,
     evidence_rounds: int | None = None,
     candidates: Iterable[Sequence[str]] | None = None,
-    patience: int = 1,
+    patience: int = 2,
     max_rounds: int | None = None,
     refit: bool = False,
     seed: int = 0,
