@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import joblib
 import numpy as np
@@ -127,6 +128,19 @@ def test_jobs_do_not_change_the_result(jobs):
     check_equal(learn_network(data, jobs=jobs, penalty="aic"), learn_network(data, penalty="aic"))
 
 
+def test_a_search_travels_between_processes():
+    data = related(missing=0.1)
+    prepared = network.PreparedRows.from_rows(data)
+    task = network.NodeTask(prepared, data.domain, 0, None)
+    options = network.SearchOptions(AIC(), False, None)
+    search, arguments = pickle.loads(pickle.dumps((network.search, task.arguments(options))))
+    graph, counts, report = task.finish(pickle.loads(pickle.dumps(search(*arguments))), options)
+    expected_graph, expected_counts, expected_report = learn_node(data, "a", penalty="aic")
+    assert graph == expected_graph and report == expected_report
+    assert torch.equal(counts, expected_counts)
+
+
+@pytest.mark.slow
 def test_processes_give_the_same_result():
     data = related()
     expected = learn_network(data, penalty="aic")

@@ -1,0 +1,229 @@
+"""Learning of dependency networks beside scikit-learn's trees and forests: time, held-out fit, accuracy.
+
+usage: bench_networks_learning.py [--part speed accuracy] [--data NAME ...] [--seeds N] [--append]
+
+Split seeds other than 0 are used for breast cancer only.
+
+Speed: the structures and tables of all nodes, and one DecisionTreeClassifier with its defaults per column on the same
+rows (codes as numbers). 500 x 20,000: every column is a noisy function of three earlier ones; trees are timed on five
+of its columns and that time is multiplied. The compile row is the first call of a process with an empty Numba cache.
+
+Accuracy: half of the rows to test on, the rest 70/30 for training and validation, shuffled by the seed, as
+bench_learn.py does. Trees and forests are fitted per column on indicators of the levels; their leaf size and the prior
+that keeps their probabilities from zero are chosen on the validation rows, by the log-likelihood of the column. The
+network has its defaults; "chosen" takes penalty and alpha by the pseudo-log-likelihood of the validation rows.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from harness import CORES, ROOT, Report, median
+
+from pyro_hoim import load_adult, load_breast_cancer, load_mushroom
+from pyro_hoim.data import Observations
+from pyro_hoim.learning.decision_graphs import learn_network
+from pyro_hoim.schema import Domain
+
+LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
+TARGETS = {
+    "mushroom": ("class", "odor", "habitat"),
+    "adult": ("income", "race", "sex"),
+    "breast_cancer": ("class", "deg-malig"),
+}
+ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+LEAVES = (1, 3, 10)
+FIRST_CALL = """
+import time, torch
+from pyro_hoim.data import Observations
+from pyro_hoim.learning.decision_graphs import learn_network
+from pyro_hoim.schema import Domain
+rows = Observations(Domain.from_cardinalities([2, 3]), torch.tensor([[0, 1], [1, 0], [1, 2]]))
+start = time.perf_counter()
+learn_network(rows)
+print(time.perf_counter() - start)
+"""
+
+
+def synthetic(num_variables, num_rows, seed=0):
+    """Binary rows: five fair coins, then noisy functions (15 % flipped) of three earlier columns each."""
+    rng = np.random.default_rng(seed)
+    codes = np.empty((num_rows, num_variables), dtype=np.int64)
+    codes[:, :5] = rng.integers(0, 2, (num_rows, 5))
+    for j in range(5, num_variables):
+        parents = rng.choice(j, 3, replace=False)
+        table = rng.random(8) < 0.5
+        codes[:, j] = table[codes[:, parents] @ [4, 2, 1]] ^ (rng.random(num_rows) < 0.15)
+    return Observations(Domain.from_cardinalities([2] * num_variables), torch.from_numpy(codes))
+
+
+def trees(data, columns):
+    from sklearn.tree import DecisionTreeClassifier
+
+    codes = data.codes.numpy().astype(np.float32)
+    return [
+        DecisionTreeClassifier(random_state=0).fit(np.delete(codes, j, axis=1), data.codes[:, j].numpy())
+        for j in columns
+    ]
+
+
+def bench_speed(report):
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        run = subprocess.run([sys.executable, "-c", FIRST_CALL], env=environment, check=True, stdout=subprocess.PIPE)
+        report.add("first call", "compilation", float(run.stdout), note="once per machine, then cached on disk")
+    for name in ("mushroom", "adult"):
+        data = LOADERS[name]()
+        what = f"{name}, {data.num_rows} x {len(data.domain)}"
+        fresh = lambda: Observations(data.domain, data.codes, data.counts)  # noqa: E731 (nothing is kept between calls)
+        for jobs in (1, 2):
+            seconds, _ = median(lambda: learn_network(fresh(), jobs=jobs), 5)
+            learned = learn_network(data)
+            leaves = sum(node.num_leaves for node in learned.nodes)
+            report.add(what, f"learn_network, {jobs} jobs", seconds, note=f"{leaves} leaves")
+        peer, _ = median(lambda: trees(data, range(len(data.domain))), 3, warm=1)
+        leaves = sum(int(t.get_n_leaves()) for t in trees(data, range(len(data.domain))))
+        report.add(what, "scikit-learn trees", peer, peer / seconds, f"{leaves} leaves")
+    data = synthetic(500, 20_000)
+    what = "synthetic, 20000 x 500"
+    start = time.perf_counter()
+    learned = learn_network(data, jobs=2)
+    seconds = time.perf_counter() - start
+    steps = sum(node.num_splits + node.num_merges for node in learned.nodes)
+    leaves = sum(node.num_leaves for node in learned.nodes)
+    report.add(what, "learn_network, 2 jobs", seconds, note=f"{leaves} leaves, {steps} steps")
+    start = time.perf_counter()
+    trees(data, (50, 150, 250, 350, 450))
+    peer = 100 * (time.perf_counter() - start)
+    report.add(what, "scikit-learn trees", peer, peer / seconds, "100 x the time of 5 columns")
+
+
+def indicators(data, j):
+    codes = data.codes.numpy()
+    cards = data.domain.cardinalities
+    return np.concatenate([np.eye(n, dtype=np.float32)[codes[:, k]] for k, n in enumerate(cards) if k != j], axis=1)
+
+
+def classifier_probs(model, x, num_levels, prior, leaf_size):
+    """Probabilities of all levels, mixed with the uniform law as a prior of that total in a leaf of that size would."""
+    probs = np.zeros((len(x), num_levels))
+    probs[:, model.classes_] = model.predict_proba(x)
+    return (probs * leaf_size + prior / num_levels) / (leaf_size + prior)
+
+
+def peer_columns(kind, train, validation, test, seed):
+    """Held-out log-likelihood and accuracy of every column by one classifier each, chosen on validation rows."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
+    found = []
+    for j, n in enumerate(train.domain.cardinalities):
+        parts = [indicators(part, j) for part in (train, validation, test)]
+        own = [part.codes[:, j].numpy() for part in (train, validation, test)]
+        best = None
+        for leaf in LEAVES:
+            if kind == "tree":
+                model = DecisionTreeClassifier(criterion="entropy", min_samples_leaf=leaf, random_state=seed)
+            else:
+                model = RandomForestClassifier(100, min_samples_leaf=leaf, random_state=seed)
+            model.fit(parts[0], own[0])
+            for prior in ALPHAS:
+                probs = classifier_probs(model, parts[1], n, prior, 10.0)
+                score = np.log(probs[np.arange(len(own[1])), own[1]]).mean()
+                if best is None or score > best[0]:
+                    best = (score, model, prior)
+        probs = classifier_probs(best[1], parts[2], n, best[2], 10.0)
+        right = probs.argmax(1) == own[2]
+        found.append((np.log(probs[np.arange(len(own[2])), own[2]]).mean(), right.mean()))
+    return np.array(found)
+
+
+def network_columns(learned, part):
+    log_conditionals = learned.conditionals.log_conditionals(part.codes).double().mean(0).numpy()
+    accuracy = [
+        float((node.log_probs(part.codes).argmax(-1) == part.codes[:, j]).double().mean())
+        for j, node in enumerate(learned.conditionals.nodes)
+    ]
+    return np.stack([log_conditionals, accuracy], axis=1)
+
+
+def bench_accuracy(names, num_seeds):
+    lines = ["| data | split seeds | model | pseudo-log-likelihood, nats a row | mean accuracy | accuracy | s |"]
+    lines.append("|" + "---|" * 7)
+    for name in names:
+        data = LOADERS[name]()
+        results = {}
+        for seed in range(num_seeds if name == "breast_cancer" else 1):
+            train, validation, test = data.split([0.35, 0.15, 0.5], seed)
+
+            def chosen(train=train, validation=validation):
+                fits = [learn_network(train, penalty=p, jobs=2).with_alpha(a) for p in ("mdl", "aic") for a in ALPHAS]
+                return max(fits, key=lambda f: float(f.conditionals.log_pseudo_prob(validation.codes).double().mean()))
+
+            for label, learn in (
+                ("network, defaults", lambda train=train: learn_network(train, jobs=2)),
+                ("network, AIC", lambda train=train: learn_network(train, penalty="aic", jobs=2)),
+                ("network, chosen", chosen),
+            ):
+                start = time.perf_counter()
+                learned = learn()
+                seconds = time.perf_counter() - start
+                results.setdefault(label, []).append((network_columns(learned, test), seconds))
+            for kind in ("tree", "forest"):
+                start = time.perf_counter()
+                found = peer_columns(kind, train, validation, test, seed)
+                results.setdefault(f"scikit-learn {kind}s, chosen", []).append((found, time.perf_counter() - start))
+            print(name, seed, {k: v[-1][0].sum(0) for k, v in results.items()}, flush=True)
+        for label, runs in results.items():
+            values = np.array([found for found, _ in runs])
+            likelihood, accuracy = values[:, :, 0].sum(1), 100 * values[:, :, 1].mean(1)
+            targets = ", ".join(f"{t} {100 * values[:, data.domain.index(t), 1].mean():.1f}" for t in TARGETS[name])
+            spread = f" ± {likelihood.std():.3f}" if len(runs) > 1 else ""
+            seeds = f"0 to {len(runs) - 1}" if len(runs) > 1 else "0"
+            lines.append(
+                f"| {name} | {seeds} | {label} | {likelihood.mean():.3f}{spread} | {accuracy.mean():.1f} | "
+                f"{targets} | {np.mean([s for _, s in runs]):.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", nargs="+", choices=["speed", "accuracy"], default=["speed", "accuracy"])
+    parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    page = ROOT / "docs" / "benchmarks.md"
+    if "speed" in options.part:
+        report = Report()
+        bench_speed(report)
+        if options.append:
+            report.append(page, "Learning of dependency networks")
+    if "accuracy" in options.part:
+        text = bench_accuracy(options.data, options.seeds)
+        print(text)
+        if options.append:
+            stamp = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+            head = (
+                f"{CORES} cores, Python {platform.python_version()}, torch {torch.__version__}, scikit-learn "
+                f"{version('scikit-learn')}. Test half of the rows; columns: pseudo-log-likelihood summed over all "
+                "variables, accuracy averaged over all variables and of single ones in percent."
+            )
+            with page.open("a", encoding="utf-8") as file:
+                file.write(
+                    f"\n## Dependency networks on held-out rows, {stamp}\n\n"
+                    f"`python tests/benchmarks/bench_networks_learning.py --part accuracy` {head}\n\n{text}\n"
+                )
+
+
+if __name__ == "__main__":
+    main()
