@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 from pathlib import Path
 
@@ -130,3 +131,31 @@ def test_commands_of_the_readme_exist() -> None:
     mentioned = set(re.findall(r"make ([a-z]+)", README))
     assert mentioned <= targets
     assert {"demo", "test"} <= mentioned
+
+
+def test_networks_are_as_exact_as_their_table_says() -> None:
+    body = README.split("<!-- network-table-start -->")[1].split("<!-- network-table-end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
+    says = {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+    assert len(says) == 4
+    for column, num_variables in (("listed", 3), ("not listed", 40)):
+        domain = Domain.from_cardinalities([2] * num_variables)
+        singles = InteractionHypergraph.from_order(domain, 1)
+        fair = LogLinearEnergy.from_theta(singles, torch.zeros(num_variables, dtype=torch.float64))
+        nodes = pyro_hoim.DependencyConditionals.from_model(fair)
+        network = pyro_hoim.DependencyNetwork(nodes)
+        state = torch.zeros(num_variables, dtype=torch.long)
+        assert says["conditionals, log pseudo-likelihood, FC-limit"][column] == "exact"
+        assert network.log_pseudo_prob(state).item() == pytest.approx(-num_variables * math.log(2))
+        is_exact = says["stationary law, `log_prob`, marginals of `DependencyNetwork`"][column] == "exact"
+        assert is_exact is (says["full conditional divergence from the stationary law"][column] == "exact")
+        assert network.sample_is_exact is is_exact
+        assert is_exact is (says["samples of `DependencyNetwork`, given evidence or not"][column] == "exact")
+        if is_exact:
+            assert network.log_prob(state).item() == pytest.approx(-num_variables * math.log(2))
+            assert network.condition({domain.names[0]: 0}).sample_is_exact
+        else:
+            with pytest.raises(IntractableError, match="log_pseudo_prob"):
+                network.log_prob(state)
+            with pytest.raises(IntractableError):
+                network.marginal([domain.names[0]])
