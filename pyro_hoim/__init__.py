@@ -174,9 +174,12 @@ if TYPE_CHECKING:
     )
     from .model_file import (
         ModelFile as ModelFile,
+        NetworkFile as NetworkFile,
         load_model as load_model,
+        load_network as load_network,
         model_kind as model_kind,
         save_model as save_model,
+        save_network as save_network,
     )
     from .models import (
         ClampedConditional as ClampedConditional,
@@ -199,7 +202,6 @@ if TYPE_CHECKING:
         encode_features as encode_features,
         parametrization as parametrization,
     )
-    from .network_file import NetworkFile as NetworkFile, load_network as load_network, save_network as save_network
     from .partition import (
         AnnealedImportance as AnnealedImportance,
         Auto as Auto,
@@ -335,13 +337,11 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     ),
     "model_file": (
         "ModelFile",
+        "NetworkFile",
         "load_model",
+        "load_network",
         "model_kind",
         "save_model",
-    ),
-    "network_file": (
-        "NetworkFile",
-        "load_network",
         "save_network",
     ),
     "distributions": (

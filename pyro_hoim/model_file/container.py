@@ -14,8 +14,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from . import __version__
-from .errors import InputError, InputTypeError, ModelFileError
+from .. import __version__
+from ..errors import InputError, InputTypeError, ModelFileError
 
 __all__ = [
     "DEPENDENCY_NETWORK",

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from ._model_container import DEPENDENCY_NETWORK, check_tensors, plain, read_container, stored, write_container
-from .errors import HoimError, InputError, InputTypeError, ModelFileError
-from .models.decision_graph import DecisionGraph
-from .models.dependency_network import DependencyConditionals
-from .models.node_conditionals import LeafConditional, NodeConditional, TableConditional
-from .schema import Domain
+from ..errors import HoimError, InputError, InputTypeError, ModelFileError
+from ..models.decision_graph import DecisionGraph
+from ..models.dependency_network import DependencyConditionals
+from ..models.node_conditionals import LeafConditional, NodeConditional, TableConditional
+from ..schema import Domain
+from .container import DEPENDENCY_NETWORK, check_tensors, plain, read_container, stored, write_container
 
 __all__ = ["NetworkFile", "load_network", "save_network"]
 

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
-from ._model_container import (
-    FORMAT_VERSION,
+from ..errors import HoimError, InputError, InputTypeError, ModelFileError, check_finite
+from ..models.parametrization import Coding, parametrization
+from ..structure.hypergraph import InteractionHypergraph
+from .container import (
     LOG_LINEAR,
     check_tensors,
     describe,
@@ -26,11 +28,8 @@ from ._model_container import (
     stored,
     write_container,
 )
-from .errors import HoimError, InputError, InputTypeError, ModelFileError, check_finite
-from .models.parametrization import Coding, parametrization
-from .structure.hypergraph import InteractionHypergraph
 
-__all__ = ["FORMAT_VERSION", "ModelFile", "load_model", "model_kind", "save_model"]
+__all__ = ["ModelFile", "load_model", "model_kind", "save_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +146,7 @@ def model_kind(path: str | os.PathLike[str]) -> str:
 
     Returns:
         ``"hierarchical-log-linear"``, which :func:`load_model` reads, or ``"dependency-network"``, which
-        :func:`~pyro_hoim.network_file.load_network` reads.
+        :func:`~pyro_hoim.model_file.load_network` reads.
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file, written by another program, of a newer format, or

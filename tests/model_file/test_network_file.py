@@ -13,7 +13,15 @@ import safetensors.torch
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.model_file import ModelFile, load_model, model_kind, save_model
+from pyro_hoim.model_file import (
+    ModelFile,
+    NetworkFile,
+    load_model,
+    load_network,
+    model_kind,
+    save_model,
+    save_network,
+)
 from pyro_hoim.models import (
     DecisionGraph,
     DependencyConditionals,
@@ -22,7 +30,6 @@ from pyro_hoim.models import (
     NodeConditional,
     TableConditional,
 )
-from pyro_hoim.network_file import NetworkFile, load_network, save_network
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -1,0 +1,16 @@
+"""Model files: one ``.safetensors`` file for one model, whatever its kind; reading never executes code from it."""
+
+from .container import FORMAT_VERSION
+from .log_linear import ModelFile, load_model, model_kind, save_model
+from .network import NetworkFile, load_network, save_network
+
+__all__ = [
+    "FORMAT_VERSION",
+    "ModelFile",
+    "NetworkFile",
+    "load_model",
+    "load_network",
+    "model_kind",
+    "save_model",
+    "save_network",
+]
