@@ -183,7 +183,7 @@ def _run(work: Callable[[Path], LearnedModel], parts: Mapping[str, Observations]
         learned = work(run.checkpoint)
         if run.earlier_seconds:
             learned = replace(learned, seconds={"earlier_sessions": run.earlier_seconds, **learned.seconds})
-        announce(f"scoring the rows, and finding what {plural(_num_valued(learned), 'interaction')} are worth", begin)
+        announce(f"scoring the rows and valuing {plural(_num_valued(learned), 'interaction')}", begin)
         about = [*table.about, *table.told()]
         analysis = analyse_learned(
             learned, parts, target=output.target, title=table.name, about=about, seed=output.seed
