@@ -6,9 +6,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import joblib
@@ -22,11 +22,11 @@ from ...models import DependencyConditionals, LeafConditional
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
 from ._rows import PreparedRows, checked_rows
 from .node import Found, NodeReport, NodeTask, SearchOptions, checked_limit, checked_reads, leaf_probs, search
-from .penalties import SourcePenalty, checked_penalty
+from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 
 __all__ = ["LearnedNetwork", "learn_network"]
 
-_DEFAULT_ALPHA = 1.0
+_LARGEST_PARAMETERS = 10**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,8 @@ class LearnedNetwork:
         penalty: name of the penalty.
         alpha: Dirichlet prior of a leaf table, total over its levels.
         num_observations: total weight of the rows.
+        conditions: what theorem 5 asks for, of the network as a whole: the lossless source counts as a candidate where
+            it was one of every node and no ``reads`` kept variables from being asked.
     """
 
     conditionals: DependencyConditionals
@@ -48,6 +50,7 @@ class LearnedNetwork:
     penalty: str
     alpha: float
     num_observations: float
+    conditions: TheoremConditions
 
     def __repr__(self) -> str:
         leaves = sum(node.num_leaves for node in self.nodes)
@@ -83,16 +86,14 @@ class LearnedNetwork:
             LeafConditional(cast(LeafConditional, node).graph, leaf_probs(counts, alpha))
             for node, counts in zip(self.conditionals.nodes, self.counts, strict=True)
         ]
-        return LearnedNetwork(
-            DependencyConditionals(nodes), self.nodes, self.counts, self.penalty, alpha, self.num_observations
-        )
+        return replace(self, conditionals=DependencyConditionals(nodes), alpha=alpha)
 
 
 def learn_network(
     rows: Observations,
     *,
     penalty: str | SourcePenalty = "mdl",
-    alpha: float = _DEFAULT_ALPHA,
+    alpha: float = 1.0,
     lossless: bool = False,
     reads: Mapping[str, Sequence[str]] | None = None,
     max_leaves: int | None = None,
@@ -186,30 +187,42 @@ def learn_network(
             "lossless": options.lossless,
             "reads": [None if a is None else list(a) for a in asked],
             "max_leaves": options.max_leaves,
+            "penalty digest": [float(function(k, rows.total_count)) for k in (1, 2, 5, 10, 100)],
             "data digest": _digest(rows),
         }
         done = _restored(file.start(settings))
-    tasks = [NodeTask(prepared, rows.domain, i, asked[i]) for i in range(len(names))]
+
+    def task(index: int) -> NodeTask:
+        return NodeTask(prepared, rows.domain, index, asked[index])
+
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not progress)
     try:
-        with closing(_run(tasks, missing, options, jobs)) as results, bar:
+        with closing(_run(task, missing, options, jobs)) as results, bar:
             for index, found in results:
                 done[index] = found
                 bar.update()
                 if file is not None and file.is_due:
                     _write(file, done)
     finally:
-        if file is not None:
+        if file is not None and done:
             _write(file, done)
-    finished = [task.finish(done[i], options) for i, task in enumerate(tasks)]
+    finished = [task(i).finish(done[i], options) for i in range(len(names))]
+    reports = tuple(report for _, _, report in finished)
+    largest = max(r.lossless_leaves * (rows.domain[r.variable].cardinality - 1) for r in reports)
+    is_candidate = all(r.is_lossless_candidate for r in reports) and all(
+        a is None or len(a) == len(names) - 1 for a in asked
+    )
     return LearnedNetwork(
         DependencyConditionals(LeafConditional(graph, leaf_probs(counts, alpha)) for graph, counts, _ in finished),
-        tuple(report for _, _, report in finished),
+        reports,
         tuple(counts for _, counts, _ in finished),
         name,
         alpha,
         rows.total_count,
+        check_theorem_conditions(
+            function, min(max(largest, 1), _LARGEST_PARAMETERS), rows.total_count, lossless=is_candidate
+        ),
     )
 
 
@@ -218,12 +231,12 @@ def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
 
 
 def _run(
-    tasks: Sequence[NodeTask], missing: Sequence[int], options: SearchOptions, jobs: int | None
+    task: Callable[[int], NodeTask], missing: Sequence[int], options: SearchOptions, jobs: int | None
 ) -> Generator[tuple[int, Found]]:
     """Results of the missing nodes as they come."""
     # The compiled search releases the interpreter lock: threads share the rows. A parallel_config overrides this.
     parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
-    found = parallel(joblib.delayed(_numbered)(i, *tasks[i].arguments(options)) for i in missing)
+    found = parallel(joblib.delayed(_numbered)(i, *task(i).arguments(options)) for i in missing)
     yield from cast("Generator[tuple[int, Found]]", found)
 
 

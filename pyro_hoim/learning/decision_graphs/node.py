@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = ["NodeReport", "NodeTask", "SearchOptions", "leaf_probs", "learn_node"
 _LARGEST_LOSSLESS = 2**14
 _LARGEST_SOURCE = 2**20
 _LARGEST_TABLE = 2**22
+_LARGEST_WHOLE = 2**53
 _TOLERANCE = 1e-12
 
 
@@ -65,6 +66,16 @@ class NodeReport:
     is_lossless_candidate: bool
     from_lossless: bool
     seconds: float = field(compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description; None for a number of leaves beyond 2^53 and for a cost that is infinite."""
+        values = asdict(self)
+        values["reads"], values["costs"] = list(self.reads), list(self.costs)
+        if self.lossless_leaves > _LARGEST_WHOLE:
+            values["lossless_leaves"] = None
+        if self.lossless_cost is not None and math.isinf(self.lossless_cost):
+            values["lossless_cost"] = None
+        return values
 
     @property
     def lossless_wins(self) -> bool | None:
@@ -159,7 +170,6 @@ class NodeTask:
         self._x = prepared.ids[:, index] - np.int32(prepared.first[index])
         self._rank = prepared.ranks[index]
         self._keys = None if asked is not None else prepared.keys
-        self._is_complete_node = prepared.missing[index] < 0
         known = self._x < len(self._rank)
         self._prepared = prepared if asked is None else prepared.columns(asked)
         self._columns = tuple(range(len(domain))) if asked is None else asked

@@ -1,6 +1,7 @@
 """Learning of a whole network: smoothing, workers, checkpoints, what is reported."""
 
 import itertools
+import json
 import math
 import pickle
 
@@ -93,6 +94,22 @@ def test_pseudo_likelihood_of_the_training_rows_is_minus_the_entropies():
     learned = learn_network(data, alpha=0.0)
     mean = float(learned.conditionals.log_pseudo_prob(data.codes).double().mean())
     assert mean == pytest.approx(-sum(report.entropy for report in learned.nodes), abs=1e-11)
+
+
+def test_conditions_of_theorem_5_are_reported():
+    data = related()
+    assert learn_network(data, lossless=True).conditions.hold
+    without = learn_network(data).conditions
+    assert (without.lossless_is_candidate, without.is_positive, without.vanishes) == (False, True, True)
+    assert not learn_network(data, lossless=True, reads={"a": ["b"]}).conditions.lossless_is_candidate
+    assert not learn_network(data, lossless=True, max_leaves=10).conditions.lossless_is_candidate
+    wide = Observations(Domain.from_cardinalities([2] * 70), torch.eye(70, dtype=torch.long)[:30])
+    learned = learn_network(wide, lossless=True)
+    assert not learned.conditions.lossless_is_candidate
+    assert learned.nodes[0].lossless_leaves == 2**69
+    assert learned.nodes[0].lossless_cost == math.inf
+    assert json.dumps(learned.nodes[0].to_json())
+    assert learned.nodes[0].to_json()["lossless_cost"] is None
 
 
 def test_dependencies_of_a_chain_are_found():
@@ -206,6 +223,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         learn_network(data, checkpoint=path)
     with pytest.raises(InputError, match="belongs to a run with penalty='mdl', not 'aic'"):
         learn_network(data, penalty="aic", checkpoint=path, resume=True)
+    own = tmp_path / "own.safetensors"
+    learn_network(data, penalty=lambda k, n: 0.01 * k, checkpoint=own)
+    with pytest.raises(InputError, match="belongs to a run with another penalty"):
+        learn_network(data, penalty=lambda k, n: 0.02 * k, checkpoint=own, resume=True)
     with pytest.raises(InputError, match="belongs to a run with max_leaves=None, not 3"):
         learn_network(data, max_leaves=3, checkpoint=path, resume=True)
     with pytest.raises(InputError, match="belongs to a run with another data"):
