@@ -16,8 +16,10 @@ Floats = NDArray[Any]
 Ints = NDArray[Any]
 
 
-def closed_classes(tables: Floats, levels: Sequence[int], strides: Sequence[int], order: Sequence[int] | None) -> Ints:
-    """One state of every closed class, rising; of a random scan, or at the beginning of a sweep in an order.
+def closed_classes(
+    tables: Floats, levels: Sequence[int], strides: Sequence[int], order: Sequence[int] | None
+) -> tuple[Ints, NDArray[Any]]:
+    """One state of every closed class, rising, and whether a state is in one; of a random scan or a sweep's beginning.
 
     Args:
         tables: (num_nodes, num_states) probabilities of a state's own level given the others.
@@ -25,9 +27,9 @@ def closed_classes(tables: Floats, levels: Sequence[int], strides: Sequence[int]
         strides: distance of two states that differ by one level of it.
         order: nodes in the order of a sweep; None for the random scan.
     """
-    if bool((tables > 0).all()):
-        return np.zeros(1, dtype=np.int64)
     size = tables.shape[1]
+    if bool((tables > 0).all()):
+        return np.zeros(1, dtype=np.int64), np.ones(size, dtype=bool)
     heads: list[Ints] = []
     tails: list[Ints] = []
     sequence = range(len(tables)) if order is None else order
@@ -45,7 +47,7 @@ def closed_classes(tables: Floats, levels: Sequence[int], strides: Sequence[int]
     start = label[:size]  # every class of a sweep holds states of its beginning
     members = np.full(number, size, dtype=np.int64)
     np.minimum.at(members, start, np.arange(size))
-    return np.sort(members[is_closed])
+    return np.sort(members[is_closed]), is_closed[start]
 
 
 def _moves(table: Floats, levels: int, stride: int) -> tuple[Ints, Ints]:

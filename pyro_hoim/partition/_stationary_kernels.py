@@ -12,10 +12,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["mix_updates", "stationary_by_elimination", "update_node"]
+__all__ = ["eliminate_panel", "laws_of_visits", "mix_updates", "stationary_by_elimination", "update_node"]
 
 Floats = NDArray[Any]
 Ints = NDArray[Any]
+
+_PANEL = 64
 
 
 @njit(nogil=True, cache=True)
@@ -50,31 +52,52 @@ def mix_updates(law: Floats, tables: Floats, levels: Ints, strides: Ints, weight
 
 
 @njit(nogil=True, cache=True)
+def eliminate_panel(matrix: Floats, low: int, high: int) -> None:
+    """Take the states ``low`` to ``high - 1`` out of a chain of ``high`` states, the last one first, in place.
+
+    Afterwards matrix[i, j] of a state j taken out and an earlier i is the expected number of visits to j per step of
+    i, and the rows of the states taken out lead to earlier states only. The block of the states before ``low`` still
+    lacks the product of the two, which the caller adds. Where a state is never left, entries become infinite or NaN.
+    """
+    for j in range(high - 1, low - 1, -1):
+        leaving = 0.0
+        for c in range(j):
+            leaving += matrix[j, c]
+        for i in range(j):
+            share = matrix[i, j] / leaving if leaving > 0.0 else np.inf
+            matrix[i, j] = share
+            if share > 0.0:
+                for c in range(low if i < low else 0, j):
+                    matrix[i, c] += share * matrix[j, c]
+
+
+@njit(nogil=True, cache=True)
+def laws_of_visits(matrix: Floats) -> Floats:
+    """Stationary law from the expected visits above the diagonal of an eliminated chain."""
+    n = len(matrix)
+    law = np.zeros(n)
+    law[0] = 1.0
+    for k in range(n):  # row by row, as the matrix is stored
+        if law[k] > 1e200:
+            law /= law[k]
+        for j in range(k + 1, n):
+            law[j] += law[k] * matrix[k, j]
+    return law / law.sum()
+
+
 def stationary_by_elimination(matrix: Floats) -> Floats:
     """Stationary law of a transition matrix (rows sum to one) that leads from every state to state 0; overwrites it.
 
     States are taken out from the last on, the chain being watched only while it is among the others. No two numbers
-    are subtracted, so every probability, however small, is right to a few units in the last places. NaN where the
-    probability of leaving a state is below the range of numbers.
+    are subtracted, so every probability, however small, is right to some units in the last places, and chains that
+    hardly ever leave a set of states are solved as well as any. NaN where the probability of leaving is below the
+    range of numbers. Takes 2/3 n^3 operations, nearly all of them in matrix products.
     """
-    n = len(matrix)
-    for k in range(n - 1, 0, -1):
-        leaving = 0.0
-        for j in range(k):
-            leaving += matrix[k, j]
-        if leaving == 0.0:
-            return np.full(n, np.nan)
-        for i in range(k):
-            share = matrix[i, k] / leaving
-            matrix[i, k] = share
-            if share > 0.0:
-                for j in range(k):
-                    matrix[i, j] += share * matrix[k, j]
-    law = np.zeros(n)
-    law[0] = 1.0
-    for k in range(1, n):
-        for i in range(k):
-            law[k] += law[i] * matrix[i, k]
-        if law[k] > 1e200:
-            law[: k + 1] /= law[k]
-    return law / law.sum()
+    high = len(matrix)
+    with np.errstate(invalid="ignore", over="ignore"):
+        while high > 1:
+            low = max(1, high - _PANEL)
+            eliminate_panel(matrix, low, high)
+            matrix[:low, :low] += matrix[:low, low:high] @ matrix[low:high, :low]
+            high = low
+        return laws_of_visits(matrix)
