@@ -82,7 +82,7 @@ class StagedSearch:
         strong_damping: Adam's damping of sampled training under strengths that the rows chose; None leaves it.
         heredity: see :func:`~pyro_hoim.learning.selection.select`.
         score: likewise.
-        per_round: sets added in a round after that of the pairs.
+        per_round: sets added in the first round after that of the pairs; every further round may add twice as many.
         max_order: largest set.
         candidates: sets of two variables or more that may be added; None for all.
         patience: rounds without a better validation loss after which the search stops.
@@ -141,10 +141,12 @@ class StagedSearch:
             "candidates": None if given is None else sorted([sorted(domain.indices(e)) for e in given]),
             "patience": count_argument(patience, "patience"),
             "all pairs up to": _MAX_ALL_PAIRS,
+            "rounds": "doubling",
             "evidence rounds": evidence_rounds,
             "penalty of evidence digest": strong.to_json(),
         }
         limit = None if max_rounds is None else count_argument(max_rounds, "max_rounds", 0)
+        self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(patience, limit, num_trials=2 if evidence_rounds else 0)
         file = None if folder is None else run_file(folder / _SEARCH, resume)
         self._runner = RoundRunner(trainer, train, validation, rule, settings, file=file)
@@ -176,7 +178,7 @@ class StagedSearch:
                 self._set_strengths(self._weak, 0)
         self._pool.add(hypergraph.edges)
         found = self._pool.available()
-        room, least = self._per_round, 0.0
+        room, least = self._per_round << max(0, last - self._num_trials), 0.0
         if last > 1 and self._rows_choose:
             least = -math.inf  # a set of no use is held back by its strength, and the validation rows judge the round
         if hypergraph.order <= 1:

@@ -147,7 +147,7 @@ def learn(
     smoothness: float = 0.9,
     evidence_rounds: int | None = None,
     candidates: Iterable[Sequence[str]] | None = None,
-    patience: int = 2,
+    patience: int = 1,
     max_rounds: int | None = None,
     refit: bool = False,
     seed: int = 0,
@@ -161,12 +161,12 @@ def learn(
         + \tfrac12 \sum_{S \in \mathcal I} \lambda_S (\theta^S)^\top K_S \theta^S
 
     The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score);
-    then rounds of the ``per_round`` best sets that heredity admits, until the validation loss gets worse. Pairs are
-    tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for every
-    interaction (the fixed point of the evidence), which know the number of its parameters and hold interactions of no
-    use at zero. The validation rows say which of the two is used from there; under weak strengths only sets with a
-    positive score are added. The best collection is trained once more,
-    longer, and log Z is found exactly or estimated on chains of its own.
+    then rounds of the best sets that heredity admits, twice as many every time, until the validation loss gets worse.
+    Pairs are tried twice: under weak strengths :math:`\lambda_S`, and under strengths that the training rows choose for
+    every interaction (the fixed point of the evidence), which know the number of its parameters and hold interactions
+    of no use at zero. The validation rows say which of the two is used from there; under weak strengths only sets with
+    a positive score are added. The best collection is trained once more, longer, and log Z is found exactly or
+    estimated on chains of its own.
 
     Args:
         train: complete rows.
@@ -175,7 +175,7 @@ def learn(
         heredity: share of the facets of a set that must be present, see
             :func:`~pyro_hoim.learning.selection.select`; default 0.3, or no condition where ``candidates`` are given.
         score: what sets of a round are ranked by.
-        per_round: sets added in a round after that of the pairs.
+        per_round: sets added in the first round after that of the pairs; every further round may add twice as many.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four

@@ -43,7 +43,7 @@ _OPTIONS = (
         default=60,
         show_default=True,
         metavar="N",
-        help="With --select: interactions added in a round.",
+        help="With --select: interactions added in the first round beyond pairs; twice as many in every further one.",
     ),
     click.option(
         "--trainer",
@@ -76,7 +76,7 @@ class SelectOptions:
     Attributes:
         max_order: variables of the largest interaction.
         heredity: threshold.
-        per_round: sets added in a round.
+        per_round: sets added in the first round beyond pairs, twice as many in every further one.
         trainer: kind of trainer.
         refit: train on both parts at the end.
     """
