@@ -2,6 +2,10 @@
 
 from .imputation import Imputation, impute
 from .interaction_values import RemovalValue, removal_values
+from .network_edges import DependencyEdge, GraphInformation, edge_information
+from .network_predictions import NetworkDraws, draw_network, impute_network, predict_network
+from .network_scores import NetworkLawFinding, NetworkScores, find_law, score_network
+from .networks import NetworkAnalysis, NetworkPart, analyse_network
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .removal import RemovalEffect, log_z_difference, removal_effect, without
 from .sample_complexity import (
@@ -28,8 +32,15 @@ from .synthetic import SyntheticQuality, synthesise, synthetic_quality
 __all__ = [
     "Analysis",
     "CoefficientInterval",
+    "DependencyEdge",
+    "GraphInformation",
     "Imputation",
     "ModelAnalysis",
+    "NetworkAnalysis",
+    "NetworkDraws",
+    "NetworkLawFinding",
+    "NetworkPart",
+    "NetworkScores",
     "PartScores",
     "Posterior",
     "PosteriorSettings",
@@ -39,22 +50,29 @@ __all__ = [
     "RowScores",
     "SyntheticQuality",
     "analyse",
+    "analyse_network",
     "coefficient_intervals",
     "compare_models",
+    "draw_network",
     "draw_rows",
+    "edge_information",
     "file_stem",
+    "find_law",
     "impute",
+    "impute_network",
     "interaction_table",
     "law_divergence",
     "log_z_difference",
     "matches_any",
     "normalised_errors",
     "num_impossible",
+    "predict_network",
     "prediction_accuracy",
     "removal_effect",
     "removal_values",
     "run_posterior",
     "sample_complexity",
+    "score_network",
     "score_rows",
     "structure_recovery",
     "synthesise",
