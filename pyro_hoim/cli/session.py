@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Generator
@@ -81,7 +82,12 @@ class Session:
                 f"--resume: the run in {self.folder} was started with other rows; continue it with the same table, or "
                 "choose another folder"
             )
-        return error
+        found = re.search(r"belongs to a run with (.*?)(?:;|$)", str(error))
+        detail = f" ({found[1]})" if found else ""
+        return InputError(
+            f"--resume: the run in {self.folder} has the same options and rows but was started by another release of "
+            f"the library{detail}; start again in another folder"
+        )
 
     def _read(self) -> dict[str, Any] | None:
         try:

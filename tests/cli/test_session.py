@@ -66,10 +66,10 @@ def test_options_that_differ_are_named(tmp_path: Path) -> None:
     assert "received no --refit, --seed 1; repeat its options" in str(caught.value)
     with pytest.raises(InputError, match="was started with other rows"):
         begin(folder, ["--select", "--refit", "--resume"], rows=OTHER, refused=REFUSED)
-    # control: what the options do not explain stays as it is, and the record is that of the first session
-    for message in (REFUSED, "checkpoint: damaged"):
-        with pytest.raises(InputError, match=f"^{message}"):
-            begin(folder, ["--select", "--refit", "--resume"], refused=message)
+    with pytest.raises(InputError, match=r"was started by another release of the library \(patience=2, not 1\); start"):
+        begin(folder, ["--select", "--refit"], refused="checkpoint: x belongs to a run with patience=2, not 1; repeat")
+    with pytest.raises(InputError, match=r"^checkpoint: damaged"):  # control: what is no other run stays as it is
+        begin(folder, ["--select", "--seed", "1"], refused="checkpoint: damaged")
 
 
 def test_a_damaged_record_is_no_obstacle(tmp_path: Path) -> None:

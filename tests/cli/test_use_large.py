@@ -150,7 +150,7 @@ def test_completions_have_the_conditional_law(capsys: pytest.CaptureFixture[str]
         name = f"{method}.csv"
         arguments = ["sample", SMALL, "-n", str(number), "--complete", "holes.csv", "--method", method, "--out", name]
         out, errors = call(arguments, capsys)
-        assert out == f"{2 * number} rows written to {name}\n"
+        assert out == f"{2 * number:,} rows written to {name}\n"
         assert (errors == "") == (method == "exact") and "2 rows miss" in (errors or "2 rows miss")
         frame = pd.read_csv(name)
         assert list(frame.columns) == ["imputation", "x0", "x1", "x2", "x3"]
