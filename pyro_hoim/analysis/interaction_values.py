@@ -167,8 +167,11 @@ def removal_values(
         raise InputError(
             f"samples: expected at least two states of {len(graph.domain)} variables, received {tuple(states.shape)}"
         )
+    if samples is not None:
+        model.energy(states)  # refuses codes that are no level
     conditionals = {
-        name: model.block_conditional([name], states).exp().double() for name in sorted({n for e in wanted for n in e})
+        name: model.block_conditional([name], states, validate=False).exp().double()
+        for name in sorted({n for e in wanted for n in e})
     }
     return [_bound(model, e, gone, states, conditionals) for e, gone in zip(wanted, groups, strict=True)]
 

@@ -156,12 +156,13 @@ class LogLinearEnergy:
         index = cell_index(self.hypergraph).flat(codes)
         return -self._look_up(index, 1).sum(-1)
 
-    def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log probabilities of the states of a block given the rest, :math:`\log q(x_B \mid x_{-B})`.
 
         Args:
             block: distinct variable names; their order is that of the trailing dimensions of the result.
             x: codes; the entries of the block are not read.
+            validate: check the codes; leave it out only for codes that were checked before.
 
         Shape:
             x (*sample, d); result (*sample broadcast with batch, *cardinalities of the block).
@@ -182,7 +183,7 @@ class LogLinearEnergy:
                 f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
             )
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
-        codes = check_codes(x, self.domain, columns=others)
+        codes = check_codes(x, self.domain, columns=others) if validate else x.long()
         return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:

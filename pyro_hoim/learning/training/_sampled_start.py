@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -168,34 +167,31 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
         hypergraph: the collection of the model.
         forest: gives the order.
     """
+    from ._network_kernels import parent_scores
+
     names, cards, counts = rows.domain.names, rows.domain.cardinalities, rows.counts.numpy().astype(np.float64)
-    codes = rows.codes.numpy()
+    codes, sizes = rows.codes.numpy(), np.array(cards, dtype=np.int64)
+    columns = np.ascontiguousarray(codes.T, dtype=np.int32)
     placed: list[int] = []
     draws: list[_Draw] = []
     for i, _, _ in forest.draws:
         levels, prior = cards[i], _PRIOR * cards[i]
         alone = np.bincount(codes[:, i], counts, levels) + _PRIOR
-        fitted = np.broadcast_to(alone / alone.sum(), (1, levels))
+        fitted = (alone / alone.sum())[None]
         parents: tuple[int, ...] = ()
+        cells = np.zeros(len(codes), dtype=np.int64)
         best = float(counts @ np.log(fitted[0, codes[:, i]]))
         while len(parents) < _MAX_PARENTS:
-            found: tuple[float, int, Floats] | None = None
-            size = math.prod(cards[j] for j in parents)
-            for j in placed:
-                if j in parents or cards[j] < 2 or size * cards[j] * levels > _MAX_FAMILY:
-                    continue
-                cell = _cells(codes, (*parents, j), cards)
-                table = np.bincount(cell * levels + codes[:, i], counts, size * cards[j] * levels).reshape(-1, levels)
-                before = prior * np.repeat(fitted, cards[j], axis=0)
-                total = table.sum(1)
-                seen = np.maximum(table[cell, codes[:, i]] - 1, 0)
-                rest = np.maximum(total[cell] - 1, 0)
-                score = float(counts @ np.log((seen + before[cell, codes[:, i]]) / (rest + prior)))
-                if found is None or score > found[0]:
-                    found = score, j, (table + before) / (total + prior)[:, None]
-            if found is None or found[0] <= best + _LEAST_GAIN * levels:
+            free = np.array([j for j in placed if j not in parents], dtype=np.int64)
+            scores = parent_scores(columns, sizes, counts, i, cells, fitted, prior, free, _MAX_FAMILY)
+            if not len(free) or scores.max() <= best + _LEAST_GAIN * levels:
                 break
-            best, parents, fitted = found[0], (*parents, found[1]), found[2]
+            j, best = int(free[scores.argmax()]), float(scores.max())
+            parents, cells = (*parents, j), cells * cards[j] + codes[:, j]
+            table = np.bincount(cells * levels + codes[:, i], counts, len(fitted) * cards[j] * levels)
+            table = table.reshape(-1, levels)
+            before = prior * np.repeat(fitted, cards[j], axis=0)
+            fitted = (table + before) / (table.sum(1) + prior)[:, None]
         draws.append(_Draw(i, parents, np.log(fitted)))
         placed.append(i)
     families = [tuple(sorted((draw.variable, *draw.parents))) for draw in draws]

@@ -126,6 +126,7 @@ class SampledTrainer:
         self._hypergraph = hypergraph
         self._new: tuple[Edge, ...] = ()
         self._num_trained = 0
+        self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
         self._settle(initial_tables(rows, hypergraph).numpy(), None)
 
     def _settle(self, tables: Floats, population: Population | None) -> None:
@@ -262,12 +263,20 @@ class SampledTrainer:
         return forest_law(self.rows, self._hypergraph, self._frequencies, settings.smoothing, pairs=pairs)
 
     def _starts(self) -> tuple[StartLaw, ...]:
-        """The laws that annealed runs start from: one close to the rows, and the independent one, which is wide."""
-        settings, graph, forest = self.settings, self._hypergraph, self._forest()
-        if settings.start == "independent":
-            return (forest,)
-        wide = forest_law(self.rows, graph, self._frequencies, settings.smoothing, pairs=False)
-        return (network_law(self.rows, graph, forest) if settings.start == "network" else forest, wide)
+        """The laws that annealed runs start from: one close to the rows, and the independent one, which is wide.
+
+        They are kept for the next call: the network looks at all pairs of variables, at all rows.
+        """
+        settings, graph = self.settings, self._hypergraph
+        key = (graph, settings.start, settings.smoothing)
+        if self._laws is None or self._laws[0] != key:
+            forest = self._forest()
+            laws = (forest,)
+            if settings.start != "independent":
+                wide = forest_law(self.rows, graph, self._frequencies, settings.smoothing, pairs=False)
+                laws = (network_law(self.rows, graph, forest) if settings.start == "network" else forest, wide)
+            self._laws = key, laws
+        return self._laws[1]
 
     def _draws_of(self, law: StartLaw, tables: Floats) -> Population:
         """Exact draws of the law, with the constant of its balanced tables."""
