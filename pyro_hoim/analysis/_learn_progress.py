@@ -11,7 +11,7 @@ from ..learning.selection import SelectionRound
 from ..models import LogLinearEnergy
 from .scores import score_rows
 
-__all__ = ["ProgressLines"]
+__all__ = ["ProgressLines", "interactions"]
 
 
 class ProgressLines:
@@ -32,5 +32,11 @@ class ProgressLines:
         """A round of the search."""
         loss = f"validation loss {entry.validation_loss:.4f}"
         if entry.loss_kind != "pseudo-likelihood":
-            loss += f", gain over independence {self._independent - entry.validation_loss:.4f}"
-        self.text(f"round {entry.number}: {entry.num_interactions} interactions, {loss} ({entry.verdict})")
+            gain = round(self._independent - entry.validation_loss, 4) + 0.0  # no minus before a zero
+            loss += f", gain over independence {gain:.4f}"
+        self.text(f"round {entry.number}: {interactions(entry.num_interactions)}, {loss} ({entry.verdict})")
+
+
+def interactions(count: int) -> str:
+    """A number of interactions in words."""
+    return f"{count:,} interaction{'' if count == 1 else 's'}"

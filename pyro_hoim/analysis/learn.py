@@ -26,7 +26,7 @@ from ._learn_analysis import LearnedAnalysis, PartOfLearned, analyse_learned
 from ._learn_baselines import frequency_model, one_body_model
 from ._learn_columns import check_columns, ordered_columns, with_ordinal
 from ._learn_final import FinalFit, final_fit
-from ._learn_progress import ProgressLines
+from ._learn_progress import ProgressLines, interactions
 from ._learn_search import StagedSearch
 from ._learn_trainers import TrainerName, checked_recipe, default_ridge, singles
 from .scores import RowScores, score_rows
@@ -256,7 +256,7 @@ def learn(
         announce=line.round,
     )
     selection, found, rows_choose = search.run()
-    line.text(f"kept round {selection.best_round}: {len(selection.hypergraph)} interactions; training them longer")
+    line.text(f"kept round {selection.best_round}: {interactions(len(selection.hypergraph))}; training them longer")
     seconds = {"search": time.perf_counter() - begin}
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     settled = recipe.name == "sampled" or not rows_choose
@@ -320,7 +320,7 @@ def train_collection(
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
     begin = time.perf_counter()
     line = ProgressLines(frequency_model(train), train, begin, progress)
-    line.text(f"training {len(hypergraph)} interactions")
+    line.text(f"training {interactions(len(hypergraph))}")
     chosen = recipe.evidence_rounds[1] > 0
     final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
     seconds = {"training": time.perf_counter() - begin}
