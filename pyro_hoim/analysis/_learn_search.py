@@ -226,7 +226,9 @@ class StagedSearch:
         last = len(rounds) - 1
         is_chosen = last == 2 or (last > 2 and self._rows_choose)
         if self._evidence_rounds and is_chosen:
-            self._ridges[last] = replace(self._strong, by_edge=_penalty(self._trainer).by_edge)
+            found = _penalty(self._trainer)
+            edges = [edge for edge in self._trainer.hypergraph.edges if len(edge) > 1]
+            self._ridges[last] = replace(self._strong, by_edge={edge: found.strength(edge) for edge in edges})
         else:
             self._ridges[last] = self._weak
         if self._file is not None:

@@ -208,6 +208,21 @@ def test_resumed_run_is_the_undisturbed_one(trainer: str, truth: LogLinearEnergy
         learn(*rows, **{**options, "per_round": 3}, resume=True)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("trainer", ["sampled", "exact"])
+def test_resumed_run_whose_last_round_is_its_best(trainer: str, tmp_path: Path) -> None:
+    """Two rounds of triples, the second before the first in the order of the collection."""
+    draws = torch.Generator().manual_seed(3)
+    a, b, d, e = (torch.randint(2, (1500,), generator=draws) for _ in range(4))
+    weak, strong = (torch.rand(1500, generator=draws) < share for share in (0.2, 0.05))
+    codes = torch.stack([a, b, a ^ b ^ weak.long(), d, e, d ^ e ^ strong.long()], 1)
+    train, validation = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 6)).split([0.6, 0.4], 0)
+    options = {**SMALL, "trainer": trainer, "per_round": 1, "checkpoint": tmp_path / "c"}
+    whole = learn(train, validation, **options)  # type: ignore[arg-type]
+    assert whole.selection is not None and whole.selection.best_round == len(whole.selection.rounds) - 1 == 4
+    again = learn(train, validation, **options, resume=True)  # type: ignore[arg-type]
+    assert torch.equal(again.tables, whole.tables) and again.ridge == whole.ridge
+
+
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
