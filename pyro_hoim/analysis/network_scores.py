@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..data import Observations
-from ..errors import ConvergenceWarning, InputError, size_text
+from ..errors import ConvergenceWarning, InputError, rounded_power
 from ..information import fc_limit, full_conditional_divergence
 from ..learning.given import ClampedGibbs, check_rows, row_patterns
 from ..models import DependencyConditionals
@@ -50,7 +50,8 @@ def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STA
         return NetworkLawFinding(None, found.message, False)
     size = conditionals.domain.num_states
     if size > max_states:
-        reason = f"{size_text(size, 'joint states')} are too many to enumerate (the limit is {max_states})"
+        shown = f"{size:,}" if size < 10**9 else "{}e{}".format(*rounded_power(size, 1))
+        reason = f"it has {shown} states, at most {max_states:,} are enumerated"
         return NetworkLawFinding(None, reason, found.has_unique_law)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said by the result

@@ -1,7 +1,10 @@
 """Reports: an analysis as one self-contained HTML page, as plain text and as files."""
 
 from .blocks import num_states_text
+from .decision_graph_figure import decision_graph_figure
 from .hypergraph_figure import hypergraph_figure
+from .network_figure import dependency_figure, dependency_matrix_figure
+from .network_page import network_plain_report, render_network_report, write_network_report
 from .page import render_report, write_report
 from .pair_matrix_figure import pair_matrix_figure
 from .plain import plain_report
@@ -10,11 +13,17 @@ from .selection_figures import capacity_figure
 
 __all__ = [
     "capacity_figure",
+    "decision_graph_figure",
+    "dependency_figure",
+    "dependency_matrix_figure",
     "hypergraph_figure",
+    "network_plain_report",
     "num_states_text",
     "pair_matrix_figure",
     "plain_report",
     "removal_figure",
+    "render_network_report",
     "render_report",
+    "write_network_report",
     "write_report",
 ]

@@ -163,20 +163,20 @@ def hypergraph_figure(
     angle = {name: math.pi / 2 - 2 * math.pi * k / max(num, 1) for k, name in enumerate(order)}
     place = {name: np.array([math.cos(a), math.sin(a)]) for name, a in angle.items()}
     labels = short_labels(hypergraph.domain.names)
-    figure, axes = _canvas(list(labels.values()))
+    figure, axes = new_canvas(list(labels.values()))
     pairs = sorted((e for e in found if len(e) == 2 and found[e] > 0), key=lambda e: -found[e])
     sets = sorted((e for e in found if len(e) > 2 and found[e] > 0), key=lambda e: -found[e])
     shown_pairs, shown_sets = pairs[:top], sets[:max_sets]
     _draw_sets(axes, shown_sets, found, place)
     _draw_pairs(axes, shown_pairs, found, place)
-    _draw_variables(axes, labels, found, place, angle)
+    draw_variables(axes, labels, found, place, angle)
     _legend(axes, labels, found, pairs, shown_pairs, sets, shown_sets)
     if title:
         axes.set_title(title, color=INK, fontsize=12)
     return figure
 
 
-def _canvas(labels: Sequence[str]) -> tuple[Figure, Axes]:
+def new_canvas(labels: Sequence[str]) -> tuple[Figure, Axes]:
     """A figure whose circle has the same size whatever the labels, with room for them and for a legend."""
     many = len(labels) > _MAX_HORIZONTAL
     radius = 2.3 if many else 1.5  # inches
@@ -273,7 +273,7 @@ def _draw_sets(
         axes.plot(*hub, marker="o", markersize=4 + 5 * share, color=_colour(edge), markeredgecolor="white", zorder=4.5)
 
 
-def _draw_variables(
+def draw_variables(
     axes: Axes,
     labels: Mapping[str, str],
     weights: Mapping[tuple[str, ...], float],

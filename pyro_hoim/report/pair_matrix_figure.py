@@ -15,7 +15,7 @@ from .words import literal, short_labels
 
 __all__ = ["pair_matrix_figure"]
 
-_BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
+BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
 _LABEL_WIDTH = 20  # characters
 _MAX_LEVEL = 1.0  # inches of a label that is not turned
 
@@ -63,7 +63,7 @@ def pair_matrix_figure(
     )
     axes = figure.add_subplot()
     scale = Normalize(0.0, limit)
-    axes.imshow(finite, cmap=_BLUES, norm=scale, interpolation="nearest", aspect="equal" if many else "auto")
+    axes.imshow(finite, cmap=BLUES, norm=scale, interpolation="nearest", aspect="equal" if many else "auto")
     for i, j in np.argwhere(np.isinf(matrix)):
         axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=ORANGE))
     for i, j in np.argwhere(np.isnan(matrix)):
@@ -89,7 +89,7 @@ def pair_matrix_figure(
     axes.set_yticks(np.arange(-0.5, size), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.8)
     axes.tick_params(which="minor", length=0)
-    bar = figure.colorbar(ScalarMappable(scale, _BLUES), ax=axes, shrink=0.7, pad=0.02)
+    bar = figure.colorbar(ScalarMappable(scale, BLUES), ax=axes, shrink=0.7, pad=0.02)
     bar.set_label(label, color=INK, fontsize=9)
     bar.ax.tick_params(colors=INK, labelsize=8)
     bar.outline.set_visible(False)

@@ -1,0 +1,325 @@
+"""What the report of a dependency network says. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from ..analysis import NetworkAnalysis, NetworkPart
+from ..models import LeafConditional
+from .blocks import Hint, Part, edge_cell, figure, note, num_states_text, number, table, text
+from .decision_graph_figure import decision_graph_figure
+from .network_figure import dependency_figure, dependency_matrix_figure
+from .words import fixed, listed, plural, short_labels, shorten
+
+__all__ = ["network_parts", "network_summary", "network_warnings"]
+
+_FIRST, _MOST = 20, 500
+_DRAWN, _MATRIX = 60, 60
+_GRAPHS = 3
+_NODES = 60
+
+
+def network_summary(analysis: NetworkAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    learned, domain = analysis.learned, analysis.domain
+    states = domain.num_states
+    shown = plural(states, "possible row") if states < 10**6 else f"{num_states_text(states)} possible rows"
+    leaves = sum(node.num_leaves for node in learned.nodes)
+    parameters = sum(node.num_parameters for node in learned.nodes)
+    sentences = [
+        (
+            f"{analysis.title}: {plural(learned.num_observations, 'row')} of {plural(len(domain), 'variable')} "
+            f"({shown}) taught a dependency network: for every variable a decision graph that predicts it from others, "
+            f"with {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+            f"{plural(parameters, 'parameter')} in all."
+        )
+    ]
+    where = analysis.judged_on
+    judged = _held(analysis)[where]
+    sentences.append(
+        f"On the {where} rows, predicting every cell of a row from all others costs "
+        f"{_digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL), {_digits(judged.gain)} less than with "
+        "independent variables."
+    )
+    if where == "train":
+        sentences[-1] += " These are the rows it was learned from; new rows will cost more."
+    if judged.accuracy is not None:
+        sentences.append(
+            f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
+            f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})."
+        )
+    sentences.append(_law_sentence(analysis))
+    return sentences
+
+
+def _law_sentence(analysis: NetworkAnalysis) -> str:
+    found = analysis.found
+    if found.law is not None:
+        judged = _held(analysis)[analysis.judged_on].scores
+        kl = "" if judged.kl is None else f": its KL from the {analysis.judged_on} rows is {fixed(judged.kl)} nats"
+        return f"The joint law that its conditionals settle at was enumerated{kl}. Draws from it are exact."
+    if found.has_unique_law is False:
+        return "Its conditionals settle at no single joint law; see below."
+    return (
+        f"Its joint law is not enumerated ({found.reason}): there are pseudo-likelihoods, but no likelihoods, and rows "
+        "are drawn by pseudo-Gibbs sampling, which is approximate."
+    )
+
+
+def network_warnings(analysis: NetworkAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    warnings: list[str] = []
+    found = analysis.found
+    if found.has_unique_law is False:
+        warnings.append(f"Rows cannot be drawn from this network: {found.reason}. Learn it with an alpha above 0.")
+    if found.has_unique_law is None:
+        warnings.append(
+            "Some conditional probabilities are zero, and it is not known whether the network settles at a single law. "
+            "An alpha above 0 leaves no doubt."
+        )
+    for name, part in _held(analysis).items():
+        rows = part.scores.impossible_rows
+        if rows:
+            verb = "holds a cell" if rows == 1 else "hold cells"
+            warnings.append(
+                f"{plural(rows, 'row')} of {name} {verb} that the network gives probability zero, so that scores are "
+                "infinite; an alpha above 0 avoids this."
+            )
+        rows = part.scores.approximate_rows
+        if rows:
+            warnings.append(
+                f"In {plural(rows, 'row')} of {name} missing cells were averaged over by pseudo-Gibbs chains; their "
+                "scores carry a small Monte Carlo error."
+            )
+    winners = [node.variable for node in analysis.lossless_winners]
+    if winners:
+        warnings.append(
+            f"For {listed(winners)} the search missed something: asking all other variables at once costs less than "
+            "the graph found, as where only several variables together tell something. The option lossless adds that "
+            "source to the candidates."
+        )
+    return warnings
+
+
+def network_parts(analysis: NetworkAnalysis) -> list[Part]:
+    """The sections of the page, in reading order."""
+    return [_scores(analysis), _structure(analysis), _nodes(analysis), _graphs(analysis), _trust(analysis)]
+
+
+def _held(analysis: NetworkAnalysis) -> dict[str, NetworkPart]:
+    """The parts that hold rows."""
+    return {name: part for name, part in analysis.parts.items() if part is not None}
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else number(value) if not math.isfinite(value) else fixed(value)
+
+
+def _scores(analysis: NetworkAnalysis) -> Part:
+    part = Part("How well it predicts rows")
+    held = _held(analysis)
+    part.blocks.append(
+        table(
+            [
+                "part",
+                "rows",
+                "pseudo-NLL",
+                "of independence",
+                "gain",
+                "NLL",
+                "KL",
+                "KL of independence",
+                "FC",
+                "FC-limit",
+            ],
+            [
+                [
+                    name,
+                    entry.scores.rows,
+                    _digits(entry.scores.pseudo_nll),
+                    _digits(entry.independent.pseudo_nll),
+                    _digits(entry.gain),
+                    _digits(entry.scores.nll),
+                    _digits(entry.scores.kl),
+                    _digits(entry.independent_kl),
+                    number(entry.scores.fc),
+                    number(entry.scores.fc_limit),
+                ]
+                for name, entry in held.items()
+            ],
+        )
+    )
+    part.blocks.append(
+        note(
+            "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
+            "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
+            "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
+            "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law."
+        )
+    )
+    accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}
+    if accuracies:
+        part.blocks.append(
+            table(
+                ["part", "target", "accuracy", "always the most frequent", "rows"],
+                [
+                    [n, shorten(a["target"]), f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
+                    for n, a in accuracies.items()
+                ],
+            )
+        )
+    return part
+
+
+def _structure(analysis: NetworkAnalysis) -> Part:
+    part = Part("Who reads whom")
+    edges, domain = analysis.edges, analysis.domain
+    if not edges:
+        part.blocks.append(text("No variable tells enough of another one to be worth its parameters."))
+        return part
+    values = {(edge.parent, edge.child): edge.value for edge in edges}
+    if len(domain) <= _DRAWN:
+        drawing = dependency_figure(domain, values, target=analysis.target)
+        part.blocks.append(
+            figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
+        )
+    if len(domain) <= _MATRIX:
+        part.blocks.append(
+            figure(dependency_matrix_figure(domain, values), "The same as a matrix: rows read, columns are read")
+        )
+
+    def rows(first: int, last: int) -> list[list[object]]:
+        return [[edge_cell([e.parent, e.child], " → "), f"{e.value:.4f}", e.num_splits] for e in edges[first:last]]
+
+    columns = ["from → to", "information", "questions"]
+    part.blocks.append(table(columns, rows(0, _FIRST)))
+    if len(edges) > _FIRST:
+        count = min(len(edges), _MOST) - _FIRST
+        part.blocks.append(table(columns, rows(_FIRST, _MOST), folded=f"Further arrows ({count})"))
+    part.blocks.append(
+        note(
+            "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
+            "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
+            "does not mean independence, and an arrow does not mean cause."
+        )
+    )
+    shortened = [(label, name) for name, label in short_labels(domain.names).items() if label != name]
+    if shortened:
+        part.blocks.append(table(["shortened", "name"], shortened, folded=f"Names in full ({len(shortened)})"))
+    return part
+
+
+def _nodes(analysis: NetworkAnalysis) -> Part:
+    part = Part("Variables")
+    held = _held(analysis)
+    columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
+    columns += [f"{name} NLL" for name in held] + ["all others at once"]
+    lossless = {None: "–", True: "costs less", False: "costs no less"}
+
+    def row(i: int) -> list[object]:
+        node, graph = analysis.learned.nodes[i], analysis.graphs[i]
+        parents = [edge.parent for edge in sorted(graph.edges, key=lambda e: -e.value)]
+        reads = Hint(str(len(parents)), ", ".join(parents)) if parents else "0"
+        return [
+            edge_cell([node.variable], width=32),
+            analysis.domain.cardinalities[i],
+            reads,
+            node.num_leaves,
+            node.num_parameters,
+            fixed(graph.entropy),
+            fixed(graph.gain),
+            *(_node_score(entry, node.variable) for entry in held.values()),
+            lossless[node.lossless_wins],
+        ]
+
+    size = len(analysis.domain)
+    part.blocks.append(table(columns, [row(i) for i in range(min(size, _NODES))]))
+    if size > _NODES:
+        rest = [row(i) for i in range(_NODES, size)]
+        part.blocks.append(table(columns, rest, folded=f"Further variables ({len(rest)})"))
+    part.blocks.append(
+        note(
+            "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
+            "log-probability of the variable's cell given the others. The names that a variable reads show when the "
+            "pointer rests on their number. All others at once: the cost of the source that keeps every state of the "
+            "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
+        )
+    )
+    return part
+
+
+def _node_score(entry: NetworkPart, name: str) -> str:
+    value = entry.scores.nodes[name]
+    return "–" if math.isnan(value) else _digits(value)
+
+
+def _graphs(analysis: NetworkAnalysis) -> Part:
+    part = Part("Decision graphs")
+    chosen = sorted(range(len(analysis.domain)), key=lambda i: -analysis.graphs[i].gain)
+    chosen = [i for i in chosen if analysis.learned.nodes[i].num_leaves > 1][:_GRAPHS]
+    if analysis.target is not None:
+        first = analysis.domain.index(analysis.target)
+        chosen = [first, *(i for i in chosen if i != first)][:_GRAPHS]
+    for i in chosen:
+        node = cast(LeafConditional, analysis.learned.conditionals.nodes[i])
+        drawing = decision_graph_figure(node, analysis.learned.counts[i])
+        part.blocks.append(
+            figure(drawing, f"Decision graph of {node.variable}: questions from left to right, laws at the leaves")
+        )
+    if not chosen:
+        part.blocks.append(
+            text("Every graph has a single leaf: the variables are predicted by their frequencies alone.")
+        )
+        return part
+    whose = "the target and of " if analysis.target is not None and len(chosen) > 1 else ""
+    what = "the variables that others tell most of" if len(chosen) > 1 or not whose else ""
+    part.blocks.append(
+        note(
+            f"The graphs of {whose}{what}: read from left to right, a question at a time. A bar is the law of the "
+            "variable where the answers lead, with the training rows that were led there."
+        )
+    )
+    return part
+
+
+def _trust(analysis: NetworkAnalysis) -> Part:
+    part = Part("How far to trust it")
+    learned = analysis.learned
+    part.blocks.append(
+        text(
+            "The conditionals were learned one by one, so no joint law need have all of them. As a joint law the "
+            "network means the one at which it settles when, again and again, a variable picked at random is drawn "
+            "given all others (pseudo-Gibbs sampling by random scan). "
+            f"{_law_sentence(analysis)}"
+        )
+    )
+    limits = {name: entry.scores.fc_limit for name, entry in _held(analysis).items()}
+    known = {name: value for name, value in limits.items() if value is not None}
+    if known:
+        shown = ", ".join(f"{name} {number(value)}" for name, value in known.items())
+        part.blocks.append(
+            text(
+                f"FC-limit: {shown} nats. A small value says that the law is close to that of the rows, whatever their "
+                "number of states; a large one leaves it open, above all where most rows are unlike all others."
+            )
+        )
+    prior = (
+        "no smoothing (alpha 0)"
+        if learned.alpha == 0
+        else f"a Dirichlet prior of total {learned.alpha:g} in every leaf"
+    )
+    conditions = learned.conditions
+    told = (
+        "all conditions under which the law converges to the true one as rows grow hold"
+        if conditions.hold
+        else "not all conditions under which the law converges to the true one as rows grow hold: "
+        f"{conditions.message.split('; pass')[0]}"
+    )
+    part.blocks.append(
+        text(
+            f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
+            "Time: " + ", ".join(f"{stage} {value:.1f} s" for stage, value in analysis.seconds.items()) + "."
+        )
+    )
+    return part
