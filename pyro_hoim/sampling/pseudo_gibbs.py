@@ -33,7 +33,7 @@ from .pseudo_gibbs_arguments import (
 
 __all__ = ["PseudoGibbsChains", "Scan", "WalkerName"]
 
-Scan = Literal["sequential", "random"]
+Scan = Literal["random", "sequential"]
 WalkerName = Literal["auto", "compiled", "torch"]
 
 _MAX_CHECKED = 2**16
@@ -60,7 +60,7 @@ class PseudoGibbsChains:
     Args:
         conditionals: the network, or a law that holds one as ``conditionals``.
         num_chains: number of chains.
-        scan: "sequential" or "random".
+        scan: "random", which the FC-limit bounds, or "sequential".
         order: names in the order of a sequential scan, that of the schema when None.
         selection: probabilities :math:`c_i` of a random scan by name, uniform when None. They are positive and sum to
             one; with clamped variables those of the others are used in proportion.
@@ -114,7 +114,7 @@ class PseudoGibbsChains:
         conditionals: DependencyConditionals,
         num_chains: int,
         *,
-        scan: Scan = "sequential",
+        scan: Scan = "random",
         order: Sequence[str] | None = None,
         selection: Mapping[str, float] | None = None,
         clamped: Mapping[str, Any] | None = None,
@@ -127,8 +127,8 @@ class PseudoGibbsChains:
     ) -> None:
         self._conditionals = checked_conditionals(conditionals)
         self._num_chains, self._seed = positive(num_chains, "num_chains"), checked_seed(seed)
-        if scan not in ("sequential", "random"):
-            raise InputError(f"scan: expected 'sequential' or 'random', received {scan!r}")
+        if scan not in ("random", "sequential"):
+            raise InputError(f"scan: expected 'random' or 'sequential', received {scan!r}")
         if scan == "sequential" and selection is not None:
             raise InputError("selection: belongs to the random scan; pass scan='random', or leave it out")
         if scan == "random" and order is not None:
@@ -293,7 +293,8 @@ class PseudoGibbsChains:
         r"""Move all chains by single updates; look at them after every ``thin`` updates.
 
         A sequential scan goes on where it stopped. With ``thin=1`` its records are at all places of the order in turn,
-        and their mean tends to that of the cyclic laws (paper 5, equation 3).
+        and their mean tends to that of the cyclic laws (paper 5, equation 3). Variables with one level have no place
+        here, but one among the laws of :func:`~pyro_hoim.partition.cyclic_laws`.
 
         Args:
             num_updates: how many updates of every chain.

@@ -17,6 +17,7 @@ from pyro_hoim.models import (
     LogLinearEnergy,
     TableConditional,
 )
+from pyro_hoim.partition import stationary_law
 from pyro_hoim.sampling import PseudoGibbsChains, check_ergodic
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -89,15 +90,23 @@ def test_a_periodic_sequential_scan_is_refused_and_the_random_scan_is_not() -> N
     conditionals = pair(COPY, NEGATE)
     found = check_ergodic(conditionals, scan="sequential")
     assert (found.is_ergodic, found.has_unique_law, found.period, found.num_closed) == (False, False, 2, 1)
-    with pytest.raises(InputError, match="the sequential scan is periodic: from a=no, b=yes it comes back every 2 sw"):
-        PseudoGibbsChains(conditionals, 4)
-    chains = PseudoGibbsChains(conditionals, 1, init=torch.tensor([0, 1]), check=False, engine="torch")
+    with pytest.raises(
+        InputError,
+        match=r"the sequential scan is periodic: from a=no, b=yes it comes back every 2 sweeps only; "
+        r"stationary_law\(scan='sequential'\) gives the mean of its cyclic laws; to sample, use the random scan",
+    ):
+        PseudoGibbsChains(conditionals, 4, scan="sequential")
+    law = stationary_law(conditionals, scan="sequential")  # which the message promises
+    assert law.probs.tolist() == [[0.25, 0.25], [0.25, 0.25]]
+    chains = PseudoGibbsChains(
+        conditionals, 1, scan="sequential", init=torch.tensor([0, 1]), check=False, engine="torch"
+    )
     record = chains.sweep(4, thin=1, codes=True)
     assert record.codes is not None
     assert record.codes[:, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
     found = check_ergodic(conditionals, scan="random")
     assert (found.is_ergodic, found.period, found.num_transient) == (True, 1, 0)
-    PseudoGibbsChains(conditionals, 4, scan="random", engine="torch")
+    PseudoGibbsChains(conditionals, 4, engine="torch")
 
 
 @scans

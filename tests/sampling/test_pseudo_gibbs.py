@@ -7,6 +7,7 @@ of 0.05; the controls are laws of samplers with a known fault, which the same dr
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.distributions import DependencyNetwork
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.inference import PseudoGibbs
 from pyro_hoim.models import (
     ClassifierConditional,
     DecisionGraph,
@@ -24,7 +27,7 @@ from pyro_hoim.models import (
     LogLinearEnergy,
     TableConditional,
 )
-from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains
+from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains, sample_pseudo_gibbs
 from pyro_hoim.sampling._walker_structure import alias_tables, walker_program
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -172,7 +175,7 @@ def together(conditionals: DependencyConditionals, first: str, second: str) -> n
 def test_laws_of_faulty_samplers_are_told_apart(engine: str) -> None:
     conditionals = network()
     start = torch.tensor(STATES[7])
-    chains = PseudoGibbsChains(conditionals, SIZE, init=start, seed=2, **ENGINES[engine])
+    chains = PseudoGibbsChains(conditionals, SIZE, scan="sequential", init=start, seed=2, **ENGINES[engine])
     chains.sweep(1)
     counts = counts_of(chains.codes)
     assert not refuses(counts, scan_matrix(conditionals, "sequential", "abd")[7])
@@ -213,7 +216,9 @@ def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: st
     for name in order:
         laws.append(laws[-1] @ update_matrix(conditionals, name))
     assert_close(laws[3], laws[0], relative=1e-12)
-    chains = PseudoGibbsChains(conditionals, SIZE, order=list(order), seed=6, **ENGINES[engine])
+    chains = PseudoGibbsChains(
+        conditionals, SIZE, scan="sequential", order=list(order), seed=6, **ENGINES[engine]
+    )
     chains.sweep(40)
     for k in range(4):
         counts = counts_of(chains.codes)
@@ -356,7 +361,9 @@ def test_a_variable_with_more_levels_than_a_byte_counts(engine: Any) -> None:
         [TableConditional(domain, "wide", ["b"], wide), TableConditional(domain, "b", ["wide"], b)]
     )
     size = 20_000
-    chains = PseudoGibbsChains(conditionals, size, init=torch.tensor([299, 1]), seed=14, engine=engine)
+    chains = PseudoGibbsChains(
+        conditionals, size, scan="sequential", init=torch.tensor([299, 1]), seed=14, engine=engine
+    )
     record = chains.sweep(1, thin=1, counts=True, codes=True)
     law = scan_matrix(conditionals, "sequential", ["wide", "b"])[599]
     top = np.isin(np.arange(600) // 2, range(256, 300))
@@ -527,7 +534,7 @@ def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
     [
         ({"num_chains": 0}, InputError, "num_chains: expected a positive whole number, received 0"),
         ({"num_chains": True}, InputError, "num_chains: expected a positive whole number, received True"),
-        ({"scan": "cyclic"}, InputError, "scan: expected 'sequential' or 'random', received 'cyclic'"),
+        ({"scan": "cyclic"}, InputError, "scan: expected 'random' or 'sequential', received 'cyclic'"),
         ({"scan": "sequential", "selection": WEIGHTS}, InputError, "selection: belongs to the random scan"),
         ({"order": ["a", "b", "d"]}, InputError, "order: belongs to the sequential scan"),
         ({"scan": "sequential", "order": ["a", "b"]}, InputError, "order: expected every free variable, but 'd' is"),
@@ -563,6 +570,13 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Except
     given = {"conditionals": network(), "num_chains": 5, "engine": "torch", "scan": "random", **arguments}
     with pytest.raises(error, match=message):
         PseudoGibbsChains(**given)
+
+
+@pytest.mark.parametrize("sampler", [PseudoGibbsChains, sample_pseudo_gibbs, PseudoGibbs, DependencyNetwork])
+def test_the_random_scan_is_the_default_everywhere(sampler: Callable[..., Any]) -> None:
+    """The FC-limit belongs to it, and the same network must not have two laws by default."""
+    assert inspect.signature(sampler).parameters["scan"].default == "random"
+    assert PseudoGibbsChains(network(), 2).scan == "random"
 
 
 def test_models_are_not_compiled() -> None:
