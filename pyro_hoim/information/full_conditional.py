@@ -210,7 +210,9 @@ def fc_limit(
 
     Here :math:`\pi_c` is the stationary law of the random scan with the same selection probabilities c. The bound
     needs no stationary law and can be computed for any number of variables. It does not hold for the sequential scan,
-    nor with other weights than those of the scan. With p the empirical law of the training rows it is what learning
+    nor with other weights than those of the scan, and it needs an ergodic network: where zero probabilities let the
+    chain leave a state of p for ever, the divergence is infinite while the limit may be finite
+    (:func:`~pyro_hoim.sampling.check_ergodic` tells of such states). With p the empirical law of the training rows it is what learning
     minimises; with p the law of new rows it says how well the network carries over. Observations are not put in a
     table: the cost is O(distinct rows x variables).
 

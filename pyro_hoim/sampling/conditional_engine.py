@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from ..models.node_conditionals import NodeConditional
 from ..structure.hypergraph import InteractionHypergraph
 from .engine import Record
@@ -50,6 +52,8 @@ class UpdateEngine(Protocol):
 
 class ConditionalEngine:
     """An :class:`UpdateEngine` for every kind of conditional, on any device; all chains of an update are one tensor.
+
+    Conditionals from outside the library may return anything, so an update refuses what is no law.
 
     One generator serves all chains. In a random scan an update calls the conditional of every variable that some chain
     has picked, so that it costs up to as many calls as there are variables.
@@ -118,6 +122,11 @@ class ConditionalEngine:
     def _draw(self, k: int, rows: slice | torch.Tensor, uniform: torch.Tensor) -> None:
         """Draw one variable in some chains; a level of probability zero is never drawn."""
         total = self._nodes[k].log_probs(self._codes[rows]).to(self._device).double().exp().cumsum(-1)
+        if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
+            raise InputError(
+                f"conditionals: expected log-probabilities of {self._nodes[k].variable!r} with a positive finite sum of "
+                "probabilities, received others; check log_probs of its conditional"
+            )
         limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
         self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)
 

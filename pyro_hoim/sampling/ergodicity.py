@@ -175,13 +175,15 @@ def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> ND
 # All states
 
 
-def _states(domain: Domain, row: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
-    """All states (num_states, d) with the given variables free, the last of them moving fastest."""
+def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
+    """All states (rows x num_states, d) with the given variables free, the last of them moving fastest."""
     cards = [domain.cardinalities[i] for i in places]
-    states = np.repeat(row[None], math.prod(cards), axis=0)
+    size = math.prod(cards)
+    states = np.repeat(rows, size, axis=0)
     states[states < 0] = 0
     if places:
-        states[:, list(places)] = np.stack(np.unravel_index(np.arange(len(states)), cards), axis=-1)
+        codes = np.stack(np.unravel_index(np.arange(size), cards), axis=-1)
+        states[:, list(places)] = np.tile(codes, (len(rows), 1))
     return states
 
 
@@ -205,8 +207,11 @@ def _moves(positive: Positive, cards: Sequence[int]) -> Iterator[tuple[NDArray[n
 
 
 def _graph(positive: Positive, cards: Sequence[int], scan: str) -> Any:
-    """Possible moves as a sparse matrix: between states, or between (place in the scan, state) where that matters."""
-    size, pairs = math.prod(cards), list(_moves(positive, cards))
+    """Possible moves as a sparse matrix: between states, or between (place in the scan, state) where that matters.
+
+    States of several combinations of clamped values may stand one after the other; no move joins them.
+    """
+    size, pairs = len(positive[0]) if positive else 1, list(_moves(positive, cards))
     if scan == "random":
         source = np.concatenate([s for s, _ in pairs])
         target = np.concatenate([t for _, t in pairs])
@@ -230,16 +235,21 @@ def _enumerated(
     closed, absorbing, transient = list[dict[str, str]](), list[dict[str, str]](), list[dict[str, str]]()
     num_closed = num_transient = 0
     period = 1
-    for row in rows:
-        states = _states(domain, row, places)
+    # The random scan needs no periods, so that one graph serves all combinations of clamped values.
+    for part in [rows] if scan == "random" else rows[:, None]:
+        states = _states(domain, part, places)
         graph = _graph(_positive(conditionals, states, places), cards, scan)
         classes = _closed_classes(graph, len(states))
         is_left = np.ones(len(states), dtype=bool)
         is_left[np.concatenate(classes)] = False
         sweeps = [_period(graph, int(c[0])) // len(places) if scan == "sequential" else 1 for c in classes]
-        if len(classes) > num_closed or (len(classes) == num_closed == 1 and max(sweeps) > period):
-            closed = [_named(domain, states[members[0]]) for members in classes[:_NUM_SHOWN]]
-        num_closed, period = max(num_closed, len(classes)), max(period, *sweeps)
+        row_of = np.array([c[0] for c in classes]) // math.prod(cards)
+        number = np.bincount(row_of)
+        most, worst = int(number.max()), int(number.argmax())
+        if most > num_closed or (most == num_closed == 1 and max(sweeps) > period):
+            shown = [classes[k] for k in np.flatnonzero(row_of == worst)[:_NUM_SHOWN]]
+            closed = [_named(domain, states[members[0]]) for members in shown]
+        num_closed, period = max(num_closed, most), max(period, *sweeps)
         absorbing += [_named(domain, states[c[0]]) for c in classes if len(c) == 1][:_NUM_SHOWN]
         num_transient += int(is_left.sum())
         transient += [_named(domain, s) for s in states[np.flatnonzero(is_left)[:_NUM_SHOWN]]]
@@ -345,15 +355,16 @@ def _impossible(
     if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
         every = list(drawn_variables(domain, {}))
         cards = [domain.cardinalities[i] for i in every]
-        states = _states(domain, np.full(len(domain), -1), every)
+        states = _states(domain, np.full((1, len(domain)), -1), every)
         graph = _graph(_positive(conditionals, states, every), cards, "random")
         recurrent = states[np.concatenate(_closed_classes(graph, len(states)))]
         for row in rows:
             if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():
                 return f"{_shown(_named(domain, row))} has probability zero in the law of the network"
         return ""
-    for row in rows[:max_states]:
-        for i in clamped:
+    doubtful = [i for i in clamped if may_be_zero(nodes[i])]
+    for row in rows[:max_states] if doubtful else ():
+        for i in doubtful:
             laws = _laws(nodes[i], row)
             if laws is not None and not laws[:, row[i]].any():
                 others = {name: label for name, label in _named(domain, row).items() if name != domain.names[i]}

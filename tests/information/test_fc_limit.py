@@ -27,6 +27,7 @@ from pyro_hoim.information import (
 )
 from pyro_hoim.models import DependencyConditionals, TableConditional
 from pyro_hoim.partition import cyclic_laws, stationary_law
+from pyro_hoim.sampling import check_ergodic
 from pyro_hoim.testing import assert_close
 
 THREE = Domain.from_cardinalities([2, 2, 2])
@@ -139,6 +140,28 @@ def test_the_sequential_law_breaks_the_bound() -> None:
     number, worst = broken(1.0, lambda n: stationary_law(n, scan="sequential").probs)
     assert number >= 80
     assert worst > 0.5
+
+
+def test_states_that_are_left_for_ever_break_the_bound() -> None:
+    """The theorem assumes ergodicity: once both are 1 they stay, and a law at (0, 0) has a finite limit, log 2."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+
+    def settled_and_limit(back):
+        stay = torch.tensor([[0.5, 0.5], [back, 1 - back]], dtype=torch.float64)
+        pair = [TableConditional(domain, "a", ["b"], stay), TableConditional(domain, "b", ["a"], stay)]
+        network = DependencyConditionals(pair)
+        start = Law(domain, [[1.0, 0.0], [0.0, 0.0]])
+        divergence = full_conditional_divergence(start, stationary_law(network))
+        return check_ergodic(network).is_ergodic, divergence, fc_limit(start, network).value
+
+    ergodic, divergence, limit = settled_and_limit(0.0)
+    assert not ergodic
+    assert divergence == math.inf
+    assert_close(limit, math.log(2))
+    ergodic, divergence, limit = settled_and_limit(1e-9)  # the control: hardly any way back is enough
+    assert ergodic
+    assert divergence <= limit * (1 + 1e-10)
+    assert_close(limit, math.log(2))
 
 
 @pytest.mark.parametrize("scan", ["random", "sequential"])

@@ -246,6 +246,39 @@ def test_clamped_networks_are_judged_for_every_combination(scan: Any) -> None:
             PseudoGibbsChains(conditionals, 3, scan=scan, clamped={"s": value})
 
 
+def test_many_combinations_are_judged_like_each_by_itself() -> None:
+    """All rows in one graph, against one row at a time."""
+    rng = np.random.default_rng(3)
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "s": 40})
+
+    def laws(*shape: int) -> torch.Tensor:
+        weights = rng.random(shape) * (rng.random(shape) < 0.5)
+        weights[weights.sum(-1) == 0] = np.eye(shape[-1])[0]
+        return torch.from_numpy(weights / weights.sum(-1, keepdims=True))
+
+    conditionals = DependencyConditionals(
+        [
+            TableConditional(domain, "a", ["s", "b"], laws(40, 3, 2)),
+            TableConditional(domain, "b", ["s", "a", "c"], laws(40, 2, 2, 3)),
+            TableConditional(domain, "c", ["s", "b"], laws(40, 3, 2)),
+            TableConditional(domain, "s", [], torch.full((40,), 1 / 40, dtype=torch.float64)),
+        ]
+    )
+    single = [check_ergodic(conditionals, {"s": s}) for s in range(40)]
+    assert {found.num_closed for found in single} >= {1, 2}
+    together = check_ergodic(conditionals, {"s": torch.arange(40)})
+    assert together.num_closed == max(found.num_closed or 0 for found in single)
+    assert together.num_transient == sum(found.num_transient or 0 for found in single)
+    first = next(found for found in single if found.num_closed == together.num_closed)
+    assert together.closed_states == first.closed_states
+    absorbing_states = [state for found in single for state in found.absorbing_states]
+    assert together.absorbing_states == tuple(absorbing_states[:3])
+    unique = [s for s, found in enumerate(single) if found.has_unique_law]
+    assert 0 < len(unique) < 40
+    assert check_ergodic(conditionals, {"s": torch.tensor(unique)}).has_unique_law
+    assert not check_ergodic(conditionals, {"s": torch.arange(40)}).has_unique_law
+
+
 @pytest.mark.parametrize("num", [2, 60])
 def test_evidence_of_probability_zero_is_refused(num: int) -> None:
     """Small networks by enumeration, large ones by the conditional of a clamped variable."""

@@ -216,9 +216,7 @@ def test_the_sequential_scan_has_one_law_for_every_place_in_its_order(engine: st
     for name in order:
         laws.append(laws[-1] @ update_matrix(conditionals, name))
     assert_close(laws[3], laws[0], relative=1e-12)
-    chains = PseudoGibbsChains(
-        conditionals, SIZE, scan="sequential", order=list(order), seed=6, **ENGINES[engine]
-    )
+    chains = PseudoGibbsChains(conditionals, SIZE, scan="sequential", order=list(order), seed=6, **ENGINES[engine])
     chains.sweep(40)
     for k in range(4):
         counts = counts_of(chains.codes)
@@ -275,6 +273,30 @@ def test_foreign_conditionals_are_sampled_too(scan: Any) -> None:
     compiled = PseudoGibbsChains(conditionals.tabulated(), SIZE, scan=scan, seed=10, engine="compiled")
     compiled.sweep(30)
     assert_exact_law(counts_of(compiled.codes), law)
+
+
+class Constant:
+    """A conditional from outside the library that returns whatever it was made with."""
+
+    domain, variable, reads, has_zeros = DOMAIN, "a", (), True
+
+    def __init__(self, *values: float) -> None:
+        self.values = torch.tensor(values)
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        return self.values.expand(*x.shape[:-1], 2)
+
+
+@scans
+@pytest.mark.parametrize("value", [float("nan"), -float("inf"), float("inf")])
+def test_foreign_conditionals_that_are_no_laws_are_refused_when_drawn(scan: Any, value: float) -> None:
+    rest = network().nodes[1:]
+    chains = PseudoGibbsChains(DependencyConditionals([Constant(0.0, -1.0), *rest]), 50, scan=scan, check=False)
+    chains.sweep(3)  # the control; need not be normalised
+    chains = PseudoGibbsChains(DependencyConditionals([Constant(value, value), *rest]), 50, scan=scan, check=False)
+    with pytest.raises(InputError, match="conditionals: expected log-probabilities of 'a' with a positive finite sum"):
+        chains.sweep(3)
+    assert int(chains.codes.amax()) <= 2
 
 
 # Clamped variables
