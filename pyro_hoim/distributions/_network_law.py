@@ -14,9 +14,9 @@ import torch
 from ..errors import InputError, InputTypeError, IntractableError, check_names, size_text
 from ..models import ClampedConditional, DependencyConditionals
 from ..partition import StationaryLaw, stationary_law
-from ..partition.selection import selection_probs
 from ..partition.stationary import StationaryMethod, StationaryScan
 from ..sampling import PseudoGibbsChains, check_ergodic
+from ..sampling.selection import selection_probs
 from ._tables import list_states
 
 __all__ = ["NetworkLaw", "NetworkSampler"]
@@ -157,8 +157,8 @@ class NetworkLaw:
         names = rest.domain.names
         selection = None
         if self.selection and names:
-            total = sum(self.selection[name] for name in names)
-            selection = {name: self.selection[name] / total for name in names}
+            weights = selection_probs(self.domain, names, self.selection).tolist()
+            selection = dict(zip(names, weights, strict=True))
         return {
             "conditionals": rest,
             "scan": self.scan,

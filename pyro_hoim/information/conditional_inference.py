@@ -14,7 +14,7 @@ from ..data import Observations
 from ..errors import InputError, InputTypeError
 from ..models import DependencyConditionals
 from ..partition import StationaryLaw, stationary_law
-from ..partition.selection import selection_probs
+from ..sampling.selection import selection_probs
 from ..schema import Domain
 from .full_conditional import Weights, as_law, fc_limit, full_conditional_divergence
 from .laws import Law
@@ -32,7 +32,8 @@ class ConditionalInferenceError:
         limits: FC-limit of the law p(. | x_C) and the clamped network (\*cardinalities), nats; NaN where p(x_C) = 0.
         node_limits: the same for each of the other variables by name, before its weight.
         fc: full conditional divergence of p(. | x_C) from the law at which the clamped network settles, by random scan
-            with the same weights, at most ``limits``; None where it was not asked for.
+            with the same weights, at most ``limits`` if the clamped network is ergodic; None where it was not asked
+            for.
         kl: Kullback-Leibler divergence of the same laws, at least ``fc``; None where it was not asked for.
     """
 
@@ -92,7 +93,8 @@ def conditional_inference_error(
         compare_laws: also compute the stationary law for each x_C, and its divergences.
 
     Raises:
-        InputError: another domain, no variable left, or weights out of range.
+        InputError: another domain, no variable left, weights out of range, or, to compare laws, a clamped network with
+            several closed sets of states; the state of the given variables is named.
         InputTypeError: no dependency network.
         UnknownNameError: an unknown variable.
 
@@ -132,7 +134,11 @@ def conditional_inference_error(
         for name, value in found.nodes.items():
             node_limits[name][state] = value
         if fc is not None and kl is not None:
-            settled = Law(free, stationary_law(network, selection=c).probs)
+            try:
+                settled = Law(free, stationary_law(network, selection=c).probs)
+            except InputError as error:
+                labels = ", ".join(f"{v.name}={v.labels[code]}" for v, code in zip(clamped, state, strict=True))
+                raise InputError(f"{error} (given {labels or 'nothing'}); compare_laws=False needs no law") from None
             fc[state] = full_conditional_divergence(part, settled, c)
             kl[state] = part.divergence(settled)
     return ConditionalInferenceError(clamped, probs, limits, node_limits, fc, kl)

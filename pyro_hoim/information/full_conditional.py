@@ -16,7 +16,7 @@ from ..data import Observations
 from ..errors import InputError, InputTypeError, MissingDataError
 from ..models import DependencyConditionals, LeafConditional, NodeConditional, TableConditional
 from ..partition import StationaryLaw
-from ..partition.selection import selection_probs
+from ..sampling.selection import selection_probs
 from .laws import Law
 
 __all__ = [
@@ -210,11 +210,11 @@ def fc_limit(
 
     Here :math:`\pi_c` is the stationary law of the random scan with the same selection probabilities c. The bound
     needs no stationary law and can be computed for any number of variables. It does not hold for the sequential scan,
-    nor with other weights than those of the scan, and it needs an ergodic network: where zero probabilities let the
-    chain leave a state of p for ever, the divergence is infinite while the limit may be finite
-    (:func:`~pyro_hoim.sampling.check_ergodic` tells of such states). With p the empirical law of the training rows it is what learning
-    minimises; with p the law of new rows it says how well the network carries over. Observations are not put in a
-    table: the cost is O(distinct rows x variables).
+    nor with other weights than those of the scan. It needs an ergodic network: where zero probabilities let the chain
+    leave a state of p for ever (:func:`~pyro_hoim.sampling.check_ergodic` finds them), the divergence is infinite and
+    the limit may be finite. With p the empirical law of the training rows it is what learning minimises; with p the law
+    of new rows it says how well the network carries over. Observations are not put in a table: the cost is
+    O(distinct rows x variables).
 
     Args:
         p: the law; observations stand for their empirical law.

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, size_text
 from ..models.dependency_network import DependencyConditionals
+from ..sampling.selection import selection_probs
 from ..schema import Domain
 from ._closed_classes import closed_classes
 from ._fixed_point import fixed_point
-from .selection import selection_probs
 
 __all__ = ["CyclicLaws", "StationaryLaw", "StationaryMethod", "StationaryScan", "cyclic_laws", "stationary_law"]
 
@@ -134,7 +134,8 @@ def stationary_law(
 
     That is the random scan. The sequential scan has no such law; its law here is the mean of the cyclic laws
     (:func:`cyclic_laws`), equation 3. With clamped variables it is the law :math:`\pi'(x \mid x_C)` of conditional
-    pseudo-Gibbs sampling, which is not the conditional of :math:`\pi` unless the conditionals fit one joint law.
+    pseudo-Gibbs sampling, which is not the conditional of :math:`\pi` unless the conditionals fit one joint law;
+    evidence that the network itself never meets is taken as it is.
 
     Up to 1,024 states the law is found by eliminating states without subtractions, O(num_states^3) and right to
     rounding in every cell. Above by iteration with Krylov steps, O(num_states x num_variables) each: a fraction of a
@@ -323,7 +324,7 @@ class _Layout(NamedTuple):
 def _check_options(method: str, tolerance: float, max_iterations: int) -> None:
     if method not in get_args(StationaryMethod):
         raise InputError(f"method: expected one of {get_args(StationaryMethod)}, received {method!r}")
-    if not (math.isfinite(tolerance) and tolerance > 0):
+    if not isinstance(tolerance, int | float) or not (math.isfinite(tolerance) and tolerance > 0):
         raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
     if not isinstance(max_iterations, int) or isinstance(max_iterations, bool) or max_iterations < 1:
         raise InputError(f"max_iterations: expected a whole number from 1, received {max_iterations!r}")
@@ -338,6 +339,8 @@ def _free_network(
             f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; "
             "DependencyConditionals.from_model makes them of a model"
         )
+    if clamped is not None and not isinstance(clamped, Mapping):
+        raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
     codes = conditionals.domain.encode_state(clamped or {})
     network = conditionals.condition(codes) if codes else conditionals
     levels = network.domain.cardinalities

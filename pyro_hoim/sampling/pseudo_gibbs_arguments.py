@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from ..errors import InputError, InputTypeError, check_names, check_unique
 from ..models.dependency_network import DependencyConditionals
 from ..schema import Domain
 from .arguments import check_levels, received
+from .selection import selection_probs
 
 __all__ = [
     "checked_clamps",
@@ -85,32 +85,11 @@ def checked_selection(
     domain: Domain, free: Sequence[int], selection: Mapping[str, float] | None
 ) -> NDArray[np.float64]:
     r"""Probabilities with which a random scan picks the free variables, :math:`c_i / \sum_{j \text{ free}} c_j`."""
-    if selection is None:
-        return np.full(len(free), 1 / max(1, len(free)))
-    if not isinstance(selection, Mapping):
+    if selection is not None and not isinstance(selection, Mapping):
         raise InputTypeError(
             f"selection: expected a mapping from names to probabilities, received {type(selection).__name__}"
         )
-    check_names(selection, domain.names, "selection")
-    values: dict[str, float] = {}
-    for name, value in cast("Mapping[str, Any]", selection).items():
-        item: Any = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-        if not isinstance(item, numbers.Real) or isinstance(item, bool) or not 0 < float(item) < float("inf"):
-            raise InputError(
-                f"selection[{name!r}]: expected a probability above zero, received {value!r}; a variable that is never "
-                "selected keeps its first value: clamp it instead"
-            )
-        values[name] = float(item)
-    if missing := [domain.names[i] for i in free if domain.names[i] not in values]:
-        raise InputError(
-            f"selection: expected a probability for every free variable, but {', '.join(map(repr, missing))} has none; "
-            "a variable that is never selected keeps its first value: clamp it instead"
-        )
-    total = sum(values.values())
-    if abs(total - 1) > 1e-6:
-        raise InputError(f"selection: expected probabilities that sum to one, received a sum of {total:.9g}")
-    weights = np.array([values[domain.names[i]] for i in free], dtype=np.float64)
-    return weights / weights.sum() if len(weights) else weights
+    return selection_probs(domain, [domain.names[i] for i in free], selection)
 
 
 def checked_codes(domain: Domain, codes: Any, num_chains: int, argument: str) -> torch.Tensor:

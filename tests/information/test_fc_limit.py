@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import Domain
+from pyro_hoim import Domain, InputError
 from pyro_hoim.information import (
     Law,
     conditional_inference_error,
@@ -264,6 +264,22 @@ def test_divergence_of_a_node_is_the_mean_over_the_given_variables(case) -> None
     share = sum(weights[domain.index(name)] for name in found.node_limits)
     mixed = sum(weights[domain.index(name)] / share * limit for name, limit in found.node_limits.items())
     assert_close(mixed[possible], limits, relative=1e-9)
+
+
+def test_conditional_inference_names_the_state_for_which_there_is_no_law() -> None:
+    domain = Domain.from_labels({"a": ["0", "1"], "b": ["0", "1"], "s": ["free", "tied"]})
+    tied = torch.stack([torch.full((2, 2), 0.5), torch.eye(2)]).double()
+    nodes = [
+        TableConditional(domain, "a", ["s", "b"], tied),
+        TableConditional(domain, "b", ["s", "a"], tied),
+        TableConditional(domain, "s", [], torch.tensor([0.5, 0.5]).double()),
+    ]
+    network = DependencyConditionals(nodes)
+    p = Law(domain, torch.full((2, 2, 2), 1 / 8).double())
+    with pytest.raises(InputError, match=r"2 closed sets .* \(given s=tied\); compare_laws=False needs no law"):
+        conditional_inference_error(p, network, ["s"])
+    found = conditional_inference_error(p, network, ["s"], compare_laws=False)
+    assert found.limits.tolist() == [0.0, math.inf]
 
 
 def test_conditional_inference_beside_the_conditional_of_the_stationary_law() -> None:

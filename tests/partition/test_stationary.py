@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim.distributions import DependencyNetwork
 from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.information import fc_limit, full_conditionals, node_divergence
 from pyro_hoim.models import DependencyConditionals, LogLinearEnergy, TableConditional
 from pyro_hoim.partition import Enumeration, cyclic_laws, stationary_law
 from pyro_hoim.partition._closed_classes import closed_classes
+from pyro_hoim.sampling import PseudoGibbsChains
 from pyro_hoim.testing import assert_close
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
@@ -264,6 +267,26 @@ def test_selection_of_free_variables_is_renormalised() -> None:
     assert_close(law.probs, other.probs)
 
 
+def test_variables_of_one_level_need_no_selection_probability() -> None:
+    """They are updated to no effect, so every user of selection probabilities takes them alike."""
+    domain = Domain.from_cardinalities({"a": 2, "c": 1, "b": 3})
+    network = random_network(domain, 17)
+    given = {"a": 0.4, "b": 0.6}
+    law = stationary_law(network, selection=given)
+    assert law.selection == pytest.approx({"a": 0.4, "c": 0.0, "b": 0.6})
+    assert_close(law.probs, stationary_law(network, selection={"a": 0.2, "c": 0.5, "b": 0.3}).probs)
+    assert PseudoGibbsChains(network, 2, selection=given, engine="torch").selection == pytest.approx(given)
+    held = DependencyNetwork(network, selection=given)
+    assert_close(held.probs, law.probs)
+    assert held.condition({"a": 0}).selection == pytest.approx({"c": 0.0, "b": 1.0})
+    assert held.condition({"a": 0, "b": 0}).probs.tolist() == [1.0]
+    assert fc_limit(law, network, given).value == pytest.approx(
+        0.4 * node_divergence(law, network.node("a")) + 0.6 * node_divergence(law, network.node("b"))
+    )
+    assert fc_limit(law, full_conditionals(law), given).value == pytest.approx(0.0, abs=1e-12)
+    assert stationary_law(network, selection=given, clamped={"a": 0, "b": 0}).probs.tolist() == [1.0]
+
+
 def test_law_of_the_clamped_network_is_not_the_conditional_of_the_law() -> None:
     network = random_network(MIXED, 12)
     whole = stationary_law(network).probs[:, 1]
@@ -387,6 +410,16 @@ def test_bad_arguments_are_refused() -> None:
         stationary_law(network, selection=[0.3] * 4)
     with pytest.raises(UnknownNameError, match="unknown variable 'z'"):
         stationary_law(network, selection={"a": 0.5, "z": 0.5})
+    for wrong in ("x", True, float("nan"), math.inf):
+        with pytest.raises(InputError, match="selection: expected a positive probability for 'a', received"):
+            stationary_law(network, selection={"a": wrong, "b": 0.5, "c": 0.25, "d": 0.25}, clamped={"a": 0})
+    for wrong in (0.5, "abcd"):
+        with pytest.raises(InputTypeError, match="selection: expected probabilities by name, or a sequence of them"):
+            stationary_law(network, selection=wrong)
+    with pytest.raises(InputTypeError, match="clamped: expected a mapping from names to values, received list"):
+        stationary_law(network, clamped=["a"])
+    with pytest.raises(InputError, match="tolerance: expected a positive number, received 'x'"):
+        stationary_law(network, tolerance="x")
     with pytest.raises(InputError, match="method: expected one of"):
         stationary_law(network, method="magic")
     with pytest.raises(InputError, match="tolerance: expected a positive number, received 0"):

@@ -1,0 +1,74 @@
+"""Selection probabilities of the random scan: c_i, one per variable."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InputError, InputTypeError, check_names
+from ..schema import Domain
+
+__all__ = ["selection_probs"]
+
+
+def selection_probs(
+    domain: Domain,
+    free: Sequence[str],
+    selection: Mapping[str, float] | Sequence[float] | None,
+    argument: str = "selection",
+) -> NDArray[Any]:
+    r"""Selection probabilities (num_free,) of some variables, divided by their sum: :math:`c_i / \sum_{j} c_j`.
+
+    Args:
+        domain: all variables.
+        free: those that are not clamped.
+        selection: one positive number per variable by name, or in schema order, that sum to one; default all equal.
+            Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
+            an update changes neither.
+        argument: name for messages.
+
+    Raises:
+        InputError: a number that is missing, not positive or not finite, or another sum.
+        InputTypeError: neither names with numbers nor a sequence of numbers.
+        UnknownNameError: a name is not in the domain.
+    """
+    if selection is None:
+        return np.full(len(free), 1.0 / max(1, len(free)))
+    if isinstance(selection, Mapping):
+        check_names(selection, domain.names, argument)
+        given: dict[str, Any] = dict(selection)
+    elif isinstance(selection, Sequence | torch.Tensor | np.ndarray) and not isinstance(selection, str):
+        if len(selection) != len(domain):
+            raise InputError(f"{argument}: expected {len(domain)} probabilities, received {len(selection)}")
+        given = dict(zip(domain.names, selection, strict=True))
+    else:
+        raise InputTypeError(
+            f"{argument}: expected probabilities by name, or a sequence of them, received {type(selection).__name__}"
+        )
+    values = {name: _checked(value, name, argument) for name, value in given.items()}
+    for name in free:
+        if domain[name].cardinality > 1 and not values.get(name, 0.0) > 0:
+            raise InputError(
+                f"{argument}: expected a positive probability for {name!r}, received {given.get(name)!r}; a variable "
+                "that is never updated keeps its first value"
+            )
+    total = math.fsum(values.values())
+    if abs(total - 1) > 1e-6:
+        raise InputError(f"{argument}: expected probabilities that sum to 1, received a sum of {total:.9g}")
+    chosen = np.array([values.get(name, 0.0) for name in free], dtype=np.float64)
+    mass = chosen.sum()
+    return chosen / mass if mass > 0 else np.full(len(free), 1.0 / max(1, len(free)))
+
+
+def _checked(value: Any, name: str, argument: str) -> float:
+    """A finite number from 0 on."""
+    number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+    if not isinstance(number, numbers.Real) or isinstance(number, bool) or not 0 <= float(number) < math.inf:
+        raise InputError(f"{argument}: expected a positive probability for {name!r}, received {value!r}")
+    return float(number)
