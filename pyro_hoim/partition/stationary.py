@@ -29,6 +29,7 @@ Floats = NDArray[Any]
 _AUTO_SOLVE = 1024
 _MAX_SOLVE = 4096
 _PATIENCE = 2000  # iterations after which elimination is quicker
+_NEAR_ZERO = 1e-3
 _SHOWN_CLASSES = 3
 
 
@@ -280,7 +281,7 @@ def cyclic_laws(
     from ._stationary_kernels import update_node
 
     tables = _tables(network)
-    is_lazy = bool((tables == 0).any())  # a sweep may then be periodic, which half a step is not
+    is_lazy = bool((tables < _NEAR_ZERO).any())  # a sweep may then be periodic, or nearly so, which half a step is not
 
     def full_sweep(law: Floats) -> Floats:
         after = law.copy()

@@ -326,6 +326,19 @@ def test_periodic_sweeps_have_laws(method) -> None:
     assert_close(stationary_law(opposite, method=method).probs, np.full((2, 2), 0.25))
 
 
+@pytest.mark.parametrize("slip", [1e-4, 1e-10, 1e-17])
+def test_nearly_periodic_sweeps_settle(slip) -> None:
+    """Every sweep flips both, but for a slip: iteration without half steps would go round for ever."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    flip = torch.tensor([[slip, 1 - slip], [1 - slip, slip]], dtype=torch.float64)
+    nodes = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], flip.flip(0))]
+    laws = cyclic_laws(DependencyConditionals(nodes), method="power")
+    assert laws.is_converged
+    assert laws.num_iterations < 500
+    assert_close(laws.before("a"), [[(1 - slip) / 2, slip / 2], [slip / 2, (1 - slip) / 2]])
+    assert_close(laws.before("b"), [[slip / 2, (1 - slip) / 2], [(1 - slip) / 2, slip / 2]])
+
+
 def test_closed_sets_of_a_sweep_are_found_beyond_those_of_single_updates() -> None:
     """Single updates connect all states; the parity of three variables survives a sweep and splits it in two."""
     turn = deterministic([lambda s: 1 - s[2], lambda s: s[0], lambda s: 1 - s[1]])
