@@ -124,8 +124,8 @@ class ConditionalEngine:
         total = self._nodes[k].log_probs(self._codes[rows]).to(self._device).double().exp().cumsum(-1)
         if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
             raise InputError(
-                f"conditionals: expected log-probabilities of {self._nodes[k].variable!r} with a positive finite sum of "
-                "probabilities, received others; check log_probs of its conditional"
+                f"conditionals: expected log-probabilities of {self._nodes[k].variable!r} with a positive finite sum "
+                "of probabilities, received others; check log_probs of its conditional"
             )
         limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
         self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)

@@ -71,8 +71,8 @@ class Ergodicity:
             if self.num_closed == 1:
                 return (
                     f"the sequential scan is periodic: from {_shown(self.closed_states[0])} it comes back every "
-                    f"{self.period} sweeps only; stationary_law(scan='sequential') gives the mean of its cyclic laws; to "
-                    "sample, use the random scan or probabilities above zero"
+                    f"{self.period} sweeps only; stationary_law(scan='sequential') gives the mean of its cyclic laws; "
+                    "to sample, use the random scan or probabilities above zero"
                 )
             states = "; ".join(map(_shown, self.closed_states))
             return (
