@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ._merge_kernels import leaf_entropy, merge_wins, renew_partners
+from ._merge_kernels import best_merge, leaf_entropy, renew_partners
 from ._row_kernels import (
     add_levels,
     add_table,
@@ -146,19 +146,11 @@ def grow(
                     ties = slot == chosen and columns[slot, k] < column and delta <= best + tolerance
                     if delta < best - tolerance or ties:
                         best, chosen, column = delta, slot, columns[slot, k]
-        best_merge = np.inf
-        one, other, size = -1, -1, -1.0
-        for at in range(num_leaves):
-            slot = order[at]
-            if partner[slot] >= 0:
-                together = totals[slot] + partner_size[slot]
-                if one < 0 or merge_wins(rise[slot], together, best_merge, size, tolerance):
-                    best_merge, one, other, size = rise[slot], slot, partner[slot], together
-        if one >= 0:
-            best_merge += penalties[num_leaves - 1] - penalties[num_leaves]
-        is_merge = one >= 0 and best_merge <= best + tolerance
+        one = best_merge(order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)
+        merged = rise[one] + penalties[num_leaves - 1] - penalties[num_leaves] if one >= 0 else np.inf
+        is_merge = one >= 0 and merged <= best + tolerance
         if is_merge:
-            best = best_merge
+            best = merged
         jumps = lossless_cost < cost + min(best, 0.0) - tolerance
         if not jumps and not best < -tolerance:
             break
@@ -204,7 +196,7 @@ def grow(
         for at in range(num_leaves):
             live += end[order[at]] - begin[order[at]]
         if is_merge:
-            low, high = one, other
+            low, high = one, partner[one]
             if place[low] > place[high]:
                 low, high = high, low
             needed = end[low] - begin[low] + end[high] - begin[high]

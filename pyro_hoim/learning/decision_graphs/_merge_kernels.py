@@ -10,8 +10,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["leaf_entropy", "merge_wins", "renew_partners", "xlogx"]
+__all__ = ["best_merge", "leaf_entropy", "renew_partners", "xlogx"]
 
+_LOST = -1  # no partner, or one that has just gone
+_UNKNOWN = -2  # to be searched for, no better than the one before
 _SAME = 1e-9  # relative difference of two row counts that are taken as equal
 
 Array = NDArray[Any]
@@ -91,7 +93,12 @@ def renew_partners(
     table: Array,
     tolerance: Any,
 ) -> None:
-    """Partners after leaves were replaced by new ones; a leaf that lost its partner has partner -1 and its old rise."""
+    """Partners after leaves were replaced by new ones.
+
+    A leaf that has just lost its partner comes with partner -1 and its old rise and size; where no new leaf is as good,
+    it leaves with partner -2 and these as a bound.
+    """
+    is_merge = new.shape[0] == 1
     is_new = np.zeros(num_leaves, dtype=np.bool_)
     for c in new:
         is_new[place[c]] = True
@@ -108,15 +115,45 @@ def renew_partners(
                 partner[c], rise[c], partner_size[c] = b, delta, totals[b]
             if is_new[at]:
                 continue
+            # Of equally good partners the earlier one. A merge stands no later than the leaves it was made of, so it
+            # also follows an equally good partner that is gone.
+            follows = is_merge and partner[b] == _LOST if partner[b] < 0 else place[c] < place[partner[b]]
             if merge_wins(delta, totals[c], rise[b], partner_size[b], tolerance) or (
-                partner[b] >= 0
-                and place[c] < place[partner[b]]
-                and not merge_wins(rise[b], partner_size[b], delta, totals[c], tolerance)
+                follows and not merge_wins(rise[b], partner_size[b], delta, totals[c], tolerance)
             ):
                 partner[b], rise[b], partner_size[b] = c, delta, totals[c]
     for at in range(num_leaves):
         b = order[at]
-        if partner[b] < 0 and not is_new[at]:
-            _best_partner(
-                b, order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance
-            )
+        if partner[b] == _LOST and not is_new[at]:
+            partner[b] = _UNKNOWN
+
+
+@njit(nogil=True, cache=True)
+def best_merge(
+    order: Array,
+    num_leaves: Any,
+    counts: Array,
+    totals: Array,
+    entropies: Array,
+    partner: Array,
+    rise: Array,
+    partner_size: Array,
+    table: Array,
+    tolerance: Any,
+) -> int:
+    """The leaf whose merge with its partner comes first, -1 where there is one leaf.
+
+    What a leaf without a known partner had before bounds what it can have now, so it is searched for a new one only
+    when that bound comes first.
+    """
+    while True:
+        one, size = -1, -1.0
+        for at in range(num_leaves):
+            slot = order[at]
+            if partner[slot] != _LOST:
+                together = totals[slot] + partner_size[slot]
+                if one < 0 or merge_wins(rise[slot], together, rise[one], size, tolerance):
+                    one, size = slot, together
+        if one < 0 or partner[one] >= 0:
+            return one
+        _best_partner(one, order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)

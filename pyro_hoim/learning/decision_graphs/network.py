@@ -21,7 +21,8 @@ from ...errors import InputError, InputTypeError, check_names
 from ...models import DependencyConditionals, LeafConditional
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
 from ._rows import PreparedRows, checked_rows
-from .node import Found, NodeReport, NodeTask, SearchOptions, checked_limit, checked_reads, leaf_probs, search
+from ._search import Found, search
+from .node import NodeReport, NodeTask, SearchOptions, checked_limit, checked_reads, leaf_probs
 from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 
 __all__ = ["LearnedNetwork", "learn_network"]
@@ -111,7 +112,8 @@ def learn_network(
     equal cost). Steps whose costs agree to rounding are ordered: a merge first, and of merges the one that joins most
     rows; then the leaf that stands first; then the variable that stands first. Leaves are counted for this with the
     levels of a variable ordered by what the rows say of them, frequent ones first, so the result depends neither on
-    the order of rows nor on that of labels, nor on ``jobs``.
+    the order of rows nor on that of labels, nor on ``jobs``; only levels that rows do not tell apart (symmetric tables)
+    are taken in the order of their codes. Beyond counts of about 10^13 in all, rounding hides the price of a leaf.
 
     A split or merge is evaluated from the counts of the leaves it touches. Time is about (sum of levels of all
     variables) x (distinct rows) x (depth of the graph) per node, plus leaves squared for merges; memory is the
@@ -250,6 +252,8 @@ def _checked_alpha(alpha: float) -> float:
 
 def _digest(rows: Observations) -> str:
     """Digest of the domain and of the law, whatever the order of rows."""
+    if not rows.has_whole_counts:  # sums of fractions depend on the order of equal rows
+        rows = rows.rows(torch.argsort(rows.counts, stable=True))
     merged = rows.unique()
     content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
     content.update(merged.codes.numpy().tobytes())

@@ -3,10 +3,9 @@ r"""Learning of one conditional: greedy splits and merges of a decision graph (p
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +15,14 @@ from ...errors import InputError, InputTypeError
 from ...models import DecisionGraph, Merge, Split
 from ...schema import Domain
 from ._rows import PreparedRows, checked_rows
+from ._search import Found, search
 from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties
 
 __all__ = ["NodeReport", "NodeTask", "SearchOptions", "leaf_probs", "learn_node"]
 
 _LARGEST_LOSSLESS = 2**14
 _LARGEST_SOURCE = 2**20
-_LARGEST_TABLE = 2**22
 _LARGEST_WHOLE = 2**53
-_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,11 @@ class NodeReport:
         entropy: empirical conditional entropy :math:`H(X_i \mid Y_i)`.
         cost: :math:`H(X_i \mid Y_i) + R(k, N)`, equation (15).
         costs: cost after every step of the search, that of one leaf first.
+        full_entropy: empirical :math:`H(X_i \mid X_{-i})` given all other variables, whether they may be read or not;
+            None where these have missing cells.
         lossless_leaves: leaves of the lossless source, the joint states of all variables that may be read.
-        lossless_entropy: empirical :math:`H(X_i \mid X_{-i})`; None where those variables have missing cells.
+        lossless_entropy: empirical conditional entropy given the variables that may be read; None where these have
+            missing cells.
         lossless_cost: cost of the lossless source, infinite beyond 10^12 parameters; None likewise.
         is_lossless_candidate: whether the lossless source was among the candidates (theorem 5, condition 1).
         from_lossless: whether the search went on from the lossless source.
@@ -60,6 +61,7 @@ class NodeReport:
     entropy: float
     cost: float
     costs: tuple[float, ...]
+    full_entropy: float | None
     lossless_leaves: int
     lossless_entropy: float | None
     lossless_cost: float | None
@@ -85,7 +87,7 @@ class NodeReport:
     @property
     def divergence(self) -> float | None:
         r"""Divergence from the rows to the node, :math:`KL(\hat p \| E(\theta_i))`, before smoothing (theorem 4)."""
-        return None if self.lossless_entropy is None else max(self.entropy - self.lossless_entropy, 0.0)
+        return None if self.full_entropy is None else max(self.entropy - self.full_entropy, 0.0)
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,6 @@ class SearchOptions:
     penalty: SourcePenalty
     lossless: bool
     max_leaves: int | None
-
-
-class Found(NamedTuple):
-    """What a search returns: arrays only, so that it travels between processes and into a checkpoint."""
-
-    steps: np.ndarray
-    deltas: np.ndarray
-    counts: np.ndarray
-    seconds: float
 
 
 def learn_node(
@@ -169,7 +162,7 @@ class NodeTask:
         self.variable = domain.variables[index]
         self._x = prepared.ids[:, index] - np.int32(prepared.first[index])
         self._rank = prepared.ranks[index]
-        self._keys = None if asked is not None else prepared.keys
+        self._all = prepared
         known = self._x < len(self._rank)
         self._prepared = prepared if asked is None else prepared.columns(asked)
         self._columns = tuple(range(len(domain))) if asked is None else asked
@@ -210,18 +203,16 @@ class NodeTask:
             penalties, rows.is_whole, num_lossless,
         )  # fmt: skip
 
-    def _lossless_entropy(self) -> float | None:
-        """Empirical conditional entropy given all that may be read."""
+    def _entropy_given_all(self, rows: PreparedRows, own: int | None) -> float | None:
+        """Empirical conditional entropy given all columns of the rows but the node's own, which stands at ``own``."""
         from ._row_kernels import row_keys
 
-        rows = self._prepared
-        if any(rows.missing[k] >= 0 for k, j in enumerate(self._columns) if j != self.index):
+        if any(missing >= 0 for k, missing in enumerate(rows.missing) if k != own):
             return None
-        if self._keys is None:
-            keys = rows.keys
-        else:
-            keys = self._keys.copy()
-            row_keys(rows.ids[:, self.index : self.index + 1], keys, -1)
+        keys = rows.keys
+        if own is not None:
+            keys = keys.copy()
+            row_keys(rows.ids[:, own : own + 1], keys, -1)
         known = self._x < len(self._rank)
         weights, size = rows.weights[known], len(self._rank)
         _, group = np.unique(keys[known], return_inverse=True)
@@ -249,7 +240,10 @@ class NodeTask:
         )
         entropy = max(entropy / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
-        lossless_entropy = self._lossless_entropy()
+        full_entropy = self._entropy_given_all(self._all, self.index)
+        lossless_entropy = (
+            full_entropy if self._prepared is self._all else self._entropy_given_all(self._prepared, None)
+        )
         lossless_cost = None
         if lossless_entropy is not None:
             parameters = self.lossless_leaves * (size - 1)
@@ -265,6 +259,7 @@ class NodeTask:
             entropy=entropy,
             cost=entropy + options.penalty(graph.num_parameters, total),
             costs=tuple((one_leaf + np.concatenate([[0.0], np.cumsum(found.deltas)]) / total).tolist()),
+            full_entropy=full_entropy,
             lossless_leaves=self.lossless_leaves,
             lossless_entropy=lossless_entropy,
             lossless_cost=lossless_cost,
@@ -315,43 +310,6 @@ class NodeTask:
         return operations, [number[node] for node in there]
 
 
-def search(
-    ids: np.ndarray,
-    weights: np.ndarray,
-    x: np.ndarray,
-    size: int,
-    first: np.ndarray,
-    sizes: np.ndarray,
-    missing: np.ndarray,
-    kinds: np.ndarray,
-    kind_sizes: np.ndarray,
-    penalties: np.ndarray,
-    is_whole: bool,
-    num_lossless: int,
-) -> Found:
-    """Run the compiled search of one node, wherever this process is."""
-    from ._kernels import grow
-
-    start = time.perf_counter()
-    known = x < size
-    if not known.all():
-        ids, weights, x = ids[known], weights[known], x[known]
-    total = float(weights.sum())
-    table = np.empty(0)
-    is_exact = is_whole and not (missing[kinds >= 0] >= 0).any()
-    if is_exact and total < _LARGEST_TABLE:
-        whole = np.arange(int(total) + 1, dtype=np.float64)
-        table = whole * np.log(np.maximum(whole, 1.0))
-    rises = np.diff(penalties[1:])
-    num_ids = int((sizes + (missing >= 0)).sum())
-    steps, deltas, counts = grow(
-        np.ascontiguousarray(ids), np.ascontiguousarray(x), np.ascontiguousarray(weights), size, first, sizes, missing,
-        kinds, kind_sizes, num_ids, table, penalties, float(rises.min(initial=np.inf)) if len(rises) else 0.0,
-        len(penalties) - 1, _TOLERANCE * (1 + total * (1 + abs(math.log(total)))), is_exact, num_lossless,
-    )  # fmt: skip
-    return Found(steps, deltas, counts, time.perf_counter() - start)
-
-
 def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
     r"""Posterior mean of leaf tables under a symmetric Dirichlet prior of total ``alpha`` per leaf.
 
@@ -368,8 +326,9 @@ def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
     """
     size = counts.shape[-1]
     sums = counts.sum(-1, keepdim=True)
-    probs = (counts + alpha / size) / (sums + alpha).clamp_min(1e-300)
-    return torch.where(sums + alpha > 0, probs, torch.full_like(probs, 1 / size))
+    has_rows = sums > 0
+    probs = (counts + alpha / size) / torch.where(has_rows, sums + alpha, torch.ones_like(sums))
+    return torch.where(has_rows, probs, torch.full_like(probs, 1 / size))
 
 
 def checked_limit(max_leaves: int | None) -> int | None:
@@ -389,6 +348,8 @@ def checked_reads(domain: Domain, variable: str, reads: Sequence[str] | None) ->
         return None
     if isinstance(reads, str):
         raise InputTypeError(f"reads: expected a sequence of names, received the string {reads!r}")
+    if not isinstance(reads, Iterable):
+        raise InputTypeError(f"reads: expected a sequence of names, received {reads!r}")
     if variable in reads:
         raise InputError(f"reads: expected other variables than {variable!r}, received that one too")
     return tuple(sorted(domain.indices(reads)))

@@ -68,6 +68,7 @@ def test_smoothing_of_leaf_tables():
     counts = torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     assert leaf_probs(counts, 0.0).tolist() == [[0.75, 0.25, 0.0], [1 / 3, 1 / 3, 1 / 3]]
     assert leaf_probs(counts, 3.0).tolist() == [[4 / 7, 2 / 7, 1 / 7], [1 / 3, 1 / 3, 1 / 3]]
+    assert leaf_probs(counts, 1e-310).sum(1).tolist() == [1.0, 1.0]
     learned = learn_network(related(), alpha=0.0)
     check_equal(learned.with_alpha(1.5), learn_network(related(), alpha=1.5))
     with pytest.raises(InputError, match="alpha: expected a finite number from 0"):
@@ -87,6 +88,17 @@ def test_fc_limit_is_that_of_the_rows_law():
     assert learned.fc_limit == pytest.approx(total / 5, abs=1e-12)
     assert learned.fc_limit > 0.01
     assert learn_network(related(missing=0.1)).fc_limit is None
+
+
+def test_fc_limit_counts_the_variables_that_may_not_be_read():
+    """A node kept from its only neighbour loses log 2 - H(1/9); with what it may read alone it would lose nothing."""
+    table = [[[40, 5], [40, 5]], [[5, 40], [5, 40]]]
+    data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), table)
+    learned = learn_network(data, reads={"a": ["b"], "c": ["b"]})
+    lost = math.log(2) + math.log(1 / 9) / 9 + math.log(8 / 9) * 8 / 9
+    assert [report.divergence for report in learned.nodes] == pytest.approx([lost, 0.0, lost], abs=1e-12)
+    assert learned.fc_limit == pytest.approx(2 * lost / 3, abs=1e-12)
+    assert learned.nodes[0].lossless_entropy == pytest.approx(math.log(2), abs=1e-12)
 
 
 def test_pseudo_likelihood_of_the_training_rows_is_minus_the_entropies():
@@ -263,6 +275,8 @@ def test_bad_arguments():
         learn_network(data, reads={"aa": ["b"]})
     with pytest.raises(UnknownNameError):
         learn_network(data, reads={"a": ["bb"]})
+    with pytest.raises(InputTypeError, match="reads: expected a sequence of names, received 5"):
+        learn_network(data, reads={"a": 5})
     with pytest.raises(InputTypeError, match="reads: expected a mapping"):
         learn_network(data, reads=["a"])
     with pytest.raises(InputError, match="resume: expected the path of a checkpoint"):

@@ -448,6 +448,48 @@ def test_empty_leaves_merge_where_most_rows_are():
     assert counts.tolist() == [[50.0, 5.0], [2.0, 30.0]]
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e6, 1e11])
+def test_equal_leaves_merge_however_large_the_counts(factor):
+    table = factor * np.array([[30.0, 30, 5, 5], [5, 5, 30, 30]])
+    graph, counts, _ = learn_node(Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 4}), table), "a")
+    assert graph.num_leaves == 2
+    assert sorted(counts.tolist()) == [[10 * factor, 60 * factor], [60 * factor, 10 * factor]]
+
+
+def test_columns_of_too_many_levels_to_be_asked_take_no_memory(monkeypatch):
+    """Row numbers: counts of levels for them would be tables of rows by rows. The others are found as without them."""
+    from pyro_hoim.learning.decision_graphs import _kernels
+
+    seen = []
+    grow = _kernels.grow
+    monkeypatch.setattr(_kernels, "grow", lambda ids, *rest: seen.append((ids.shape[1], rest[8])) or grow(ids, *rest))
+    rng = np.random.default_rng(1)
+    b, c = rng.integers(0, 3, 400), rng.integers(0, 2, 400)
+    codes = np.stack([((b > 0) & (c > 0)) ^ (rng.random(400) < 0.1), b, c], 1)
+    codes[rng.random(codes.shape) < 0.1] = -1
+    domain = Domain.from_cardinalities({"id": 400, "a": 2, "b": 3, "c": 2, "number": 400})
+    number = torch.arange(400)[:, None]
+    wide = Observations(domain, torch.cat([number, torch.from_numpy(codes), number.flip(0)], 1))
+    graph, counts, report = learn_node(wide, "a", penalty=AIC())
+    narrow, narrow_counts, narrow_report = learn_node(wide, "a", reads=["b", "c"], penalty=AIC())
+    assert graph.operations == narrow.operations
+    assert graph.reads == ("b", "c")
+    torch.testing.assert_close(counts, narrow_counts, rtol=0, atol=1e-9)
+    assert report.cost == pytest.approx(narrow_report.cost, abs=1e-12)
+    assert seen[0] == (2, 7)  # b and c with a number each for their missing cells
+    learn_node(wide, "id", penalty=AIC())
+    assert seen[2] == (3, 10)
+
+
+def test_leaves_of_the_lossless_source_merge_as_with_partners_searched_at_once():
+    """Number of leaves as found when every leaf that lost its partner was searched for another one without delay."""
+    rng = np.random.default_rng(0)
+    rng.integers(0, 2, (3000, 9))
+    data = Observations(Domain.from_cardinalities([2] * 11), torch.from_numpy(rng.integers(0, 2, (3000, 11))))
+    graph, _, report = learn_node(data, "x0", lossless=True, penalty=lambda k, n: 1e-6 * k)
+    assert report.from_lossless and graph.num_leaves == 25
+
+
 def test_bad_input_is_refused_before_any_work():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     data = Observations(domain, torch.tensor([[0, 1], [1, 0]]))

@@ -30,6 +30,12 @@ def test_conditions_hold_with_the_lossless_source(penalty):
     assert without.message == "the lossless source is not among the candidates; pass lossless=True"
 
 
+@pytest.mark.parametrize("size", [1, 3, 7, 32])
+@pytest.mark.parametrize("number", [3, 10, 37, 1000, 12345])
+def test_a_root_of_the_number_of_rows_vanishes_in_spite_of_rounding(size, number):
+    assert check_theorem_conditions(lambda k, n: k / math.sqrt(n), size, number, lossless=True).vanishes
+
+
 @pytest.mark.parametrize(
     ("penalty", "positive", "vanishes"),
     [
