@@ -386,14 +386,16 @@ def test_answers_that_are_no_laws_are_refused(probs: list[float], message: str) 
 
 
 def test_classifiers_of_scikit_learn_serve() -> None:
-    tree = pytest.importorskip("sklearn.tree", reason="scikit-learn belongs to the documentation, not to the tests")
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
     x = torch.randint(2, (300, 4), generator=torch.Generator().manual_seed(1))
     x[:, 3] = 0
     features = encode_features(DOMAIN, x, ["b", "c", "d"])
-    fitted = tree.DecisionTreeClassifier(random_state=0).fit(features, x[:, 0].numpy())
+    fitted = DecisionTreeClassifier(random_state=0).fit(features, x[:, 0].numpy())
     node = ClassifierConditional(DOMAIN, "a", fitted)
     assert np.array_equal(node.log_probs(x).exp().numpy(), fitted.predict_proba(features))
-    forest = pytest.importorskip("sklearn.ensemble").RandomForestClassifier(5, random_state=0)
+    forest = RandomForestClassifier(5, random_state=0)
     labels = np.array(DOMAIN["a"].labels)[x[:, 0]]
     node = ClassifierConditional(DOMAIN, "a", forest.fit(features, labels))
     np.testing.assert_allclose(node.log_probs(x).exp().numpy(), forest.predict_proba(features), **EXACT)

@@ -184,7 +184,7 @@ def test_progress_is_shown_on_standard_error_only_if_asked_for(capfd: pytest.Cap
         ({"record": "energy"}, "record: expected 'statistics' or 'codes', received 'energy'"),
         ({"record": "states"}, "record: expected"),
         ({"resume": True}, "resume: expected a checkpoint to continue from"),
-        ({"selection": {"a": 1.0}}, "selection: expected a probability for every free variable"),
+        ({"selection": {"a": 1.0}}, "selection: expected a positive probability for 'b', received None"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
