@@ -327,9 +327,11 @@ def _averaged(
     """Conditional probabilities averaged over the chains of every row, and their standard errors: (R, K) each."""
     size = node.domain[node.variable].cardinality
     total = torch.zeros(chains.num_chains, size, dtype=torch.float64)
-    for _ in range(gibbs.num_records):
-        chains.sweep(gibbs.thin)
-        for part in torch.arange(chains.num_chains).split(max(1, _LOOK_UPS_PER_CALL // size)):
-            total[part] += node.log_probs(chains.codes[part]).double().exp()
+    portion = max(1, _LOOK_UPS_PER_CALL // (size * chains.num_chains))
+    for start in range(0, gibbs.num_records, portion):
+        length = min(portion, gibbs.num_records - start)
+        record = chains.sweep(length * gibbs.thin, thin=gibbs.thin, codes=True)
+        assert record.codes is not None
+        total += node.log_probs(record.codes.long()).double().exp().sum(0)
     means = (total / gibbs.num_records).reshape(num_rows, gibbs.num_chains, -1)
     return means.mean(1), means.std(1) / gibbs.num_chains**0.5

@@ -1,4 +1,4 @@
-"""One study of one table with a dependency network: what was learned, how well it foretells rows, and its law."""
+"""One study of one table with a dependency network: what was learned, how well it predicts rows, and its law."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from ..errors import InputError, IntractableError, check_names
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
 from ..structure import InteractionHypergraph
+from .network import NETWORK_ONLY, NETWORK_OPTIONS, NetworkOptions, run_network
 from .options import SEED, WholeNumber
 from .output import Output, log_partition_json, peak_memory_mb, whole
 from .reading import Missing, Table, parse_split, split_rows
@@ -24,6 +25,9 @@ from .select import SELECT_OPTIONS, SelectOptions, run_select, run_trained
 from .session import Session, session
 
 __all__ = ["fit"]
+
+_SELECT_ONLY = ("refit", "heredity", "per_round", "trainer", "ordinal")
+_LOG_LINEAR_ONLY = ("order", "edges", "select", *_SELECT_ONLY, "posterior", "chains", "draws", "warmup")
 
 
 def _structures(
@@ -50,6 +54,16 @@ def _structures(
     return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
 
 
+def _check_family(model_kind: str) -> None:
+    """Refuse options that were given and belong to another family of models."""
+    context = click.get_current_context()
+    is_network = model_kind == "dependency-network"
+    other = "log-linear" if is_network else "dependency-network"
+    for option in _LOG_LINEAR_ONLY if is_network else NETWORK_ONLY:
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{option.replace('_', '-')}: belongs to --model {other}, received --model {model_kind}")
+
+
 @click.command(short_help="Fit a model to a table and write a report.")
 @click.argument("source", required=False, metavar="[TABLE|FILE]")
 @click.option(
@@ -68,15 +82,17 @@ def _structures(
     type=click.Choice(["log-linear", "dependency-network", "grm"]),
     default="log-linear",
     show_default=True,
-    help="Family of models; this release has log-linear.",
+    help="Family of models; this release has log-linear and dependency-network.",
 )
+@NETWORK_OPTIONS
 @click.option("--target", metavar="COL", help="Also report how well this column is predicted from the others.")
 @click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
 @click.option(
     "--missing",
     multiple=True,
     metavar="drop|marginalise|LABEL",
-    help="drop: leave out rows with missing cells; marginalise: sum over them; LABEL: cells with this label are "
+    help="drop: leave out rows with missing cells; marginalise: sum over them (a dependency network sends such a row "
+    "to all answers of a question, in proportion); LABEL: cells with this label are "
     "missing too. May be given several times. Empty cells are always missing.",
 )
 @click.option(
@@ -103,6 +119,10 @@ def fit(
     trainer: str,
     ordinal: str,
     model_kind: str,
+    alpha: float,
+    max_leaves: int | None,
+    lossless: bool,
+    jobs: int | None,
     target: str | None,
     columns: str | None,
     missing: tuple[str, ...],
@@ -120,10 +140,13 @@ def fit(
 
     FILE has one row per observation, or one row per cell with a column named count. Without any argument the Czech
     autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
+
+    A dependency network (--model dependency-network) predicts every column from others by a decision graph.
     """
     started = time.perf_counter()
-    if model_kind != "log-linear":
-        raise InputError(f"--model {model_kind}: not in this release; use --model log-linear")
+    if model_kind == "grm":
+        raise InputError("--model grm: not in this release; use --model log-linear or dependency-network")
+    _check_family(model_kind)
     if order is not None and edges is not None:
         raise InputError("--order and --edges: give one of them, not both")
     if select and (edges is not None or posterior or source is None):
@@ -131,7 +154,7 @@ def fit(
         raise InputError(f"--select: learns the interactions of one table, received {what} with it")
     if not select:
         context = click.get_current_context()
-        for option in ("refit", "heredity", "per_round", "trainer", "ordinal"):
+        for option in _SELECT_ONLY:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise InputError(f"--{option.replace('_', '-')}: belongs to --select")
     fractions = parse_split(split, select)
@@ -141,6 +164,13 @@ def fit(
     if target is not None:
         check_names([target], table.rows.domain.names, "--target")
     as_read = table.rows
+    if model_kind == "dependency-network":
+        table = table.complete(policy, None)
+        check_columns(table.rows)
+        learning = NetworkOptions(alpha, max_leaves, lossless, jobs)
+        output = Output(table, as_read, target, seed, out, resume, as_json, started)
+        run_network(split_rows(table.rows, fractions, seed), learning, output)
+        return
     reason = "--posterior" if posterior or main_job else "a validation part" if fractions[1] else None
     if select:
         reason = "--select, whose validation rows must be complete"

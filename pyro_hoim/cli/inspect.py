@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..analysis import interaction_table
 from ..analysis.interaction_values import RemovalValue, removal_values
 from ..datasets import tables as tables_of_library
+from ..errors import InputError
 from ..report.words import fixed, short_edge
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
+from .model import JSON, MODEL, energy_of, is_network, read_model
 from .options import SEED, WholeNumber
 from .output import echo_json, log_partition_json
-from .use import JSON, MODEL, energy_of, read_model
 
 __all__ = ["interactions", "log_z", "tables"]
 
@@ -33,6 +35,10 @@ def log_z(
 
     With --method ais also its standard error, one-sided limits, the effective sample size, and whether to trust it.
     """
+    if is_network(model):
+        from .network_use import refuse_log_z
+
+        refuse_log_z(model)
     result = log_z_of(energy_of(read_model(model)), method, chains, temperatures, seed)
     if as_json:
         echo_json(
@@ -76,7 +82,18 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
     The refined information is what the model loses, in nats a row, without the interaction and those that contain it,
     all others fitted again: exact for small models. For large ones it is an upper bound (only the interactions inside
     it are fitted again), estimated from rows drawn from the model, with its standard error; such numbers are marked <=.
+
+    Of a dependency network: who reads whom, with the information in nats a row that the reader's graph gained from it.
     """
+    if is_network(model):
+        from .network_use import network_interactions
+
+        context = click.get_current_context()
+        for option in ("information", "samples", "seed"):
+            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+                raise InputError(f"--{option}: not for a dependency network, whose file holds what its edges are worth")
+        network_interactions(model, top, as_json)
+        return
     stored = read_model(model)
     energy = energy_of(stored)
     infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}

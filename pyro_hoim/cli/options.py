@@ -44,12 +44,12 @@ class WholeNumber(click.IntRange):
 
 
 class Number(click.FloatRange):
-    """A number above 0, up to a bound."""
+    """A number above 0, or with ``zero`` from 0, up to a bound."""
 
     name = "number"
 
-    def __init__(self, high: float) -> None:
-        super().__init__(0, high, min_open=True)
+    def __init__(self, high: float, zero: bool = False) -> None:
+        super().__init__(0, high, min_open=not zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number.
@@ -62,7 +62,8 @@ class Number(click.FloatRange):
         except click.BadParameter:
             found = None
         if found is None or found != found:
-            raise _refused(param, f"a number above 0, up to {self.max:g}", value) from None
+            least = "above" if self.min_open else "from"
+            raise _refused(param, f"a number {least} 0, up to {self.max:g}", value) from None
         return found
 
 

@@ -7,27 +7,25 @@ from pathlib import Path
 import click
 import torch
 
-from ..data import Observations
-from ..data.csv_file import read_csv
 from ..errors import check_names
 from ..learning.given import RowMethod
-from ..learning.prediction import Prediction, extend_rows, predict as predict_rows
-from ..models import LogLinearEnergy
+from ..learning.prediction import Prediction, predict as predict_rows
 from ..report.words import plural
-from .options import SEED
-from .output import echo_json, whole
-from .use import (
+from .model import (
     DATA,
     JSON,
     MISSING,
     MODEL,
     check_target_file,
     energy_of,
-    note_approximate,
+    is_network,
     number_text,
-    read_for,
     read_model,
+    read_without,
 )
+from .options import SEED
+from .output import echo_json, whole
+from .use import note_approximate
 
 __all__ = ["predict"]
 
@@ -66,14 +64,19 @@ def predict(
     probabilities) but not scored. A label that the model does not know is an error; --missing LABEL makes it missing.
     With all other cells known a prediction is exact for models of any size.
     """
-    stored = read_model(model)
-    energy = energy_of(stored)
-    check_names([target], energy.domain.names, "--target")
     check_target_file(out)
-    data = _read_without(energy, file, target, missing)
-    found = predict_rows(energy, data, target, method=method, seed=seed)
-    approximate = int((~found.is_exact).sum())
-    note_approximate(approximate, "predicted")
+    if is_network(model):
+        from .network_use import predict_with_network
+
+        found = predict_with_network(model, file, target, method, seed, missing)
+        approximate = int((~found.is_exact).sum())
+    else:
+        energy = energy_of(read_model(model))
+        check_names([target], energy.domain.names, "--target")
+        data = read_without(energy.domain, file, target, missing)
+        found = predict_rows(energy, data, target, method=method, seed=seed)
+        approximate = int((~found.is_exact).sum())
+        note_approximate(approximate, "predicted")
     if out is not None:
         found.to_pandas().to_csv(out, index=False, lineterminator="\n")
     if as_json:
@@ -94,15 +97,6 @@ def predict(
     click.echo("\n".join(_describe_prediction(found)))
     if out is not None:
         click.echo(f"{plural(len(found.codes), 'prediction')} written to {out}")
-
-
-def _read_without(energy: LogLinearEnergy, file: Path, target: str, missing: tuple[str, ...]) -> Observations:
-    """Rows of a file that may leave one column of the model out."""
-    if target in read_csv(file).header:
-        return read_for(energy, file, missing)
-    others = energy.domain.project([n for n in energy.domain.names if n != target])
-    rows = Observations.from_csv(file, domain=others, missing_values=("", *missing))
-    return extend_rows(rows, energy.domain)
 
 
 def _describe_prediction(found: Prediction) -> list[str]:

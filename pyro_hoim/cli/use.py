@@ -1,4 +1,4 @@
-"""``sample`` and ``score``: use a fitted model; and what the commands on a model share."""
+"""``sample`` and ``score``: use a fitted model."""
 
 from __future__ import annotations
 
@@ -6,45 +6,41 @@ import math
 from pathlib import Path
 
 import click
-import pandas as pd
 import torch
 from tqdm import tqdm
 
 from ..analysis import matches_any, score_rows
 from ..analysis.imputation import impute
 from ..data import Observations
-from ..errors import InputError, IntractableError, check_names
+from ..errors import InputError, IntractableError
 from ..learning import Combination
 from ..learning.given import ClampedGibbs, RowMethod
-from ..model_file import ModelFile, load_model
+from ..model_file import ModelFile
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
 from ..report.words import plural
 from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
+from .model import (
+    DATA,
+    JSON,
+    MISSING,
+    MODEL,
+    check_target_file,
+    energy_of,
+    is_network,
+    number_text,
+    parse_given,
+    read_for,
+    read_model,
+    write_rows,
+)
 from .options import SEED, WholeNumber
 from .output import echo_json, whole
 
 __all__ = ["sample", "score"]
 
-MODEL = click.argument("model", type=click.Path(path_type=Path))
-DATA = click.argument("file", type=click.Path(path_type=Path))
 _BURN_IN = AnnealedImportance.burn_in
 _PORTION = 1024  # rows drawn between two steps of the progress bar
-
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-MISSING = click.option(
-    "--missing", multiple=True, metavar="LABEL", help="Cells with this label are missing, as empty cells are."
-)
-
-
-def read_model(path: Path) -> ModelFile:
-    """A model file, or the one in a folder that ``fit`` wrote."""
-    return load_model(path / "model.safetensors" if path.is_dir() else path)
-
-
-def energy_of(stored: ModelFile) -> LogLinearEnergy:
-    """The energy of a model file, in float64 balanced tables."""
-    return LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding)
 
 
 def _num_impossible(stored: ModelFile, data: Observations) -> float:
@@ -60,11 +56,6 @@ def _num_impossible(stored: ModelFile, data: Observations) -> float:
     return float(data.counts[matches_any(data.codes, data.domain, found)].sum())
 
 
-def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) -> Observations:
-    """Rows of a CSV file over the model's variables; unknown labels are refused."""
-    return Observations.from_csv(file, domain=model.domain, missing_values=("", *missing))
-
-
 @click.command(short_help="Draw rows from a model.")
 @MODEL
 @click.option("-n", "number", type=WholeNumber(1), required=True, metavar="N", help="How many rows.")
@@ -78,7 +69,10 @@ def read_for(model: LogLinearEnergy, file: Path, missing: tuple[str, ...] = ()) 
     "and says so.",
 )
 @click.option(
-    "--burn-in", type=WholeNumber(0), metavar="N", help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}]"
+    "--burn-in",
+    type=WholeNumber(0),
+    metavar="N",
+    help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}; of a dependency network 200]",
 )
 @click.option(
     "--complete",
@@ -112,50 +106,32 @@ def sample(
     """
     if burn_in is not None and method == "exact":
         raise InputError("--burn-in: belongs to --method gibbs, received --method exact")
-    stored = read_model(model)
-    energy = energy_of(stored)
-    if complete is not None:
-        if given:
-            raise InputError("--given: cannot be combined with --complete; write the value into the file")
-        check_target_file(out)
-        _fill(energy, read_for(energy, complete, missing), number, method, most_probable, burn_in, seed, out)
-        return
+    if complete is not None and given:
+        raise InputError("--given: cannot be combined with --complete; write the value into the file")
     for name, is_used in (("--most-probable", most_probable), ("--missing", bool(missing))):
-        if is_used:
+        if is_used and complete is None:
             raise InputError(f"{name}: belongs to --complete FILE")
-    evidence: dict[str, int] = {}
-    for text in given:
-        name, equals, label = text.partition("=")
-        if not equals:
-            raise InputError(f"--given: expected COL=VALUE, received {text!r}")
-        check_names([name], energy.domain.names, "--given")
-        if name in evidence:
-            raise InputError(f"--given: column {name!r} is fixed twice")
-        evidence.update(energy.domain.encode_state({name: label}))
+    if is_network(model):
+        from .network_use import complete_with_network, sample_network
+
+        if complete is None:
+            sample_network(model, number, given, method, burn_in, seed, out)
+        else:
+            complete_with_network(model, complete, number, method, most_probable, missing, burn_in, seed, out)
+        return
+    energy = energy_of(read_model(model))
+    if complete is not None:
+        check_target_file(out)
+        _fill(energy, read_for(energy.domain, complete, missing), number, method, most_probable, burn_in, seed, out)
+        return
+    evidence = parse_given(given, energy.domain)
     check_target_file(out)
     rest, _ = energy.condition(evidence)
     drawn = _draw(rest, number, method, burn_in, torch.Generator().manual_seed(seed))
     codes = torch.empty((number, len(energy.domain)), dtype=torch.long)
     for column, name in enumerate(energy.domain.names):
         codes[:, column] = evidence[name] if name in evidence else drawn[:, rest.domain.index(name)]
-    _write(Observations.from_tensor(codes, energy.domain).to_pandas(count=None), out)
-
-
-def check_target_file(out: Path | None) -> None:
-    """Refuse a file that exists or cannot be made."""
-    if out is not None and out.exists():
-        raise InputError(f"--out: {out} exists; choose another file")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
-
-
-def _write(frame: pd.DataFrame, out: Path | None) -> None:
-    """Rows as CSV, to a file or to standard output."""
-    if out is None:
-        click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
-    else:
-        frame.to_csv(out, index=False, lineterminator="\n")
-        click.echo(f"{plural(len(frame), 'row')} written to {out}")
+    write_rows(Observations.from_tensor(codes, energy.domain).to_pandas(count=None), out)
 
 
 def _fill(
@@ -187,7 +163,7 @@ def _fill(
         seed=seed,
     )
     note_approximate(int((~found.is_exact).sum()), "filled")
-    _write(found.to_pandas(), out)
+    write_rows(found.to_pandas(), out)
 
 
 def note_approximate(number: int, verb: str) -> None:
@@ -249,10 +225,17 @@ def score(
 
     Missing cells are summed over. The KL divergence needs complete rows. With --method ais both carry the error of the
     estimated log Z, which is the same for every row.
+
+    Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states).
     """
+    if is_network(model):
+        from .network_use import score_with_network
+
+        score_with_network(model, file, missing, method, chains, temperatures, seed, as_json)
+        return
     stored = read_model(model)
     energy = energy_of(stored)
-    data = read_for(energy, file, missing)
+    data = read_for(energy.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
     log_z = log_z_of(energy, method, chains, temperatures, seed)
@@ -284,10 +267,3 @@ def score(
     click.echo(f"pseudo-NLL per row  {number_text(values.pseudo_nll)} nats")
     if log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))
-
-
-def number_text(value: float | None) -> str:
-    """Six significant digits, or why there is no number."""
-    if value is None:
-        return "not available (missing cells)"
-    return "infinite" if math.isinf(value) else f"{value:.6g}"

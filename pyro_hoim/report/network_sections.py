@@ -155,7 +155,8 @@ def _scores(analysis: NetworkAnalysis) -> Part:
             "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
             "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
             "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
-            "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law."
+            "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law "
+            "(where no state is left for good, as with any alpha above 0)."
         )
     )
     accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}

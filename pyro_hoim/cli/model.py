@@ -1,0 +1,128 @@
+"""What the commands on a model share: its file, rows for it, and where rows are written."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..data import Observations
+from ..data.csv_file import read_csv
+from ..errors import InputError, check_names
+from ..learning.prediction import extend_rows
+from ..model_file import ModelFile, NetworkFile, load_model, load_network, model_kind
+from ..models import LogLinearEnergy
+from ..report.words import plural
+from ..schema import Domain
+
+__all__ = [
+    "DATA",
+    "JSON",
+    "MISSING",
+    "MODEL",
+    "check_target_file",
+    "energy_of",
+    "is_network",
+    "number_text",
+    "parse_given",
+    "read_for",
+    "read_model",
+    "read_network",
+    "read_without",
+    "write_rows",
+]
+
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+DATA = click.argument("file", type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+MISSING = click.option(
+    "--missing", multiple=True, metavar="LABEL", help="Cells with this label are missing, as empty cells are."
+)
+
+
+def _file_of(path: Path) -> Path:
+    """A model file, or the one in a folder that ``fit`` wrote."""
+    return path / "model.safetensors" if path.is_dir() else path
+
+
+def is_network(path: Path) -> bool:
+    """Whether a model file, or the one in a folder, holds a dependency network.
+
+    Raises:
+        ModelFileError: no readable model file.
+    """
+    return model_kind(_file_of(path)) == "dependency-network"
+
+
+def read_model(path: Path) -> ModelFile:
+    """A log-linear model from its file or the folder that ``fit`` wrote."""
+    return load_model(_file_of(path))
+
+
+def read_network(path: Path) -> NetworkFile:
+    """A dependency network from its file or the folder that ``fit`` wrote."""
+    return load_network(_file_of(path))
+
+
+def energy_of(stored: ModelFile) -> LogLinearEnergy:
+    """The energy of a model file, in float64 balanced tables."""
+    return LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding)
+
+
+def read_for(domain: Domain, file: Path, missing: tuple[str, ...] = ()) -> Observations:
+    """Rows of a CSV file over the model's variables; unknown labels are refused."""
+    return Observations.from_csv(file, domain=domain, missing_values=("", *missing))
+
+
+def read_without(domain: Domain, file: Path, target: str, missing: tuple[str, ...]) -> Observations:
+    """Rows of a file that may leave one column of the model out."""
+    if target in read_csv(file).header:
+        return read_for(domain, file, missing)
+    others = domain.project([n for n in domain.names if n != target])
+    rows = Observations.from_csv(file, domain=others, missing_values=("", *missing))
+    return extend_rows(rows, domain)
+
+
+def parse_given(given: tuple[str, ...], domain: Domain) -> dict[str, int]:
+    """Codes of the columns that ``--given`` fixes.
+
+    Raises:
+        InputError: no COL=VALUE, or a column that is fixed twice.
+        UnknownNameError: an unknown column or label.
+    """
+    evidence: dict[str, int] = {}
+    for text in given:
+        name, equals, label = text.partition("=")
+        if not equals:
+            raise InputError(f"--given: expected COL=VALUE, received {text!r}")
+        check_names([name], domain.names, "--given")
+        if name in evidence:
+            raise InputError(f"--given: column {name!r} is fixed twice")
+        evidence.update(domain.encode_state({name: label}))
+    return evidence
+
+
+def check_target_file(out: Path | None) -> None:
+    """Refuse a file that exists or cannot be made."""
+    if out is not None and out.exists():
+        raise InputError(f"--out: {out} exists; choose another file")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+
+
+def write_rows(frame: pd.DataFrame, out: Path | None) -> None:
+    """Rows as CSV, to a file or to standard output."""
+    if out is None:
+        click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
+    else:
+        frame.to_csv(out, index=False, lineterminator="\n")
+        click.echo(f"{plural(len(frame), 'row')} written to {out}")
+
+
+def number_text(value: float | None, missing: str = "missing cells") -> str:
+    """Six significant digits, or why there is no number."""
+    if value is None:
+        return f"not available ({missing})"
+    return "infinite" if math.isinf(value) else f"{value:.6g}"

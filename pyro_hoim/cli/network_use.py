@@ -1,0 +1,230 @@
+"""The commands on the model file of a dependency network: ``sample``, ``score``, ``predict``, ``interactions``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+import torch
+from tqdm import tqdm
+
+from ..analysis import draw_network, find_law, impute_network, predict_network, score_network
+from ..data import Observations
+from ..errors import InputError, IntractableError, check_names
+from ..learning.given import ClampedGibbs, RowMethod
+from ..learning.prediction import Prediction
+from ..report.words import fixed, plural, short_edge
+from .methods import is_terminal
+from .model import check_target_file, number_text, parse_given, read_for, read_network, read_without, write_rows
+from .output import echo_json, whole
+
+__all__ = [
+    "complete_with_network",
+    "network_interactions",
+    "predict_with_network",
+    "refuse_log_z",
+    "sample_network",
+    "score_with_network",
+]
+
+_BURN_IN = 200
+_EDGE = 60  # characters
+
+
+def sample_network(
+    model: Path,
+    number: int,
+    given: tuple[str, ...],
+    method: Literal["auto", "exact", "gibbs"],
+    burn_in: int | None,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Draw rows: exactly where the law is enumerated, else by conditional pseudo-Gibbs sampling, and say so.
+
+    Raises:
+        InputError: a network without a single law (the states are named), or evidence of probability zero.
+    """
+    network = read_network(model).conditionals
+    clamped = parse_given(given, network.domain)
+    check_target_file(out)
+    burn_in = _BURN_IN if burn_in is None else burn_in
+    try:
+        with tqdm(total=number, unit="row", desc="pseudo-gibbs", disable=not is_terminal(), leave=False) as bar:
+            drawn = draw_network(
+                network, number, clamped=clamped, method=method, burn_in=burn_in, seed=seed, advance=bar.update
+            )
+    except InputError as error:
+        raise InputError(_in_words(str(error), str(model))) from error
+    except IntractableError as error:
+        raise IntractableError(f"--{error}; --given fixes columns") from error
+    if not drawn.is_exact:
+        click.echo(
+            "pyro-hoim: note: the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own "
+            f"(random scan, {plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer --burn-in",
+            err=True,
+        )
+    write_rows(Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None), out)
+
+
+def _in_words(message: str, model: str) -> str:
+    """An error of the library about a network, as one about the command line."""
+    head = message.split("; smooth", maxsplit=1)[0].split(", or pass check=False", maxsplit=1)[0]
+    hint = "fit again with an --alpha above 0" if head != message or "zero" in message else ""
+    for argument, option in (("clamped: ", "--given: "), ("conditionals: ", f"{model}: ")):
+        head = head.replace(argument, option, 1) if head.startswith(argument) else head
+    return f"{head}; {hint}" if hint else head
+
+
+def complete_with_network(
+    model: Path,
+    file: Path,
+    number: int,
+    method: str,
+    most_probable: bool,
+    missing: tuple[str, ...],
+    burn_in: int | None,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Fill the missing cells of the rows of a file, each row ``number`` times, by conditional pseudo-Gibbs sampling.
+
+    Raises:
+        InputError: ``--most-probable``, or no rows.
+        IntractableError: ``--method exact`` and missing cells.
+    """
+    if most_probable:
+        raise InputError("--most-probable: needs the joint law, which a dependency network does not hold; leave it out")
+    network = read_network(model).conditionals
+    check_target_file(out)
+    data = read_for(network.domain, file, missing)
+    if not data.has_whole_counts or not data.total_count > 0:
+        raise InputError("--complete: expected whole counts, not all zero")
+    if method == "exact" and data.has_missing:
+        raise IntractableError("--method exact: a dependency network completes rows by pseudo-Gibbs chains only")
+    each = torch.repeat_interleave(torch.arange(len(data.codes)), data.counts.long())
+    data = Observations.from_tensor(data.codes[each], network.domain)
+    gibbs = ClampedGibbs(burn_in=_BURN_IN if burn_in is None else burn_in)
+    found = impute_network(network, data, number, gibbs=gibbs, seed=seed)
+    _note_chains(int((~found.is_exact).sum()), "filled")
+    write_rows(found.to_pandas(), out)
+
+
+def _note_chains(number: int, verb: str) -> None:
+    if number:
+        were, their = ("was", "its") if number == 1 else ("were", "their")
+        click.echo(
+            f"pyro-hoim: note: {plural(number, 'row')} {were} {verb} approximately: {their} missing cells came from "
+            "pseudo-Gibbs chains that hold the known cells",
+            err=True,
+        )
+
+
+def score_with_network(
+    model: Path,
+    file: Path,
+    missing: tuple[str, ...],
+    method: str,
+    chains: int | None,
+    temperatures: str | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Pseudo-NLL of the rows of a file, and NLL, KL and FC where the law is enumerated.
+
+    Raises:
+        InputError: options of annealing, or no rows.
+        IntractableError: ``--method exact`` without an enumerated law.
+    """
+    for name, is_used in (("--method ais", method == "ais"), ("--chains", chains), ("--temperatures", temperatures)):
+        if is_used:
+            raise InputError(f"{name}: estimates log Z, which a dependency network does not have; leave it out")
+    network = read_network(model).conditionals
+    data = read_for(network.domain, file, missing)
+    if not data.total_count > 0:
+        raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
+    found = find_law(network)
+    if method == "exact" and found.law is None:
+        raise IntractableError(f"--method exact: the network's law is not known, {found.reason}; leave --method out")
+    scores = score_network(network, data, law=found.law, seed=seed or 0)
+    if as_json:
+        echo_json(
+            {
+                "rows": whole(scores.rows),
+                "impossible_rows": whole(scores.impossible_rows),
+                "approximate_rows": whole(scores.approximate_rows),
+                "nll": scores.nll,
+                "kl": scores.kl,
+                "nll_std_error": scores.nll_std_error,
+                "pseudo_nll": scores.pseudo_nll,
+                "pseudo_nll_std_error": scores.pseudo_nll_std_error,
+                "fc": scores.fc,
+                "fc_limit": scores.fc_limit,
+                "nodes": scores.nodes,
+            }
+        )
+        return
+    gaps = "missing cells" if found.law is not None else found.reason
+    click.echo(f"rows                {scores.rows:g}")
+    if scores.impossible_rows:
+        click.echo(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
+    error = number_text(scores.pseudo_nll_std_error)
+    click.echo(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
+    click.echo(f"NLL per row         {number_text(scores.nll, gaps)}" + (" nats" if scores.nll is not None else ""))
+    if found.law is not None:
+        click.echo(f"KL to the file      {number_text(scores.kl)}" + (" nats" if scores.kl is not None else ""))
+        click.echo(f"FC to the file      {number_text(scores.fc)}" + (" nats" if scores.fc is not None else ""))
+    click.echo(f"FC-limit            {number_text(scores.fc_limit)}" + (" nats" if scores.fc_limit is not None else ""))
+    _note_chains(int(scores.approximate_rows), "scored")
+
+
+def predict_with_network(
+    model: Path, file: Path, target: str, method: RowMethod, seed: int, missing: tuple[str, ...]
+) -> Prediction:
+    """Predictions of a column from its own conditional.
+
+    Raises:
+        IntractableError: ``--method exact`` and cells that the graph asks for are missing.
+        UnknownNameError: no such column.
+    """
+    network = read_network(model).conditionals
+    check_names([target], network.domain.names, "--target")
+    data = read_without(network.domain, file, target, missing)
+    try:
+        found = predict_network(network, data, target, method=method, seed=seed)
+    except IntractableError as error:
+        raise IntractableError(f"--{error}") from error
+    _note_chains(int((~found.is_exact).sum()), "predicted")
+    return found
+
+
+def network_interactions(model: Path, top: int | None, as_json: bool) -> None:
+    """Who reads whom, with the information that the reader's graph gained."""
+    stored = read_network(model)
+    network = stored.conditionals
+    values = {(parent, child): value for parent, child, value in stored.info.get("edges", [])}
+    edges = [*values, *(edge for edge in network.edges if edge not in values)][:top]
+    if as_json:
+        echo_json({"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]})
+        return
+    if not edges:
+        click.echo("no interactions")
+        return
+    names = [short_edge(edge, _EDGE, " -> ") for edge in edges]
+    width = max(len(name) for name in [*names, "from -> to"])
+    click.echo(f"{'from -> to':<{width}}  information")
+    for name, edge in zip(names, edges, strict=True):
+        click.echo(f"{name:<{width}}  {fixed(values[edge]) if edge in values else 'not in the file':>11}")
+
+
+def refuse_log_z(model: Path) -> None:
+    """Say why there is no log Z.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(
+        f"{model} holds a dependency network, which has no normalising constant: its conditionals need not belong to "
+        "one joint law; pyro-hoim score gives its pseudo-likelihood, and its likelihood where the law can be enumerated"
+    )

@@ -1,0 +1,354 @@
+"""Dependency networks at the command line: what is printed and written agrees with the library; bad input is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from pyro_hoim.cli import run
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.information import fc_limit
+from pyro_hoim.learning.decision_graphs import learn_network
+from pyro_hoim.model_file import NetworkFile, load_network, save_network
+from pyro_hoim.models import DependencyConditionals, TableConditional
+from pyro_hoim.partition import stationary_law
+from pyro_hoim.schema import Domain
+from pyro_hoim.testing import assert_exact_law
+
+NETWORK = ["--model", "dependency-network"]
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a network of the Czech autoworkers, and the table as a file beside it."""
+    folder = tmp_path_factory.mktemp("network")
+    load_table("czech_autoworkers").to_pandas().to_csv(folder / "rows.csv", index=False)
+    assert run(["fit", str(folder / "rows.csv"), *NETWORK, "--target", "smoke", "--out", str(folder / "out")]) == 0
+    return folder
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an error; nothing may be left behind."""
+    capsys.readouterr()
+    before = sorted(Path().rglob("*"))
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("[")]
+    assert len(lines) == 1
+    assert captured.out == ""
+    assert sorted(Path().rglob("*")) == before
+    return lines[0].removeprefix("pyro-hoim: error: ")
+
+
+# Good input
+
+
+def test_fit_prints_what_the_library_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    found = call_json(
+        ["fit", "czech_autoworkers", *NETWORK, "--split", "0.6,0.1,0.3", "--seed", "3", "--target", "smoke"], capsys
+    )
+    rows = load_table("czech_autoworkers")
+    parts = dict(zip(("train", "validation", "test"), rows.split((0.6, 0.1, 0.3), 3), strict=True))
+    network = learn_network(parts["train"]).conditionals
+    law = stationary_law(network).probs
+    assert found["num_interactions"] == len(network.edges)
+    assert sorted(map(tuple, found["edges"])) == sorted(network.edges)
+    assert [e["edge"] for e in found["interactions"]] == found["edges"]
+    assert found["num_states"] == "64"
+    assert found["log_partition"] is None
+    assert found["has_unique_law"] is True
+    for name, part in parts.items():
+        weight = part.counts / part.total_count
+        assert found["rows"][name] == part.total_count
+        pseudo = -float((weight * network.log_pseudo_prob(part.codes)).sum())
+        assert found["pseudo_nll"][name] == pytest.approx(pseudo, abs=1e-10)
+        nll = -float((weight * law[tuple(part.codes.T)].log()).sum())
+        assert found["nll"][name] == pytest.approx(nll, abs=1e-10)
+        assert found["kl"][name] == pytest.approx(nll - part.entropy(), abs=1e-10)
+        assert found["fc_limit"][name] == pytest.approx(fc_limit(part, network).value, abs=1e-12)
+        assert found["fc"][name] <= found["fc_limit"][name]
+        right = network.node("smoke").log_probs(part.codes).argmax(-1) == part.codes[:, 0]
+        assert found["accuracy"][name]["accuracy"] == pytest.approx(float((weight * right).sum()), abs=1e-12)
+        assert sum(n["nll"][name] for n in found["nodes"]) == pytest.approx(pseudo, abs=1e-10)
+    assert json.loads(Path("pyro-hoim-czech_autoworkers/fit.json").read_text()) == found
+    assert load_network(found["model"]).conditionals.edges == network.edges
+    assert Path(found["report"]).read_text().count("data:image/png") == 5
+    assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
+
+
+def test_options_of_learning_reach_the_learner(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--alpha", "0", "--max-leaves", "2", "--lossless", "--jobs", "1"]
+    found = call_json(["fit", "czech_autoworkers", *NETWORK, *options], capsys)
+    learned = learn_network(load_table("czech_autoworkers"), alpha=0.0, max_leaves=2, lossless=True)
+    assert found["alpha"] == 0.0
+    assert [n["num_leaves"] for n in found["nodes"]] == [n.num_leaves for n in learned.nodes]
+    stored = load_network(found["model"]).conditionals
+    for node, other in zip(stored.nodes, learned.conditionals.nodes, strict=True):
+        assert torch.equal(node.probs, other.probs)  # type: ignore[attr-defined]
+
+
+def test_text_names_scores_arrows_and_files(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again"]) == 0
+    out = capsys.readouterr().out
+    assert "train  1,841" in out
+    assert "mental → phys" in out
+    assert "report: again/report.html" in out
+
+
+def test_score_agrees_with_the_fit(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = json.loads((fitted / "out" / "fit.json").read_text())
+    found = call_json(["score", str(fitted / "out"), str(fitted / "rows.csv")], capsys)
+    for key in ("nll", "kl", "pseudo_nll", "fc", "fc_limit"):
+        assert found[key] == pytest.approx(fit[key]["train"], abs=1e-12)
+    assert found["rows"] == 1841
+    assert found["impossible_rows"] == 0
+
+
+def test_predict_is_the_conditional_itself(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = load_network(fitted / "out" / "model.safetensors").conditionals
+    rows = Observations.from_csv(fitted / "rows.csv", domain=network.domain)
+    found = call_json(
+        ["predict", str(fitted / "out"), str(fitted / "rows.csv"), "--target", "phys", "--out", "p.csv"], capsys
+    )
+    log_probs = network.node("phys").log_probs(rows.codes)
+    right = log_probs.argmax(-1) == rows.codes[:, 2]
+    assert found["accuracy"] == pytest.approx(float((right * rows.counts).sum()) / 1841, abs=1e-12)
+    assert found["kind"] == "exact"
+    written = pd.read_csv("p.csv")
+    assert written["p(y)"].to_numpy() == pytest.approx(
+        log_probs.exp()[:, rows.domain["phys"].labels.index("y")].numpy()
+    )
+
+
+def test_interactions_are_directed_with_what_the_reader_gains(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = json.loads((fitted / "out" / "fit.json").read_text())
+    assert call_json(["interactions", str(fitted / "out")], capsys) == {"interactions": fit["interactions"]}
+    assert (
+        call_json(["interactions", str(fitted / "out"), "--top", "2"], capsys)["interactions"]
+        == fit["interactions"][:2]
+    )
+    assert run(["interactions", str(fitted / "out"), "--top", "1"]) == 0
+    first = fit["interactions"][0]
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split() == [first["edge"][0], "->", first["edge"][1], f"{first['value']:.4f}"]
+
+
+@pytest.mark.parametrize("method", ["exact", "gibbs"])
+def test_sampled_rows_follow_the_clamped_law(fitted: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--given", "smoke=y", "--given", "mental=n", "--given", "systol=y", "--given", "protein=n"]
+    arguments = [
+        "sample",
+        str(fitted / "out"),
+        "-n",
+        "4000",
+        *given,
+        "--method",
+        method,
+        "--seed",
+        "7",
+        "--out",
+        "r.csv",
+    ]
+    assert run(arguments) == 0
+    assert ("200 sweeps of burn-in, no thinning" in capsys.readouterr().err) == (method == "gibbs")
+    network = load_network(fitted / "out" / "model.safetensors").conditionals
+    drawn = Observations.from_csv("r.csv", domain=network.domain)
+    clamped = {"smoke": "y", "mental": "n", "systol": "y", "protein": "n"}
+    code = network.domain.encode_state(clamped)
+    assert all(bool((drawn.codes[:, network.domain.index(n)] == c).all()) for n, c in code.items())
+    counts = drawn.marginal_counts([("phys", "family")])
+    assert_exact_law(counts.long(), stationary_law(network, clamped=clamped).probs.flatten())
+
+
+def test_clamping_every_column_gives_it_back(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [w for n in ("smoke", "mental", "phys", "systol", "protein", "family") for w in ("--given", f"{n}=y")]
+    assert run(["sample", str(fitted / "out"), "-n", "2", *given]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["y,y,y,y,y,y"] * 2
+
+
+def test_missing_cells_of_a_file_are_filled_scored_and_predicted(
+    fitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("gaps.csv").write_text("smoke,mental,phys,systol,protein,family\ny,,,y,n,n\nn,y,y,n,y,y\n")
+    assert run(["sample", str(fitted / "out"), "-n", "3", "--complete", "gaps.csv", "--out", "full.csv"]) == 0
+    assert "1 row was filled approximately" in capsys.readouterr().err
+    full = pd.read_csv("full.csv")
+    assert full["imputation"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert full["systol"].tolist() == ["y", "n"] * 3
+    found = call_json(["score", str(fitted / "out"), "gaps.csv"], capsys)
+    law = stationary_law(load_network(fitted / "out" / "model.safetensors").conditionals)
+    states = [
+        law.domain.encode_state(dict(zip(law.domain.names, words, strict=True))) for words in ("yyyynn", "nyynyy")
+    ]
+    index = [tuple(state.values()) for state in states]
+    nll = -float(law.probs[index[0][0], :, :, *index[0][3:]].sum().log() + law.probs[index[1]].log()) / 2
+    assert found["nll"] == pytest.approx(nll, abs=1e-10)
+    assert found["kl"] is None
+    found = call_json(["predict", str(fitted / "out"), "gaps.csv", "--target", "phys"], capsys)
+    assert found["predicted_rows"] == 2
+    assert found["approximate_rows"] == 1
+
+
+def test_rows_with_missing_cells_teach_too(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = load_table("rochdale")
+    each = torch.repeat_interleave(rows.codes, rows.counts.long(), 0)
+    gaps = torch.rand(each.shape, generator=torch.Generator().manual_seed(0)) < 0.1
+    frame = Observations.from_tensor(torch.where(gaps, -1, each), rows.domain).to_pandas(count=None)
+    frame.to_csv("gaps.csv", index=False)
+    line = refused(["fit", "gaps.csv", *NETWORK], capsys)
+    assert "--missing drop to leave out" in line
+    assert "or --missing marginalise" in line
+    found = call_json(
+        ["fit", "gaps.csv", *NETWORK, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"], capsys
+    )
+    assert found["rows"] == {"train": 333, "validation": 132, "test": 200}
+    assert found["kl"]["train"] is None
+    assert found["nll"]["test"] > 0
+    assert found["fc_limit"]["train"] is None
+
+
+def test_an_interrupted_run_is_continued(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    arguments = ["fit", "czech_autoworkers", *NETWORK, "--out", "run"]
+    with monkeypatch.context() as patch:
+        patch.setattr("pyro_hoim.analysis.networks.edge_information", stop)
+        assert run(arguments) == 130
+    assert Path("run/checkpoint/network.safetensors").exists()
+    line = refused([*arguments, "--resume", "--max-leaves", "2"], capsys)
+    assert "started with no --max-leaves" in line
+    assert run([*arguments, "--resume"]) == 0
+    learned = learn_network(load_table("czech_autoworkers"))
+    assert load_network("run/model.safetensors").conditionals.edges == learned.conditionals.edges
+
+
+# Sensible answers
+
+
+def test_constant_columns_and_few_rows_are_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text("a,b,c\n" + "".join(f"{k % 7},x,{'uv'[k % 2]}\n" for k in range(8)))
+    found = call_json(["fit", "rows.csv", *NETWORK], capsys)
+    assert found["constant_columns"] == ["b"]
+    assert [n["num_leaves"] for n in found["nodes"]] == [1, 1, 1]
+    assert found["num_interactions"] == 0
+    assert found["pseudo_nll"]["train"] > 0
+
+
+def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text("a,b\n" + "no,no\nyes,yes\n" * 50)
+    found = call_json(["fit", "rows.csv", *NETWORK, "--alpha", "0", "--out", "out"], capsys)
+    assert found["has_unique_law"] is False
+    assert found["nll"]["train"] is None
+    assert found["pseudo_nll"]["train"] == 0.0
+    assert "Rows cannot be drawn from this network" in Path("out/report.html").read_text()
+    line = refused(["sample", "out", "-n", "2"], capsys)
+    assert line == (
+        "out: no single limiting law: the chain cannot go between a=no, b=no; a=yes, b=yes; "
+        "fit again with an --alpha above 0"
+    )
+    line = refused(["sample", "out", "-n", "2", "--given", "a=no", "--given", "b=yes"], capsys)
+    assert (
+        line == "--given: a=no, b=yes has probability zero in the law of the network; fit again with an --alpha above 0"
+    )
+    found = call_json(["score", "out", "rows.csv"], capsys)
+    assert found["nll"] is None
+    Path("other.csv").write_text("a,b\nno,yes\n")
+    found = call_json(["score", "out", "other.csv"], capsys)
+    assert found["pseudo_nll"] is None
+    assert found["impossible_rows"] == 1
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--order", "2"], "--order: belongs to --model log-linear, received --model dependency-network"),
+        (["--edges", "smoke*phys"], "--edges: belongs to --model log-linear, received --model dependency-network"),
+        (["--select"], "--select: belongs to --model log-linear, received --model dependency-network"),
+        (["--posterior"], "--posterior: belongs to --model log-linear, received --model dependency-network"),
+        (["--heredity", "0.5"], "--heredity: belongs to --model log-linear, received --model dependency-network"),
+        (["--draws", "100"], "--draws: belongs to --model log-linear, received --model dependency-network"),
+        (["--target", "smok"], "--target: unknown variable 'smok'; did you mean 'smoke'"),
+        (["--alpha", "-1"], "--alpha: expected a number from 0, up to 1e+06, received -1"),
+        (["--alpha", "nan"], "--alpha: expected a number from 0, up to 1e+06, received 'nan'"),
+        (["--max-leaves", "0"], "--max-leaves: expected a whole number of at least 1, received 0"),
+        (["--jobs", "0"], "--jobs: expected a whole number of at least 1, received 0"),
+    ],
+)
+def test_wrong_options_of_fit_are_named(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(["fit", "czech_autoworkers", *NETWORK, *words], capsys) == message
+
+
+def test_options_of_networks_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"], ["--jobs", "1"]):
+        line = refused(["fit", "czech_autoworkers", *option], capsys)
+        assert line == f"{option[0]}: belongs to --model dependency-network, received --model log-linear"
+    assert refused(["fit", "czech_autoworkers", "--model", "grm"], capsys).startswith(
+        "--model grm: not in this release"
+    )
+
+
+def test_columns_that_name_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text("id,a\n" + "".join(f"{k},{k % 2}\n" for k in range(30)))
+    assert "'id' (30 levels in 30 rows)" in refused(["fit", "rows.csv", *NETWORK], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["log-z", "OUT"], "which has no normalising constant: its conditionals need not belong to one joint law"),
+        (["score", "OUT", "ROWS", "--method", "ais"], "--method ais: estimates log Z, which a dependency network"),
+        (["score", "OUT", "ROWS", "--chains", "5"], "--chains: estimates log Z, which a dependency network"),
+        (["predict", "OUT", "ROWS", "--target", "x"], "--target: unknown variable 'x'"),
+        (["sample", "OUT", "-n", "1", "--given", "smoke"], "--given: expected COL=VALUE, received 'smoke'"),
+        (["sample", "OUT", "-n", "1", "--given", "smoke=z"], "unknown label 'z'"),
+        (["sample", "OUT", "-n", "1", "--complete", "ROWS", "--most-probable"], "--most-probable: needs the joint law"),
+        (["interactions", "OUT", "--samples", "500"], "--samples: not for a dependency network"),
+    ],
+)
+def test_wrong_use_of_a_network_is_named(
+    words: list[str], message: str, fitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = {"OUT": str(fitted / "out"), "ROWS": str(fitted / "rows.csv")}
+    assert message in refused([paths.get(word, word) for word in words], capsys)
+
+
+def test_large_networks_are_drawn_approximately_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    domain = Domain.from_cardinalities({f"x{i}": 2 for i in range(17)})
+    fair = torch.tensor([0.5, 0.5])
+    network = DependencyConditionals(TableConditional(domain, name, [], fair) for name in domain.names)
+    save_network("wide.safetensors", NetworkFile(network))
+    line = refused(["sample", "wide.safetensors", "-n", "1", "--method", "exact"], capsys)
+    assert "131072 states, the limit is 65536" in line
+    assert run(["sample", "wide.safetensors", "-n", "2", "--burn-in", "3"]) == 0
+    assert "3 sweeps of burn-in" in capsys.readouterr().err
+    Path("row.csv").write_text(",".join(domain.names) + "\n" + ",".join("0" * 17) + "\n")
+    found = call_json(["score", "wide.safetensors", "row.csv"], capsys)
+    assert found["nll"] is None
+    assert found["pseudo_nll"] == pytest.approx(17 * torch.log(torch.tensor(2.0)).item(), abs=1e-6)
+    assert "it has 131,072 states, at most 65,536" in refused(
+        ["score", "wide.safetensors", "row.csv", "--method", "exact"], capsys
+    )
+    assert call_json(["interactions", "wide.safetensors"], capsys) == {"interactions": []}

@@ -1,0 +1,168 @@
+"""Report of a dependency network: pictures from known graphs, the page and the text from an analysis."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from pyro_hoim.analysis import NetworkAnalysis, analyse_network
+from pyro_hoim.datasets import load_table
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.models import DecisionGraph, LeafConditional, TableConditional
+from pyro_hoim.report import (
+    decision_graph_figure,
+    dependency_figure,
+    dependency_matrix_figure,
+    network_plain_report,
+    render_network_report,
+)
+from pyro_hoim.schema import Domain
+
+DOMAIN = Domain.from_labels({"a": ["no", "yes"], "b": ["x", "y", "z"], "c": ["low", "high"], "$d$": ["1", "2"]})
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+# Who reads whom
+
+
+def test_arrows_are_as_wide_as_their_values_and_the_target_is_marked() -> None:
+    values = {("a", "b"): 0.4, ("b", "a"): 0.1, ("c", "$d$"): 0.2}
+    figure = dependency_figure(DOMAIN, values, target="c")
+    arrows = sorted(figure.axes[0].patches, key=lambda arrow: arrow.get_linewidth())
+    assert [arrow.get_linewidth() for arrow in arrows] == pytest.approx([0.6 + 3.4 * s for s in (0.25, 0.5, 1.0)])
+    colours = [to_hex(arrow.get_edgecolor()) for arrow in arrows]
+    assert colours[1] != colours[0] == colours[2]
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend[1:] == ["arrows: 3", "0.4 nats a row", "0.1 nats a row", "with c"]
+
+
+def test_only_the_strongest_arrows_are_drawn_where_there_are_many() -> None:
+    figure = dependency_figure(DOMAIN, {("a", "b"): 0.4, ("b", "a"): 0.1, ("c", "a"): 0.2}, top=2)
+    assert sorted(arrow.get_linewidth() for arrow in figure.axes[0].patches) == pytest.approx([2.3, 4.0])
+    assert figure.axes[0].get_legend().get_texts()[1].get_text() == "arrows: strongest 2 of 3"
+
+
+def test_the_matrix_has_readers_in_rows() -> None:
+    figure = dependency_matrix_figure(DOMAIN, {("a", "b"): 0.4, ("c", "a"): 0.2})
+    image = figure.axes[0].images[0].get_array().filled(math.nan)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    at = {name: k for k, name in enumerate(names)}
+    assert image[at["b"], at["a"]] == 0.4
+    assert image[at["a"], at["c"]] == 0.2
+    assert (~(image != image)).sum() == 2
+    assert sorted(texts(figure)) == ["0.2", "0.4"]
+
+
+@pytest.mark.parametrize("draw", [dependency_figure, dependency_matrix_figure])
+def test_wrong_arrows_are_refused(draw) -> None:
+    with pytest.raises(InputError, match="values: expected finite numbers of at least 0, received -1"):
+        draw(DOMAIN, {("a", "b"): -1.0})
+    with pytest.raises(InputError, match="a"):
+        draw(DOMAIN, {("a", "a"): 1.0})
+    with pytest.raises(UnknownNameError, match="'e'"):
+        draw(DOMAIN, {("a", "e"): 1.0})
+    assert draw(DOMAIN, {}).axes[0].images is not None
+
+
+# Decision graphs
+
+
+def merged_node() -> LeafConditional:
+    """Asks b, then c where b is x; the leaves of b = y and of (x, high) are one."""
+    graph = DecisionGraph(DOMAIN, "a").split(0, "b").split(0, "c").merge(0, 3)
+    return LeafConditional(graph, torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5]], dtype=torch.float64))
+
+
+def test_questions_answers_laws_and_rows_are_drawn() -> None:
+    counts = torch.tensor([[1800.0, 200.0], [3.0, 7.0], [20.0, 20.0]], dtype=torch.float64)
+    figure = decision_graph_figure(merged_node(), counts)
+    shown = texts(figure)
+    assert {"b", "c", "x", "y", "z", "low", "high"} <= set(shown)
+    assert {"2,000", "10", "40", "rows"} <= set(shown)
+    assert figure.axes[0].get_title() == "a: 3 leaves"
+    bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    widths = sorted(round(bar.get_width() / 0.9, 9) for bar in bars)
+    assert widths == pytest.approx([0.1, 0.3, 0.5, 0.5, 0.7, 0.9])
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == ["no", "yes"]
+
+
+def test_leaves_of_the_picture_are_those_of_the_graph() -> None:
+    node = merged_node()
+    figure = decision_graph_figure(node)
+    ends = {round(bar.get_y(), 6) for bar in figure.axes[0].patches if isinstance(bar, Rectangle)}
+    assert len(ends) == node.graph.num_leaves
+
+
+def test_large_graphs_are_cut_and_say_so() -> None:
+    domain = Domain.from_cardinalities({f"x{i}": 2 for i in range(8)})
+    graph = DecisionGraph(domain, "x0")
+    for i in range(1, 8):
+        graph = graph.split(0, f"x{i}")
+        graph = graph.split(0, f"x{i % 7 + 1}") if i < 3 else graph
+    node = LeafConditional(graph, torch.full((graph.num_leaves, 2), 0.5))
+    figure = decision_graph_figure(node, max_ends=3)
+    assert "questions)" in figure.axes[0].get_title()
+    assert any(text.endswith(tuple(f"behind x{i}" for i in range(8))) for text in texts(figure))
+    assert "questions" not in decision_graph_figure(node, max_ends=30).axes[0].get_title()
+
+
+def test_wrong_nodes_are_refused() -> None:
+    table = TableConditional(DOMAIN, "a", [], torch.tensor([0.5, 0.5]))
+    with pytest.raises(InputTypeError, match="node: expected a LeafConditional"):
+        decision_graph_figure(table)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"counts: expected one row per leaf \(3\), received 2"):
+        decision_graph_figure(merged_node(), torch.ones(2))
+    with pytest.raises(InputError, match="max_ends: expected at least 2"):
+        decision_graph_figure(merged_node(), max_ends=1)
+
+
+# The page
+
+
+@pytest.fixture(scope="module")
+def analysis() -> NetworkAnalysis:
+    train, _, test = load_table("czech_autoworkers").split((0.6, 0.0, 0.4), 0)
+    return analyse_network(
+        {"train": train, "test": test}, target="smoke", title="workers <1>", about=["A <b>note</b>."]
+    )
+
+
+def test_the_page_holds_everything_and_loads_nothing(analysis: NetworkAnalysis) -> None:
+    page = render_network_report(analysis)
+    assert page.count("data:image/png;base64,") == 5
+    assert "http" not in page.split("<body>")[1].replace("http-equiv", "")
+    assert "workers &lt;1&gt;" in page
+    assert "<b>note</b>" not in page
+    part = analysis.parts["test"]
+    assert part is not None
+    for value in (part.scores.pseudo_nll, part.gain, part.scores.nll, part.scores.kl, part.independent_kl):
+        assert f"{value:.4f}" in page
+    for title in ("How well it predicts rows", "Who reads whom", "Variables", "Decision graphs", "How far to trust it"):
+        assert f"<h2>{title}</h2>" in page
+    assert "Please note" not in page
+
+
+def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis: NetworkAnalysis) -> None:
+    text = network_plain_report(analysis)
+    part, first = analysis.parts["test"], analysis.edges[0]
+    assert part is not None
+    assert f"{first.parent} → {first.child}" in text
+    assert f"{part.scores.pseudo_nll:.4f}" in text
+    assert part.accuracy is not None
+    assert f"smoke predicted on test: accuracy {part.accuracy['accuracy']:.4f}" in text
+
+
+def test_independent_variables_make_a_page_too() -> None:
+    rows = load_table("czech_autoworkers")
+    page = render_network_report(analyse_network({"train": rows}, max_leaves=1))
+    assert "No variable tells enough of another one" in page
+    assert "Every graph has a single leaf" in page
+    assert page.count("data:image/png") == 0
