@@ -14,7 +14,7 @@ from ..data import Observations
 from ..errors import InputError, IntractableError, check_names
 from ..learning.given import ClampedGibbs, RowMethod
 from ..learning.prediction import Prediction
-from ..report.words import fixed, plural, short_edge
+from ..report.words import fixed, plural, short_labels
 from .methods import is_terminal
 from .model import check_target_file, number_text, parse_given, read_for, read_network, read_without, write_rows
 from .output import echo_json, whole
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _BURN_IN = 200
-_EDGE = 60  # characters
+_NAME = 28  # characters
 
 
 def sample_network(
@@ -211,7 +211,8 @@ def network_interactions(model: Path, top: int | None, as_json: bool) -> None:
     if not edges:
         click.echo("no interactions")
         return
-    names = [short_edge(edge, _EDGE, " -> ") for edge in edges]
+    labels = short_labels(network.domain.names, _NAME)
+    names = [f"{labels[parent]} -> {labels[child]}" for parent, child in edges]
     width = max(len(name) for name in [*names, "from -> to"])
     click.echo(f"{'from -> to':<{width}}  information")
     for name, edge in zip(names, edges, strict=True):

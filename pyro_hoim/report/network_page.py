@@ -11,12 +11,12 @@ from .blocks import number
 from .network_sections import network_parts, network_summary, network_warnings
 from .page import render_page, subtitle_of
 from .plain import columns_of
-from .words import fixed, short_edge, shorten
+from .words import fixed, short_labels, shorten
 
 __all__ = ["network_plain_report", "render_network_report", "write_network_report"]
 
 _SHOWN = 12
-_EDGE, _NAME = 52, 28  # characters
+_NAME = 26  # characters
 
 
 def render_network_report(analysis: NetworkAnalysis) -> str:
@@ -93,11 +93,12 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
                     f"{shorten(analysis.target)} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
                     f"(always the most frequent: {part.accuracy['majority_accuracy']:.4f})"
                 )
+    labels = short_labels(analysis.domain.names, _NAME)
     if analysis.edges:
         lines.append("")
         lines += columns_of(
             ["from → to", "information"],
-            [[short_edge([e.parent, e.child], _EDGE, " → "), fixed(e.value)] for e in analysis.edges[:_SHOWN]],
+            [[f"{labels[e.parent]} → {labels[e.child]}", fixed(e.value)] for e in analysis.edges[:_SHOWN]],
         )
         lines.append("(information: nats a row that the graph of the second gained by asking the first)")
     order = sorted(range(len(analysis.domain)), key=lambda i: -analysis.graphs[i].gain)[:_SHOWN]
@@ -106,7 +107,7 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
         ["variable", "reads", "leaves", "parameters", "entropy", "information"],
         [
             [
-                shorten(analysis.learned.nodes[i].variable, _NAME),
+                labels[analysis.learned.nodes[i].variable],
                 number(len(analysis.learned.nodes[i].reads)),
                 number(analysis.learned.nodes[i].num_leaves),
                 number(analysis.learned.nodes[i].num_parameters),

@@ -7,7 +7,8 @@ from typing import cast
 
 from ..analysis import NetworkAnalysis, NetworkPart
 from ..models import LeafConditional
-from .blocks import Hint, Part, edge_cell, figure, note, num_states_text, number, table, text
+from ..schema import Domain
+from .blocks import Hint, Part, figure, note, num_states_text, number, table, text
 from .decision_graph_figure import decision_graph_figure
 from .network_figure import dependency_figure, dependency_matrix_figure
 from .words import fixed, listed, plural, short_labels, shorten
@@ -15,7 +16,7 @@ from .words import fixed, listed, plural, short_labels, shorten
 __all__ = ["network_parts", "network_summary", "network_warnings"]
 
 _FIRST, _MOST = 20, 500
-_DRAWN, _MATRIX = 60, 60
+_DRAWN, _KEPT = 60, 40  # variables in a picture
 _GRAPHS = 3
 _NODES = 60
 
@@ -179,19 +180,30 @@ def _structure(analysis: NetworkAnalysis) -> Part:
     if not edges:
         part.blocks.append(text("No variable tells enough of another one to be worth its parameters."))
         return part
-    values = {(edge.parent, edge.child): edge.value for edge in edges}
-    if len(domain) <= _DRAWN:
-        drawing = dependency_figure(domain, values, target=analysis.target)
+    drawn = _drawn(analysis)
+    values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
+    drawing = dependency_figure(drawn, values, target=analysis.target if analysis.target in drawn else None)
+    part.blocks.append(
+        figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
+    )
+    part.blocks.append(
+        figure(dependency_matrix_figure(drawn, values), "The same as a matrix: rows read, columns are read")
+    )
+    if len(drawn) < len(domain):
         part.blocks.append(
-            figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
+            note(f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them.")
         )
-    if len(domain) <= _MATRIX:
-        part.blocks.append(
-            figure(dependency_matrix_figure(domain, values), "The same as a matrix: rows read, columns are read")
-        )
+    labels = short_labels(domain.names)
 
     def rows(first: int, last: int) -> list[list[object]]:
-        return [[edge_cell([e.parent, e.child], " → "), f"{e.value:.4f}", e.num_splits] for e in edges[first:last]]
+        return [
+            [
+                _cell(f"{labels[e.parent]} → {labels[e.child]}", f"{e.parent} → {e.child}"),
+                f"{e.value:.4f}",
+                e.num_splits,
+            ]
+            for e in edges[first:last]
+        ]
 
     columns = ["from → to", "information", "questions"]
     part.blocks.append(table(columns, rows(0, _FIRST)))
@@ -205,10 +217,27 @@ def _structure(analysis: NetworkAnalysis) -> Part:
             "does not mean independence, and an arrow does not mean cause."
         )
     )
-    shortened = [(label, name) for name, label in short_labels(domain.names).items() if label != name]
+    shortened = [(label, name) for name, label in labels.items() if label != name]
     if shortened:
         part.blocks.append(table(["shortened", "name"], shortened, folded=f"Names in full ({len(shortened)})"))
     return part
+
+
+def _cell(shown: str, full: str) -> Hint | str:
+    return shown if shown == full else Hint(shown, full)
+
+
+def _drawn(analysis: NetworkAnalysis) -> Domain:
+    """All variables, or where they are too many those of the strongest arrows and the target."""
+    domain = analysis.domain
+    if len(domain) <= _DRAWN:
+        return domain
+    kept = set[str]() if analysis.target is None else {analysis.target}
+    for edge in analysis.edges:
+        if len(kept) + 2 > _KEPT:
+            break
+        kept |= {edge.parent, edge.child}
+    return domain.project(name for name in domain.names if name in kept)
 
 
 def _nodes(analysis: NetworkAnalysis) -> Part:
@@ -216,6 +245,7 @@ def _nodes(analysis: NetworkAnalysis) -> Part:
     held = _held(analysis)
     columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
     columns += [f"{name} NLL" for name in held] + ["all others at once"]
+    labels = short_labels(analysis.domain.names)
     lossless = {None: "–", True: "costs less", False: "costs no less"}
 
     def row(i: int) -> list[object]:
@@ -223,7 +253,7 @@ def _nodes(analysis: NetworkAnalysis) -> Part:
         parents = [edge.parent for edge in sorted(graph.edges, key=lambda e: -e.value)]
         reads = Hint(str(len(parents)), ", ".join(parents)) if parents else "0"
         return [
-            edge_cell([node.variable], width=32),
+            _cell(labels[node.variable], node.variable),
             analysis.domain.cardinalities[i],
             reads,
             node.num_leaves,

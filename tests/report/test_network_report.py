@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from pyro_hoim.analysis import NetworkAnalysis, analyse_network
+from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.models import DecisionGraph, LeafConditional, TableConditional
@@ -20,6 +21,7 @@ from pyro_hoim.report import (
     network_plain_report,
     render_network_report,
 )
+from pyro_hoim.report.words import short_labels
 from pyro_hoim.schema import Domain
 
 DOMAIN = Domain.from_labels({"a": ["no", "yes"], "b": ["x", "y", "z"], "c": ["low", "high"], "$d$": ["1", "2"]})
@@ -166,3 +168,19 @@ def test_independent_variables_make_a_page_too() -> None:
     assert "No variable tells enough of another one" in page
     assert "Every graph has a single leaf" in page
     assert page.count("data:image/png") == 0
+
+
+def test_of_many_variables_the_strongest_are_drawn_and_long_names_are_told_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    names = [f"how satisfied are you with item {k} of the list" for k in range(61)]
+    codes = torch.randint(0, 2, (400, 61), generator=generator)
+    codes[:, 1] = codes[:, 0]
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys(names, 2)))
+    analysis = analyse_network({"train": rows}, target=names[5])
+    page, text = render_network_report(analysis), network_plain_report(analysis)
+    labels = short_labels(names)
+    assert labels[names[0]] != labels[names[1]]
+    assert f'title="{names[0]} → {names[1]}">{labels[names[0]]} → {labels[names[1]]}<' in page
+    assert "variables of the strongest arrows, and the arrows between them" in page
+    short = short_labels(names, 26)
+    assert f"{short[names[0]]} → {short[names[1]]}" in text
