@@ -52,7 +52,13 @@ def _order(domain: Domain, values: Arrows) -> tuple[str, ...]:
 
 
 def dependency_figure(
-    domain: Domain, values: Arrows, *, target: str | None = None, top: int | None = 80, title: str = ""
+    domain: Domain,
+    values: Arrows,
+    *,
+    target: str | None = None,
+    top: int | None = 80,
+    labels: Mapping[str, str] | None = None,
+    title: str = "",
 ) -> Figure:
     """Variables on a circle, an arrow from every variable to those whose conditionals read it.
 
@@ -62,6 +68,7 @@ def dependency_figure(
             depths of colour are relative to the largest.
         target: arrows into and out of this variable are orange.
         top: at most so many arrows, the strongest; all when None.
+        labels: what is written for every name; by default the names, shortened where they are long.
         title: text above.
 
     Returns:
@@ -80,14 +87,14 @@ def dependency_figure(
     order = _order(domain, found)
     angle = {name: math.pi / 2 - 2 * math.pi * k / max(len(order), 1) for k, name in enumerate(order)}
     place = {name: np.array([math.cos(a), math.sin(a)]) for name, a in angle.items()}
-    labels = short_labels(domain.names)
+    labels = {name: labels[name] for name in domain.names} if labels else short_labels(domain.names)
     figure, axes = new_canvas(list(labels.values()))
     shown = list(found)[:top]
     highest = max(found.values(), default=0.0) or 1.0
     for edge in reversed(shown):
         _arrow(axes, place[edge[0]], place[edge[1]], found[edge] / highest, target in edge, len(order))
     draw_variables(axes, labels, {}, place, angle)
-    _legend(axes, found, shown, target)
+    _legend(axes, found, shown, target, len(order))
     if title:
         axes.set_title(literal(title), color=INK, fontsize=12)
     return figure
@@ -95,16 +102,17 @@ def dependency_figure(
 
 def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_target: bool, size: int) -> None:
     """One arrow, bent to the right of its direction."""
-    room = 7.0 if size > 8 else 10.0  # points between an arrow and the middle of its variables
+    room = 5.0 if size > 30 else 7.0 if size > 8 else 10.0  # points between an arrow and the middle of its variables
+    scale = 0.55 if size > 30 else 1.0
     axes.add_patch(
         FancyArrowPatch(
             (float(start[0]), float(start[1])),
             (float(end[0]), float(end[1])),
             connectionstyle="arc3,rad=0.16",
-            arrowstyle=f"-|>,head_length={4 + 3.5 * share:.2f},head_width={2 + 2.2 * share:.2f}",
+            arrowstyle=f"-|>,head_length={scale * (4 + 3.5 * share):.2f},head_width={scale * (2 + 2.2 * share):.2f}",
             shrinkA=room,
             shrinkB=room,
-            linewidth=0.6 + 3.4 * share,
+            linewidth=_width(share, size),
             color=ORANGE if is_target else BLUE,
             alpha=0.38 + 0.57 * share,
             zorder=2 + share + (1 if is_target else 0),
@@ -112,7 +120,12 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_targ
     )
 
 
-def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target: str | None) -> None:
+def _width(share: float, size: int) -> float:
+    """Points of a line, thinner where many variables stand close."""
+    return 0.6 + (1.5 if size > 30 else 3.4) * share
+
+
+def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target: str | None, size: int) -> None:
     """What arrows mean, how many there are, and the width of the strongest."""
     if not values:
         return
@@ -124,19 +137,26 @@ def _legend(axes: Axes, values: Arrows, shown: Sequence[tuple[str, str]], target
     highest = max(values.values()) or 1.0
     for share in (1.0, 0.25):
         label = f"{highest * share:.2g} nats a row"
-        lines.append(Line2D([], [], color=BLUE, linewidth=0.6 + 3.4 * share, alpha=0.38 + 0.57 * share, label=label))
+        lines.append(Line2D([], [], color=BLUE, linewidth=_width(share, size), alpha=0.38 + 0.57 * share, label=label))
     if target is not None and any(target in edge for edge in shown):
         lines.append(Line2D([], [], color=ORANGE, linewidth=3, label=f"with {literal(short_labels([target])[target])}"))
     axes.legend(handles=lines, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
 
 
-def dependency_matrix_figure(domain: Domain, values: Arrows, *, label: str = "information, nats a row") -> Figure:
+def dependency_matrix_figure(
+    domain: Domain,
+    values: Arrows,
+    *,
+    label: str = "information, nats a row",
+    labels: Mapping[str, str] | None = None,
+) -> Figure:
     """Who reads whom as a matrix: a row is a reader, a column what it reads; white where nothing is read.
 
     Args:
         domain: the variables; the order is that of :func:`dependency_figure`.
         values: as there.
         label: what the values are, with their unit.
+        labels: what is written for every name; by default the names, shortened where they are long.
 
     Returns:
         The figure, with the numbers written into the cells of up to eight variables.
@@ -152,7 +172,7 @@ def dependency_matrix_figure(domain: Domain, values: Arrows, *, label: str = "in
     for (parent, child), value in found.items():
         matrix[at[child], at[parent]] = value
     highest = max(found.values(), default=0.0) or 1.0
-    names = short_labels(order, _LABEL_WIDTH)
+    names = {name: labels[name] for name in order} if labels else short_labels(order, _LABEL_WIDTH)
     margin = 0.1 + 0.085 * max((len(n) for n in names.values()), default=0)  # inches
     cells = max(size, 2) * (0.26 if many else 0.72)
     figure = Figure(figsize=(cells + margin + 1.4, cells * (1.0 if many else 0.8) + margin + 0.6), layout="constrained")

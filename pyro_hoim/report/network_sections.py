@@ -180,20 +180,21 @@ def _structure(analysis: NetworkAnalysis) -> Part:
     if not edges:
         part.blocks.append(text("No variable tells enough of another one to be worth its parameters."))
         return part
-    drawn = _drawn(analysis)
+    drawn, labels = _drawn(analysis), short_labels(domain.names)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
-    drawing = dependency_figure(drawn, values, target=analysis.target if analysis.target in drawn else None)
+    drawing = dependency_figure(drawn, values, target=analysis.target, labels=labels)
     part.blocks.append(
         figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it")
     )
     part.blocks.append(
-        figure(dependency_matrix_figure(drawn, values), "The same as a matrix: rows read, columns are read")
+        figure(
+            dependency_matrix_figure(drawn, values, labels=labels), "The same as a matrix: rows read, columns are read"
+        )
     )
     if len(drawn) < len(domain):
         part.blocks.append(
             note(f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them.")
         )
-    labels = short_labels(domain.names)
 
     def rows(first: int, last: int) -> list[list[object]]:
         return [
