@@ -5,13 +5,14 @@ Private to the package.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_names, size_text
+from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, check_names, size_text
 from ..models import ClampedConditional, DependencyConditionals
 from ..partition import StationaryLaw, stationary_law
 from ..partition.stationary import StationaryMethod, StationaryScan
@@ -186,6 +187,7 @@ class NetworkLaw:
             uniforms = torch.rand(num_draws, dtype=torch.float64) * flat[-1]
             index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
             return list_states(self.domain, index.device)[index].to(self.probe.device)
+        self._check_chains()
         chains = PseudoGibbsChains(
             self.conditionals,
             num_draws,
@@ -194,13 +196,23 @@ class NetworkLaw:
             selection=self.selection or None,
             seed=int(torch.randint(2**62, ())),
             precision=torch.float64,
-            check=not self._is_checked,
+            check=False,
         )
-        self._is_checked = True
         chains.sweep(self.num_sweeps)
         if self.order is None:
             return chains.codes.to(self.probe.device)
         return self._at_any_place(chains, self.order).to(self.probe.device)
+
+    def _check_chains(self) -> None:
+        """Once: an error where chains have more than one limiting law, a warning where that is left open."""
+        if self._is_checked:
+            return
+        found = check_ergodic(self.conditionals, scan=self.scan, order=self.order)
+        if found.has_unique_law is False:
+            raise InputError(f"conditionals: {found.message}")
+        if found.has_unique_law is None:
+            warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=4)
+        self._is_checked = True
 
     def _at_any_place(self, chains: PseudoGibbsChains, order: tuple[str, ...]) -> torch.Tensor:
         """States of chains that each stop at a place of the order drawn for it, whose law is the mean of all places."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, SupportsIndex, get_args
 
@@ -269,6 +269,8 @@ def cyclic_laws(
     _check_options(method, tolerance, max_iterations)
     codes, network, free = _free_network(conditionals, clamped)
     names = free.domain.names
+    if not (order is None or isinstance(order, (str, Iterable))):
+        raise InputTypeError(f"order: expected names of variables, received {type(order).__name__}")
     wanted = names if order is None else (order,) if isinstance(order, str) else tuple(order)
     sweep = free.domain.indices(wanted)
     if len(sweep) != len(names):
@@ -310,6 +312,8 @@ class _Layout(NamedTuple):
 
     def check(self, max_states: int, method: str) -> None:
         """Raise :class:`IntractableError` where the table or the elimination would be too large."""
+        if isinstance(max_states, bool) or not isinstance(max_states, int):
+            raise InputTypeError(f"max_states: expected a whole number, received {type(max_states).__name__}")
         size = self.domain.num_states
         if size > max_states:
             raise IntractableError(

@@ -512,6 +512,15 @@ def test_undecided_networks_warn_once():
         assert network.expand((2,)).sample((2,)).shape == (2, 2, 17)
 
 
+def test_a_network_with_two_laws_is_refused_without_naming_options_that_a_law_lacks():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    copy = torch.eye(2, dtype=torch.float64)
+    nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", ["a"], copy)]
+    with pytest.raises(InputError, match="conditionals: ") as error:
+        DependencyNetwork(DependencyConditionals(nodes), sampler="pseudo-gibbs").sample()
+    assert "check=False" not in str(error.value)
+
+
 def test_classifiers_serve():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     nodes: list[NodeConditional] = [

@@ -460,3 +460,17 @@ def test_an_iteration_that_is_cut_short_says_so() -> None:
     exact = stationary_law(network, method="solve")
     assert float((law.probs - exact.probs).abs().sum()) <= law.error
     assert math.isfinite(law.error)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"max_states": "many"}, "max_states: expected a whole number, received str"),
+        ({"max_states": True}, "max_states: expected a whole number, received bool"),
+        ({"scan": "sequential", "order": 3}, "order: expected names of variables, received int"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(option, message):
+    nodes = [TableConditional(Domain.from_cardinalities({"a": 2}), "a", [], torch.tensor([0.25, 0.75]))]
+    with pytest.raises(InputTypeError, match=message):
+        stationary_law(DependencyConditionals(nodes), **option)

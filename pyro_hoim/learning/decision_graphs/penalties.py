@@ -104,7 +104,7 @@ def check_theorem_conditions(
         >>> check_theorem_conditions("mdl", 32, 1000, lossless=True).hold
         True
         >>> check_theorem_conditions(lambda k, n: 0.01 * k, 32, 1000, lossless=True).message
-        'R(k, N) does not tend to 0 as N grows'
+        'R(k, N) is not seen to tend to 0 as N grows'
     """
     _, penalty = checked_penalty(penalty)
     if num_parameters < 1:
@@ -121,7 +121,7 @@ def check_theorem_conditions(
         for holds, text in (
             (lossless, "the lossless source is not among the candidates; pass lossless=True"),
             (is_positive, "R(k, N) is not positive"),
-            (vanishes, "R(k, N) does not tend to 0 as N grows"),
+            (vanishes, "R(k, N) is not seen to tend to 0 as N grows"),
         )
         if not holds
     ]
@@ -145,7 +145,12 @@ def checked_penalty(penalty: str | SourcePenalty) -> tuple[str, SourcePenalty]:
 
 def _value(penalty: SourcePenalty, num_parameters: int, num_observations: float) -> float:
     """A penalty's value, checked."""
-    value = float(penalty(num_parameters, num_observations))
+    try:
+        value = float(penalty(num_parameters, num_observations))
+    except ArithmeticError as error:
+        raise InputError(
+            f"penalty: no value for {num_parameters} parameters and {num_observations:g} observations ({error})"
+        ) from error
     if not 0 <= value < math.inf:
         raise InputError(
             f"penalty: expected a finite number of nats from 0 for {num_parameters} parameters and "

@@ -49,7 +49,10 @@ def test_a_root_of_the_number_of_rows_vanishes_in_spite_of_rounding(size, number
 def test_conditions_that_fail_are_named(penalty, positive, vanishes):
     found = check_theorem_conditions(penalty, 8, 100, lossless=True)
     assert (found.is_positive, found.vanishes, found.hold) == (positive, vanishes, False)
-    assert ("not positive" in found.message, "does not tend to 0" in found.message) == (not positive, not vanishes)
+    assert ("not positive" in found.message, "is not seen to tend to 0" in found.message) == (
+        not positive,
+        not vanishes,
+    )
 
 
 def test_bad_arguments_of_the_check():
@@ -67,3 +70,8 @@ def test_penalties_by_leaves_end_where_the_entropy_cannot_pay_for_them():
     values = leaf_penalties(AIC(), 2, 100.0, 7.0, 50)
     assert values.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]  # one leaf costs 7 + 2 nats
     assert leaf_penalties(AIC(), 2, 100.0, 7.0, 3).tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_a_penalty_that_overflows_is_refused_with_the_sizes():
+    with pytest.raises(InputError, match=r"penalty: no value for 32 parameters and 1000 observations \(.*out of range"):
+        check_theorem_conditions(lambda k, n: 10.0**400 if k == 32 else float(k), 32, 1000, lossless=True)
