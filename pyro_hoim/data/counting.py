@@ -8,7 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-__all__ = ["marginal_tables", "merge_rows", "split_rows"]
+from ..errors import InputError, InputTypeError
+
+__all__ = ["check_split", "marginal_tables", "merge_rows", "split_rows"]
 
 _LARGEST_KEY = 2**62
 
@@ -50,6 +52,23 @@ def marginal_tables(
         flat[start : start + size] = np.bincount(cell, weights=counts, minlength=size)
         start += size
     return flat
+
+
+def check_split(fractions: Sequence[float], seed: int) -> list[float]:
+    """Fractions of a split as floats, after a look at them and at the seed.
+
+    Raises:
+        InputError: fractions that are negative, NaN, or do not sum to 1 (tolerance 1e-9), or a negative seed.
+        InputTypeError: a seed that is not an integer.
+    """
+    shares = [float(f) for f in fractions]
+    if not shares or any(not (0 <= f <= 1) for f in shares) or abs(math.fsum(shares) - 1) > 1e-9:
+        raise InputError(f"split fractions: expected numbers from 0 to 1 that sum to 1, received {shares}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise InputTypeError(f"split seed: expected an integer, received {seed!r}")
+    if seed < 0:
+        raise InputError(f"split seed: expected a non-negative integer, received {seed}")
+    return shares
 
 
 def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError, check_unique
 
-__all__ = ["CsvColumns", "read_csv"]
+__all__ = ["CsvColumns", "read_csv", "read_text"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,15 @@ class CsvColumns:
         return self.columns[self.header.index(name)]
 
 
-def _read_text(path: str | os.PathLike[str]) -> str:
-    """Text of a UTF-8 file, with or without a byte-order mark."""
+def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
+    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be.
+
+    Raises:
+        InputError: no such file, a folder, empty, not UTF-8, or with zero bytes.
+    """
     file = Path(path)
     if file.is_dir():
-        raise InputError(f"{path}: expected a CSV file, received a folder")
+        raise InputError(f"{path}: expected {expected}, received a folder")
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
@@ -51,7 +55,8 @@ def _read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if not raw.strip():
-        raise InputError(f"{path}: expected a header and rows, received an empty file")
+        wanted = "a header and rows" if expected == "a CSV file" else expected
+        raise InputError(f"{path}: expected {wanted}, received an empty file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -61,7 +66,7 @@ def _read_text(path: str | os.PathLike[str]) -> str:
         ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise InputError(f"{path} line {line}: expected text, received a zero byte; this is not a CSV file")
+        raise InputError(f"{path} line {line}: expected text, received a zero byte; this is not {expected}")
     return text
 
 
@@ -86,7 +91,7 @@ def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumn
         ...     read_csv(path).columns
         (('1', '2'), ('x', 'y'))
     """
-    reader = csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     header: tuple[str, ...] = ()
     rows: list[list[str]] = []
     lines: list[int] = []

@@ -6,16 +6,16 @@ Everything here works on one column at a time and knows neither files nor :class
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError, InputTypeError, check_names, check_unique
+from ..errors import InputError, InputTypeError, MissingDataError, check_names, check_unique
 from ..schema import Kind, Variable
 
-__all__ = ["encode_column", "label_of", "level_order", "parse_counts", "select_columns"]
+__all__ = ["encode_column", "label_of", "level_order", "parse_counts", "parse_numbers", "select_columns"]
 
 _LARGEST_PLAIN_INTEGER = 1e15
 
@@ -158,6 +158,44 @@ def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractio
         shown = repr(received) if isinstance(received, str) else str(received)
         raise InputError(f"{where(row)}, {name}: expected {expected}, received {shown}{hint}")
     return numbers + 0.0  # -0.0 becomes 0.0
+
+
+def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[int], str]) -> np.ndarray:
+    """Columns of numbers as an array; infinities are kept, for the caller to judge with everything else.
+
+    Args:
+        columns: numbers or their text, one sequence a column.
+        source: what is read, for messages.
+        where: words for the position of row ``i``, used in messages.
+
+    Shape:
+        columns d times (N,); returned (N, d) float64.
+
+    Raises:
+        MissingDataError: empty cells, with their number and columns.
+        InputError: a cell that is no number.
+    """
+    parsed: list[np.ndarray] = []
+    gaps: dict[str, int] = {}
+    for name, values in columns.items():
+        given = pd.Series(values)
+        numbers = pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
+        unknown = np.isnan(numbers)
+        if unknown.any():
+            is_empty = (given.isna() | (given.astype(object) == "")).to_numpy()
+            text = np.flatnonzero(unknown & ~is_empty)
+            if len(text):
+                row = int(text[0])
+                raise InputError(f"{where(row)}, column {name!r}: expected a number, received {given.iloc[row]!r}")
+            gaps[name] = int(unknown.sum())
+        parsed.append(numbers)
+    if gaps:
+        cells, names = sum(gaps.values()), ", ".join(map(repr, list(gaps)[:6]))
+        raise MissingDataError(
+            f"{source}: {cells} empty cell{'s' * (cells != 1)} in column{'s' * (len(gaps) != 1)} {names}"
+            f"{', ...' if len(gaps) > 6 else ''}; numbers must be complete, fill the cells or leave their rows out"
+        )
+    return np.column_stack(parsed)
 
 
 def select_columns(

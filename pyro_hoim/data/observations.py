@@ -15,7 +15,7 @@ import torch
 
 from ..errors import InputError, InputTypeError, IntractableError, MissingDataError, check_unique, size_text
 from ..schema import Domain, Variable
-from .counting import marginal_tables, merge_rows, split_rows
+from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import read_csv
 from .encoding import parse_counts
 from .readers import encode_columns, row_counts, row_position
@@ -522,13 +522,7 @@ class Observations:
             >>> [part.total_count for part in data.split([0.5, 0.25, 0.25], seed=0)]
             [30.0, 15.0, 15.0]
         """
-        shares = [float(f) for f in fractions]
-        if not shares or any(not (0 <= f <= 1) for f in shares) or abs(math.fsum(shares) - 1) > 1e-9:
-            raise InputError(f"split fractions: expected numbers from 0 to 1 that sum to 1, received {shares}")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise InputTypeError(f"split seed: expected an integer, received {seed!r}")
-        if seed < 0:
-            raise InputError(f"split seed: expected a non-negative integer, received {seed}")
+        shares = check_split(fractions, seed)
         parts = split_rows(self.counts.numpy(), shares, int(seed))
         return tuple(
             Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts))

@@ -1,0 +1,133 @@
+"""Reading a sparse matrix and its column names from files, with every fault found and nothing executed."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ..errors import InputError, IntractableError, check_unique, size_text
+from .csv_file import read_text
+
+__all__ = ["read_matrix", "read_names", "repeated_rows", "vocabulary_of"]
+
+_PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
+_MOST_ROWS = 2**31 - 1
+_MOST_CELLS = 2**28
+_DAMAGED = (
+    *(ValueError, TypeError, LookupError, OSError, EOFError, MemoryError, RuntimeError, SyntaxError, struct.error),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy, zipfile and zlib raise on bytes that are no array."""
+
+
+def read_matrix(file: str | os.PathLike[str]) -> Any:
+    """The sparse matrix in a file of ``scipy.sparse.save_npz``; arrays that hold Python objects are refused unread.
+
+    Raises:
+        InputError: no such file, a damaged one, pickled arrays, no csr, csc or coo matrix, or indices out of range.
+    """
+    path = Path(file)
+    if path.is_dir():
+        raise InputError(f"{file}: expected a .npz file, received a folder")
+    if not path.exists():
+        raise InputError(f"{file}: no such file")
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{file}: damaged or no .npz file; expected a sparse matrix of scipy.sparse.save_npz")
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            parts = {name: held[name] for name in _wanted(file, held)}
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        if "pickle" in str(error).lower():
+            raise InputError(
+                f"{file}: holds Python objects, which are never read; expected numbers written by scipy.sparse.save_npz"
+            ) from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{file}: damaged .npz file ({reason})") from None
+    return _matrix(file, parts)
+
+
+def _wanted(file: Any, held: Any) -> list[str]:
+    """Names of the arrays of the matrix's format."""
+    if "format" not in held.files or "shape" not in held.files:
+        names = ", ".join(sorted(held.files)[:6]) or "nothing"
+        raise InputError(f"{file}: expected a sparse matrix of scipy.sparse.save_npz, received arrays {names}")
+    kind = held["format"].item()
+    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if kind not in _PARTS:
+        raise InputError(f"{file}: expected a sparse matrix of format csr, csc or coo, received {kind!r}")
+    return ["format", "shape", *_PARTS[kind]]
+
+
+def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
+    """The matrix of the arrays in a file, every index checked before anything is moved by it."""
+    kind = parts["format"].item()
+    kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
+    shape = tuple(int(n) for n in np.asarray(parts["shape"]).reshape(-1))
+    if len(shape) != 2 or min(shape) < 0 or max(shape) > _MOST_ROWS:
+        raise InputError(f"{file}: expected a matrix of rows by columns, received shape {shape}")
+    if parts["data"].dtype.kind not in "biuf":
+        raise InputError(f"{file}: expected numbers, received an array of {parts['data'].dtype}")
+    first, second = (parts[name] for name in _PARTS[kind][1:])
+    for name, array in zip(_PARTS[kind][1:], (first, second), strict=True):
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise InputError(f"{file}: expected {name} to be whole numbers in one row, received {array.dtype}")
+    try:
+        if kind == "coo":
+            return sparse.csr_matrix(sparse.coo_matrix((parts["data"], (first, second)), shape=shape))
+        maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
+        found = maker((parts["data"], first, second), shape=shape)
+        found.check_format(full_check=True)
+    except (ValueError, TypeError, OverflowError, IndexError) as error:
+        raise InputError(f"{file}: its arrays make no matrix ({' '.join(str(error).split())})") from None
+    return sparse.csr_matrix(found)
+
+
+def vocabulary_of(file: str | os.PathLike[str]) -> Path:
+    """The file of column names that goes with a matrix: the same name with ``_vocab.txt``."""
+    path = Path(file)
+    return path.with_name(f"{path.stem}_vocab.txt")
+
+
+def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | None, num_columns: int) -> tuple[str, ...]:
+    """Column names of a matrix, one a line; blanks around them are removed, and empty lines at the end do not count.
+
+    Raises:
+        InputError: no such file, not UTF-8, an empty line, a repeated name, or another number of names than columns.
+    """
+    path = vocabulary_of(file) if vocab is None else Path(vocab)
+    if vocab is None and not path.exists():
+        raise InputError(f"{file}: its column names are missing; expected them in {path}, one a line, or another vocab")
+    lines = read_text(path, "a text file of column names").rstrip().split("\n")
+    names = tuple(line.strip() for line in lines)
+    if "" in names:
+        raise InputError(f"{path} line {names.index('') + 1}: expected a name, received an empty line")
+    if len(names) != num_columns:
+        raise InputError(f"{path}: expected {num_columns} names, one a column of {file}, received {len(names)}")
+    check_unique(names, str(path))
+    return names
+
+
+def repeated_rows(times: np.ndarray, matrix: Any, source: str) -> np.ndarray:
+    """Positions of rows, each as often as its count says.
+
+    Raises:
+        IntractableError: the repeated rows would hold too many values.
+    """
+    width = np.diff(matrix.indptr) if sparse.issparse(matrix) else np.full(len(times), matrix.shape[1])
+    needed = float(times @ (width + 1.0))
+    if needed > _MOST_CELLS:
+        raise IntractableError(
+            f"{source}: repeating the rows as their counts say makes {size_text(int(needed), 'values')}, more than "
+            f"{_MOST_CELLS}; give fewer rows"
+        )
+    return np.repeat(np.arange(len(times)), times.astype(np.int64))

@@ -1,0 +1,409 @@
+"""Observations of counts and of real numbers: rows by variables, sparse where most counts are zero."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import sparse
+
+from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..schema import Domain, Variable
+from ._count_cells import as_counts, as_dense, as_numbers, place
+from ._count_files import read_matrix, read_names, repeated_rows
+from .counting import check_split, split_rows
+from .csv_file import read_csv
+from .encoding import parse_counts, parse_numbers, select_columns
+from .readers import row_position
+
+__all__ = ["LARGEST_COUNT", "CountTable"]
+
+LARGEST_COUNT = 2**53 - 1
+"""Largest count that is accepted: above it float64 no longer tells whole numbers apart."""
+
+CountKind = Literal["count", "real"]
+
+
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    r"""Rows of counts (or of real numbers), one column a variable; complete, every row one observation.
+
+    Counts are a SciPy CSR matrix of float64 with sorted indices and no stored zero; real numbers are a dense float64
+    array. Zero columns are allowed and told (:attr:`zero_columns`): the Poisson maximum-likelihood estimate of such a
+    column is :math:`\psi_s = -\infty`. Do not write into the matrix.
+
+    Args:
+        domain: the variables, all of kind ``count`` or all of kind ``real``.
+        matrix: a SciPy sparse matrix, an array or a tensor.
+        source: what the rows were read from, for messages.
+        lines: line of every row in a file, for messages.
+
+    Shape:
+        matrix (N, d); N may be 0.
+
+    Raises:
+        InputError: wrong shape; NaN or an infinity; a count that is negative, fractional or above 2^53 - 1, with its
+            row and column; variables of mixed or finite kinds.
+        InputTypeError: ``matrix`` holds no numbers.
+
+    Example:
+        >>> table = CountTable.from_matrix([[2, 0], [1, 0], [0, 0]], names=["word", "rare"])
+        >>> table.num_rows, table.totals.tolist(), table.zero_columns
+        (3, [3.0, 0.0], ('rare',))
+    """
+
+    domain: Domain
+    matrix: Any
+    source: str = "the table"
+    lines: tuple[int, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        kinds = {variable.kind for variable in self.domain}
+        if not kinds <= {"count"} and not kinds <= {"real"}:
+            raise InputError(
+                f"CountTable domain: expected variables of kind 'count' or all of kind 'real', received {sorted(kinds)}"
+            )
+        matrix: Any = as_numbers(self.matrix, self.source)
+        if sparse.issparse(matrix):
+            matrix = cast(Any, as_counts(matrix))
+        if matrix.shape[1] != len(self.domain):
+            raise InputError(
+                f"CountTable matrix: expected shape (rows, {len(self.domain)}), received {tuple(matrix.shape)}"
+            )
+        self._check_cells(matrix)
+        object.__setattr__(self, "matrix", as_counts(matrix) if self.kind == "count" else as_dense(matrix))
+
+    def _check_cells(self, matrix: Any) -> None:
+        """Raise :class:`InputError` for the first cell that is no value of its variable."""
+        values: np.ndarray = matrix.data if sparse.issparse(matrix) else matrix
+        with np.errstate(invalid="ignore"):
+            bad = ~np.isfinite(values)
+            if self.kind == "count":
+                bad |= (values < 0) | (values > LARGEST_COUNT) | (values != np.floor(values))
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            row, column = place(matrix, first)
+            value = values.reshape(-1)[first]
+            more = f" ({bad.sum()} such cells)" if bad.sum() > 1 else ""
+            expected = "a finite number"
+            if self.kind == "count":
+                expected = f"a whole number from 0 to {LARGEST_COUNT}"
+            raise InputError(f"{self.where(row, column)}: expected {expected}, received {value:.17g}{more}")
+
+    def where(self, row: int, column: int) -> str:
+        """Words for the position of a cell."""
+        name = self.domain.names[column]
+        if self.lines is not None:
+            return f"{self.source} line {self.lines[row]}, column {name!r}"
+        return f"{self.source}, {row_position(row)}, column {name!r}"
+
+    # ---------------------------------------------------------------------------------------------- readers
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: Any,
+        names: Sequence[str] | None = None,
+        *,
+        kind: CountKind = "count",
+        columns: Sequence[str] | int | None = None,
+        source: str = "the matrix",
+    ) -> CountTable:
+        """Rows from a SciPy sparse matrix, an array or a tensor.
+
+        Args:
+            matrix: the numbers.
+            names: of the columns; ``x0``, ``x1``, ... when left out.
+            kind: ``count`` or ``real``.
+            columns: names to keep, or how many from the left; default all.
+            source: what is read, for messages.
+
+        Shape:
+            matrix (N, d).
+
+        Raises:
+            InputError: as the constructor, and names that are repeated or of the wrong number.
+        """
+        numbers = as_numbers(matrix, source)
+        header = [f"x{i}" for i in range(numbers.shape[1])] if names is None else [str(name) for name in names]
+        if len(header) != numbers.shape[1]:
+            raise InputError(f"{source}: expected {numbers.shape[1]} names, one a column, received {len(header)}")
+        check_unique(header, f"{source} names")
+        chosen = select_columns(header, columns, exclude=(), source=source)
+        if chosen != header:
+            position = {name: i for i, name in enumerate(header)}
+            numbers = numbers[:, [position[name] for name in chosen]]
+        return cls(Domain(Variable(name, kind=kind) for name in chosen), numbers, source)
+
+    @classmethod
+    def from_npz(
+        cls,
+        file: str | os.PathLike[str],
+        vocab: str | os.PathLike[str] | None = None,
+        *,
+        kind: CountKind = "count",
+        columns: Sequence[str] | int | None = None,
+    ) -> CountTable:
+        """Rows from a file that ``scipy.sparse.save_npz`` wrote, with the column names in a text file beside it.
+
+        Nothing in the file is executed: pickled arrays are refused.
+
+        Args:
+            file: the ``.npz`` file (csr, csc or coo).
+            vocab: file with one column name a line; default ``FILE_vocab.txt`` for ``FILE.npz``.
+            kind: ``count`` or ``real``.
+            columns: names to keep, or how many from the left; default all.
+
+        Raises:
+            InputError: no such file, damaged, pickled, not a sparse matrix, indices out of range, a number of names
+                that differs from the number of columns, or cells that are refused, with row and column.
+        """
+        matrix = read_matrix(file)
+        names = read_names(file, vocab, int(matrix.shape[1]))
+        return cls.from_matrix(matrix, names, kind=kind, columns=columns, source=str(file))
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        kind: CountKind = "count",
+        count: str | None = "count",
+        columns: Sequence[str] | int | None = None,
+        delimiter: str = ",",
+    ) -> CountTable:
+        r"""Rows from a UTF-8 CSV file with a header and numbers below it.
+
+        A column named ``count`` says how often its row was seen, and the row is repeated as often.
+
+        Args:
+            path: the file.
+            kind: ``count`` or ``real``.
+            count: name of the column of repetitions; the default may be absent; None for no such column.
+            columns: names to keep, or how many from the left; default all but ``count``.
+            delimiter: the character between cells.
+
+        Raises:
+            MissingDataError: empty cells, with their number.
+            InputError: an unreadable file, text among the numbers, or cells that are refused, with line and column.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "t.csv")
+            ...     _ = path.write_text("a,b,count\n1,0,2\n0,7,1\n")
+            ...     CountTable.from_csv(path).to_array().tolist()
+            [[1.0, 0.0], [1.0, 0.0], [0.0, 7.0]]
+        """
+        read = read_csv(path, delimiter=delimiter)
+        if count == "count" and count not in read.header:
+            count = None
+        return cls._from_columns(read.header, read.column, read.where, kind, count, columns, str(path), read.lines)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        kind: CountKind = "count",
+        count: str | None = "count",
+        columns: Sequence[str] | int | None = None,
+    ) -> CountTable:
+        """Rows from a data frame of numbers; arguments and errors as :meth:`from_csv`.
+
+        Example:
+            >>> import pandas as pd
+            >>> CountTable.from_pandas(pd.DataFrame({"a": [1, 0], "b": [3, 3]})).constant_columns
+            ('b',)
+        """
+        if not isinstance(frame, pd.DataFrame):
+            raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
+        header = [str(name) for name in frame.columns]
+        check_unique(header, "from_pandas columns")
+        if count == "count" and count not in header:
+            count = None
+
+        def column(name: str) -> pd.Series:
+            return frame.iloc[:, header.index(name)]
+
+        return cls._from_columns(header, column, row_position, kind, count, columns, "the frame", None)
+
+    @classmethod
+    def _from_columns(
+        cls,
+        header: Sequence[str],
+        column: Any,
+        where: Any,
+        kind: CountKind,
+        count: str | None,
+        columns: Sequence[str] | int | None,
+        source: str,
+        lines: tuple[int, ...] | None,
+    ) -> CountTable:
+        names = select_columns(header, columns, exclude=() if count is None else (count,), source=source)
+        if not names:
+            raise InputError(f"{source}: expected at least one variable besides the counts, received none")
+        cells = parse_numbers({name: column(name) for name in names}, source=source, where=where)
+        domain = Domain(Variable(name, kind=kind) for name in names)
+        if count is None:
+            return cls(domain, cells, source, lines)
+        times = parse_counts(column(count), name=f"column {count!r}", where=where, fractional=False)
+        whole = cls(domain, cells, source, lines)  # cells are judged before rows are repeated
+        return whole.rows(repeated_rows(times, whole.matrix, source))
+
+    # ------------------------------------------------------------------------------------------------- sizes
+
+    @property
+    def kind(self) -> CountKind:
+        """Kind of the variables: ``count`` or ``real``."""
+        return "real" if any(variable.kind == "real" for variable in self.domain) else "count"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of observations."""
+        return int(self.matrix.shape[0])
+
+    @cached_property
+    def totals(self) -> np.ndarray:
+        """Sum of every column, (d,) float64."""
+        return np.asarray(self.matrix.sum(axis=0), dtype=np.float64).reshape(-1)
+
+    @cached_property
+    def _extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        if not self.num_rows:
+            return np.zeros(len(self.domain)), np.zeros(len(self.domain))
+        if sparse.issparse(self.matrix):
+            return self.matrix.min(axis=0).toarray().reshape(-1), self.matrix.max(axis=0).toarray().reshape(-1)
+        return self.matrix.min(axis=0), self.matrix.max(axis=0)
+
+    @cached_property
+    def zero_columns(self) -> tuple[str, ...]:
+        """Variables that are zero in every row."""
+        low, high = self._extremes
+        return tuple(name for name, a, b in zip(self.domain.names, low, high, strict=True) if a == b == 0)
+
+    @cached_property
+    def constant_columns(self) -> tuple[str, ...]:
+        """Variables with one value in every row, zero columns left out."""
+        low, high = self._extremes
+        return tuple(name for name, a, b in zip(self.domain.names, low, high, strict=True) if a == b != 0)
+
+    def __repr__(self) -> str:
+        held = f", {self.matrix.nnz} non-zero" if sparse.issparse(self.matrix) else ""
+        return f"CountTable({len(self.domain)} variables of kind {self.kind}, {self.num_rows} rows{held})"
+
+    # -------------------------------------------------------------------------------------------- derivations
+
+    def columns(self, chosen: Iterable[str] | int) -> CountTable:
+        """Some variables only: names, or how many from the left.
+
+        Raises:
+            UnknownNameError: an unknown name; InputError: one repeated, or a number outside 1 to d.
+        """
+        wanted = int(chosen) if isinstance(chosen, (int, np.integer)) else chosen
+        names = select_columns(
+            self.domain.names,
+            wanted if isinstance(wanted, (int, str)) else list(wanted),  # type: ignore[arg-type]
+            exclude=(),
+            source=self.source,
+        )
+        positions = list(self.domain.indices(names))
+        return CountTable(
+            Domain(self.domain.variables[i] for i in positions), self.matrix[:, positions], self.source, self.lines
+        )
+
+    def rows(self, index: Any) -> CountTable:
+        """Rows at the given positions, which may repeat, or where a mask is true.
+
+        Shape:
+            index (M,) of whole numbers or (N,) of bool.
+        """
+        positions = np.asarray(index)
+        if positions.dtype == bool:
+            positions = np.flatnonzero(positions)
+        lines = None if self.lines is None else tuple(np.asarray(self.lines, dtype=np.int64)[positions].tolist())
+        return CountTable(self.domain, self.matrix[positions], self.source, lines)
+
+    def split(self, fractions: Sequence[float], seed: int) -> tuple[CountTable, ...]:
+        """Random disjoint parts of the rows, as :meth:`Observations.split` makes them.
+
+        Args:
+            fractions: non-negative, summing to 1.
+            seed: non-negative integer.
+
+        Raises:
+            InputError: bad fractions, or a negative seed.
+            InputTypeError: a seed that is not an integer.
+
+        Randomness:
+            A NumPy PCG64 generator made from ``seed``; global random state is not touched.
+
+        Example:
+            >>> table = CountTable.from_matrix([[i] for i in range(10)])
+            >>> [part.to_array().reshape(-1).astype(int).tolist() for part in table.split([0.8, 0.2], seed=0)]
+            [[4, 6, 2, 7, 3, 5, 9, 0], [8, 1]]
+        """
+        shares = check_split(fractions, seed)
+        return tuple(self.rows(positions) for positions, _ in split_rows(np.ones(self.num_rows), shares, int(seed)))
+
+    def check_range(self, low: float, high: float, reason: str) -> None:
+        """Refuse a value outside a range, by its place.
+
+        Args:
+            low: smallest value.
+            high: largest value.
+            reason: what asks for it, for the message.
+
+        Raises:
+            InputError: a value outside.
+        """
+        least, most = self._extremes
+        outside = np.flatnonzero((least < low) | (most > high))
+        if self.num_rows and len(outside):
+            column = int(outside[0])
+            values = self.column(self.domain.names[column])
+            row = int(np.flatnonzero((values < low) | (values > high))[0])
+            bounds = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
+            raise InputError(f"{self.where(row, column)}: {reason} takes numbers {bounds}, received {values[row]:.15g}")
+
+    def column(self, name: str) -> np.ndarray:
+        """Values of one variable, (N,) float64."""
+        position = self.domain.index(name)
+        if sparse.issparse(self.matrix):
+            return self.matrix[:, [position]].toarray().reshape(-1)
+        return self.matrix[:, position].copy()
+
+    def to_array(self, *, max_cells: int = 2**28) -> np.ndarray:
+        """All values as a dense array.
+
+        Shape:
+            returned (N, d), float64.
+
+        Raises:
+            IntractableError: more than ``max_cells`` cells.
+        """
+        needed = self.num_rows * len(self.domain)
+        if needed > max_cells:
+            raise IntractableError(
+                f"to_array: {size_text(needed, 'cells')} are needed, more than max_cells={max_cells}; take fewer "
+                "columns or rows, or raise max_cells"
+            )
+        return self.matrix.toarray() if sparse.issparse(self.matrix) else self.matrix.copy()
+
+    def to_tensor(self, *, max_cells: int = 2**28) -> torch.Tensor:
+        """All values as a dense tensor, (N, d) float64; errors as :meth:`to_array`."""
+        return torch.from_numpy(self.to_array(max_cells=max_cells))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Data frame with a column a variable; counts are integers."""
+        values = self.to_array()
+        return pd.DataFrame(
+            values.astype(np.int64) if self.kind == "count" else values, columns=list(self.domain.names)
+        )
