@@ -7,6 +7,14 @@ from .decision_graph import CompiledGraph, DecisionGraph, Merge, Split
 from .dependency_network import DependencyConditionals
 from .log_linear import LogLinearEnergy
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional
+from .node_families import (
+    ExponentialFamily,
+    GaussianFamily,
+    NodeFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+    node_family,
+)
 from .parametrization import Coding, Parametrization, parametrization
 
 __all__ = [
@@ -18,15 +26,21 @@ __all__ = [
     "DecisionGraph",
     "DependencyConditionals",
     "EnergyModel",
+    "ExponentialFamily",
     "FeatureEncoding",
+    "GaussianFamily",
     "LeafConditional",
     "LogLinearEnergy",
     "Merge",
     "ModelConditional",
     "NodeConditional",
+    "NodeFamily",
     "Parametrization",
+    "PoissonFamily",
     "Split",
     "TableConditional",
+    "TruncatedPoissonFamily",
     "encode_features",
+    "node_family",
     "parametrization",
 ]

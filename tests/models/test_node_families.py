@@ -1,0 +1,158 @@
+"""Node families: roots, base measures, closed forms of the base family, refusal of values, lookup by name."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.models.node_families import (
+    ExponentialFamily,
+    GaussianFamily,
+    NodeFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+    node_family,
+)
+
+FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(7), ExponentialFamily(), GaussianFamily()]
+ids = [f.name for f in FAMILIES]
+
+
+def double(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def test_families_are_values() -> None:
+    assert TruncatedPoissonFamily(3) == TruncatedPoissonFamily(3) != TruncatedPoissonFamily(4)
+    assert PoissonFamily() == node_family("poisson") != ExponentialFamily()
+    assert (
+        len({PoissonFamily(), node_family("poisson"), TruncatedPoissonFamily(3), node_family("truncated-poisson", 3)})
+        == 2
+    )
+    assert pickle.loads(pickle.dumps(TruncatedPoissonFamily(3))) == TruncatedPoissonFamily(3)
+    assert [f.code for f in FAMILIES] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("family", FAMILIES[:3], ids=ids[:3])
+def test_roots_are_powers(family: NodeFamily) -> None:
+    x = torch.tensor([0, 1, 5, 64])
+    found = family.roots(x, 4)
+    np.testing.assert_allclose(found, np.stack([x.numpy() ** (1 / j) for j in range(1, 5)], -1), rtol=1e-6)
+    assert found.shape == (4, 4) and torch.equal(found[:, 2], family.root(x, 3))
+    assert family.roots(x.double(), 1).dtype == torch.float64
+
+
+def test_gaussian_roots_keep_the_sign_only_in_the_second() -> None:
+    found = GaussianFamily().roots(double(-8.0, 8.0), 4)
+    np.testing.assert_allclose(found[0], [64, -8, 4, 8**0.5], rtol=1e-14)
+    np.testing.assert_allclose(found[1], [64, 8, 4, 8**0.5], rtol=1e-14)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=ids)
+def test_orders_below_one_are_refused(family: NodeFamily) -> None:
+    for order in (0, -1, 1.5, True):
+        with pytest.raises(InputError, match="whole number from 1"):
+            family.roots(torch.zeros(2), order)
+        with pytest.raises(InputError, match="whole number from 1"):
+            family.root(torch.zeros(2), order)
+
+
+def test_base_measure() -> None:
+    x = double(0.0, 3.0, 170.0)
+    expected = [-math.lgamma(v + 1) for v in x.tolist()]
+    np.testing.assert_allclose(PoissonFamily().log_base(x), expected, rtol=1e-14)
+    np.testing.assert_allclose(TruncatedPoissonFamily(200).log_base(x), expected, rtol=1e-14)
+    assert not ExponentialFamily().log_base(x).any() and not GaussianFamily().log_base(x).any()
+
+
+def test_base_log_partitions_against_sums_and_quadrature() -> None:
+    for eta in (-30.0, -2.0, 0.0, 1.5, 6.0):
+        assert PoissonFamily().base_log_partition(double(eta)).item() == pytest.approx(math.exp(eta), rel=1e-14)
+        for top in (1, 7, 40, 300):
+            terms = [x * eta - math.lgamma(x + 1) for x in range(top + 1)]
+            found = TruncatedPoissonFamily(top).base_log_partition(double(eta)).item()
+            assert found == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
+    for eta in (-1e-3, -2.0, -50.0):
+        exponential, _ = integrate.quad(lambda x, e=eta: math.exp(e * x), 0, math.inf)
+        gaussian, _ = integrate.quad(lambda x, e=eta: math.exp(e * x * x), -math.inf, math.inf)
+        assert ExponentialFamily().base_log_partition(double(eta)).item() == pytest.approx(
+            math.log(exponential), rel=1e-8
+        )
+        assert GaussianFamily().base_log_partition(double(eta)).item() == pytest.approx(math.log(gaussian), rel=1e-8)
+    for family in (ExponentialFamily(), GaussianFamily()):
+        assert torch.isinf(family.base_log_partition(double(0.0, 2.0))).all()
+
+
+def test_base_cdfs_against_scipy() -> None:
+    counts, reals = double(-1.0, 0.0, 0.5, 3.0, 7.0, 9.0), double(-2.0, 0.0, 0.1, 3.0)
+    for eta in (-3.0, 0.3, 2.0):
+        rate = math.exp(eta)
+        law = stats.poisson(rate)
+        np.testing.assert_allclose(PoissonFamily().base_cdf(counts, double(eta)), law.cdf(counts), rtol=1e-12)
+        part = np.minimum(law.cdf(counts) / law.cdf(7), 1)
+        np.testing.assert_allclose(TruncatedPoissonFamily(7).base_cdf(counts, double(eta)), part, rtol=1e-12)
+    for eta in (-3.0, -0.2):
+        expected = stats.expon(scale=-1 / eta).cdf(reals)
+        np.testing.assert_allclose(ExponentialFamily().base_cdf(reals, double(eta)), expected, rtol=1e-12)
+        expected = stats.norm(scale=math.sqrt(-0.5 / eta)).cdf(reals)
+        np.testing.assert_allclose(GaussianFamily().base_cdf(reals, double(eta)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", [FAMILIES[0], FAMILIES[2], FAMILIES[3]], ids=[ids[0], ids[2], ids[3]])
+def test_base_natural_inverts_the_mean(family: NodeFamily) -> None:
+    means = double(1e-3, 1.0, 40.0)
+    eta = family.base_natural(means).requires_grad_()
+    (gradient,) = torch.autograd.grad(family.base_log_partition(eta).sum(), eta)
+    np.testing.assert_allclose(gradient, means, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("family", "bad", "words"),
+    [
+        (PoissonFamily(), [0.0, math.nan], "counts, received nan at index (1,)"),
+        (PoissonFamily(), [0.0, math.inf], "received inf"),
+        (PoissonFamily(), [1.0, -1.0, -2.0], "not negative, received -1 at index (1,) (2 such"),
+        (PoissonFamily(), [1.5], "whole numbers, received 1.5 at index (0,)"),
+        (TruncatedPoissonFamily(7), [7.0, 8.0], "maximum 7 of the family, received 8 at index (1,)"),
+        (ExponentialFamily(), [0.0, -0.5], "not negative, received -0.5"),
+        (ExponentialFamily(), [math.nan], "finite numbers, received nan"),
+        (GaussianFamily(), [0.0, -math.inf], "finite numbers, received -inf at index (1,)"),
+    ],
+)
+def test_values_outside_the_domain_are_named(family: NodeFamily, bad: list[float], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        family.check_values(torch.tensor(bad), "counts of row")
+    assert words in str(caught.value) and str(caught.value).startswith("counts of row: expected")
+
+
+def test_values_of_the_domain_pass() -> None:
+    for family in FAMILIES:
+        family.check_values(torch.tensor([0, 1, 7]), "x")
+        family.check_values(torch.zeros(0), "x")
+        assert bool(family.support.check(torch.tensor([0.0, 1.0, 7.0])).all())
+    ExponentialFamily().check_values(torch.tensor(0.5), "x")
+    GaussianFamily().check_values(torch.tensor([-0.5]), "x")
+
+
+def test_names_and_maximum() -> None:
+    assert [node_family(f.name, 7 if f.name == "truncated-poisson" else None) for f in FAMILIES] == FAMILIES
+    with pytest.raises(
+        UnknownNameError, match=r"did you mean 'poisson'.*exponential, gaussian, poisson, truncated-poisson"
+    ):
+        node_family("poison")
+    with pytest.raises(InputError, match="needs its largest count"):
+        node_family("truncated-poisson")
+    with pytest.raises(InputError, match="takes none, received 3"):
+        node_family("poisson", 3)
+    for wrong in (0, -4, 2**60):
+        with pytest.raises(InputError, match="from 1 to 2\\^53"):
+            TruncatedPoissonFamily(wrong)
+    for wrong in (2.0, True, None):
+        with pytest.raises(InputTypeError, match="whole number"):
+            TruncatedPoissonFamily(wrong)
