@@ -19,11 +19,21 @@ from pathlib import Path
 
 from ..errors import InputError, check_names
 
-__all__ = ["FileInfo", "cache_folder", "canonical_form", "data_file", "dataset_files"]
+__all__ = [
+    "LOCAL_FOLDER",
+    "FileInfo",
+    "cache_folder",
+    "canonical_form",
+    "data_file",
+    "dataset_files",
+    "download",
+    "keep",
+]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
-_VARIABLE = "PYRO_HOIM_DATA"
+LOCAL_FOLDER = "PYRO_HOIM_DATA"
+"""Environment variable that names a folder of data files."""
 
 
 @dataclass(frozen=True)
@@ -196,16 +206,26 @@ def _store(canonical: bytes, target: Path) -> None:
         raise
 
 
-def _download(info: FileInfo, timeout: float) -> bytes:
-    """Bytes of the published file."""
+def download(name: str, url: str, held: str, timeout: float) -> bytes:
+    """Bytes of a published file.
+
+    Args:
+        name: of the data set, for messages.
+        url: its address.
+        held: files that a folder may hold instead, for messages.
+        timeout: seconds without an answer after which a download is given up.
+
+    Raises:
+        InputError: it could not be downloaded.
+    """
     try:
-        with urllib.request.urlopen(info.url, timeout=timeout) as response:  # noqa: S310  # pinned https addresses
+        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # pinned https addresses
             return response.read()
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise InputError(
-            f"data set {info.name!r}: {info.url} could not be downloaded ({reason}); download it elsewhere and set "
-            f"{_VARIABLE} to the folder that holds {info.original_name} or {info.name}.csv"
+            f"data set {name!r}: {url} could not be downloaded ({reason}); download it elsewhere and set "
+            f"{LOCAL_FOLDER} to the folder that holds {held}"
         ) from None
 
 
@@ -228,7 +248,7 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
     check_names([name], tuple(_FILES), "data set", noun="data set")
     info = _FILES[name]
     cached = cache_folder() / f"{name}.csv"
-    local = os.environ.get(_VARIABLE)
+    local = os.environ.get(LOCAL_FOLDER)
     if local:
         for file_name in (f"{name}.csv", info.original_name):
             path = Path(local) / file_name
@@ -237,20 +257,25 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
                 canonical = _verified(raw, info, str(path))
                 if canonical == raw:
                     return path
-                return _kept(canonical, cached)
+                return keep(canonical, cached)
         raise InputError(
-            f"{_VARIABLE}: expected {name}.csv or {info.original_name} in the folder {local!r}, found neither; "
-            f"put the file there or unset {_VARIABLE} to download it"
+            f"{LOCAL_FOLDER}: expected {name}.csv or {info.original_name} in the folder {local!r}, found neither; "
+            f"put the file there or unset {LOCAL_FOLDER} to download it"
         )
     if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
         return cached
-    return _kept(_verified(_download(info, timeout), info, info.url), cached)
+    raw = download(name, info.url, f"{info.original_name} or {name}.csv", timeout)
+    return keep(_verified(raw, info, info.url), cached)
 
 
-def _kept(canonical: bytes, target: Path) -> Path:
-    """Path of a canonical file written to the cache."""
+def keep(content: bytes, target: Path) -> Path:
+    """Path of a verified file written to the cache.
+
+    Raises:
+        InputError: the cache folder cannot be written.
+    """
     try:
-        _store(canonical, target)
+        _store(content, target)
     except OSError as error:
         raise InputError(
             f"{target.parent}: the cache folder cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder "

@@ -1,0 +1,201 @@
+"""Classic3, word counts of research abstracts: the matrix published with the papers on root models."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..data import CountTable
+from ..errors import InputError, check_names
+from .files import LOCAL_FOLDER, cache_folder, download, keep
+
+__all__ = ["MatrixInfo", "classic3_info", "load_classic3", "matrix_checksum"]
+
+
+@dataclass(frozen=True)
+class MatrixInfo:
+    """A public matrix of counts.
+
+    Args:
+        name: key.
+        url: address of the file as published; empty where only a copy in a folder is known.
+        licence: its terms.
+        source: citation.
+        files: matrix and column names as a folder may hold them.
+        num_rows: number of observations.
+        num_columns: number of variables.
+        sha256: checksum of counts and names, whatever file they come in (:func:`matrix_checksum`).
+        original_sha256: checksum of the published bytes.
+    """
+
+    name: str
+    url: str
+    licence: str
+    source: str
+    files: tuple[str, str]
+    num_rows: int
+    num_columns: int
+    sha256: str
+    original_sha256: str = ""
+
+    @property
+    def original_name(self) -> str:
+        """File name of the published file."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+_COMMIT = "212e9199b280f2294ae688c38ec74ba59dd0cace"
+_SMART = "SMART collections CISI, CRANFIELD and MEDLINE, Cornell University"
+_MATRICES: Mapping[str, MatrixInfo] = {
+    "published": MatrixInfo(
+        "classic3",
+        f"https://raw.githubusercontent.com/davidinouye/sqr-graphical-models/{_COMMIT}/data/classic3.mat",
+        "not stated for the data; the repository's code is under the MIT licence",
+        "D. I. Inouye, P. Ravikumar and I. S. Dhillon, Square root graphical models, ICML 2016 (data of the code "
+        f"release); {_SMART}",
+        ("classic3_sqr_top1000.npz", "classic3_sqr_top1000_vocab.txt"),
+        3893,
+        1000,
+        "8a26cc71070d75b214278338fbb6f07f679b054f3f8ee5e25dab4fe25f5f0a5a",
+        "15c5e0b46bb64f8c09cd019f56ad45ce4cc7777b3444b362e03f6ac4c9d97465",
+    ),
+    "rebuilt": MatrixInfo(
+        "classic3_counts",
+        "",
+        "free for research, no explicit licence",
+        _SMART,
+        ("classic3_counts.npz", "classic3_vocab.txt"),
+        3891,
+        5891,
+        "f0906a551add768408772ca239e3fc28f7a1df1aad06fbf78cdb9cb82b47dc86",
+    ),
+}
+
+
+def classic3_info(which: Literal["published", "rebuilt"] = "published") -> MatrixInfo:
+    """Provenance of a matrix of Classic3.
+
+    Args:
+        which: ``published``, the matrix of the papers on root models, or ``rebuilt`` from the raw collections.
+
+    Raises:
+        UnknownNameError: neither of them.
+
+    Example:
+        >>> classic3_info().num_rows, classic3_info("rebuilt").num_columns
+        (3893, 5891)
+    """
+    check_names([which], tuple(_MATRICES), "classic3 which", noun="matrix")
+    return _MATRICES[which]
+
+
+def load_classic3(
+    which: Literal["published", "rebuilt"] = "published",
+    *,
+    columns: Sequence[str] | int | None = None,
+    timeout: float = 30.0,
+) -> CountTable:
+    """Counts of words (columns) in abstracts (rows) of library science, aeronautics and medicine.
+
+    ``published`` is the matrix of the papers: 1,000 words by falling total count, 3,893 abstracts, of which rows 1930
+    and 2454 are empty (and row 3232 on these words). The papers' experiment takes its first 500 columns. It is
+    downloaded once and verified on every call; with the environment variable ``PYRO_HOIM_DATA`` it is taken from that
+    folder, as published (``classic3.mat``) or as sparse matrix with a vocabulary. ``rebuilt`` holds every word of at
+    least five abstracts, made anew from the raw collections; it is read from such a folder only.
+
+    Args:
+        which: the matrix.
+        columns: words to keep, or how many from the left; default all.
+        timeout: seconds without an answer after which a download is given up.
+
+    Raises:
+        UnknownNameError: an unknown matrix or word.
+        InputError: the file is absent, differs from the pinned one, or could not be downloaded.
+
+    References:
+        Paper 2 (generalized root models), section 5.
+    """
+    info = classic3_info(which)
+    local = os.environ.get(LOCAL_FOLDER)
+    if local:
+        table = _from_folder(Path(local), info)
+    elif info.url:
+        cached = cache_folder() / info.original_name
+        if not (cached.is_file() and _checksum(cached.read_bytes()) == info.original_sha256):
+            raw = download(info.name, info.url, f"{info.original_name} or {info.files[0]}", timeout)
+            _check_original(raw, info, info.url)
+            keep(raw, cached)
+        table = _from_original(cached.read_bytes(), info)
+    else:
+        raise InputError(
+            f"data set {info.name!r}: has no published address; set {LOCAL_FOLDER} to the folder that holds "
+            f"{info.files[0]} and {info.files[1]}"
+        )
+    return table if columns is None else table.columns(columns)
+
+
+def _from_folder(folder: Path, info: MatrixInfo) -> CountTable:
+    original, (matrix, vocab) = folder / info.original_name, (folder / name for name in info.files)
+    if matrix.is_file():
+        table = CountTable.from_npz(matrix, vocab)
+        received = matrix_checksum(table)
+        if received != info.sha256:
+            raise InputError(
+                f"{matrix}: expected data set {info.name!r} with sha256 {info.sha256} of its counts and names, "
+                f"received {received}; the file differs from the published one, replace it"
+            )
+        return table
+    if info.url and original.is_file():
+        raw = original.read_bytes()
+        _check_original(raw, info, str(original))
+        return _from_original(raw, info)
+    held = " or ".join(name for name in (info.original_name, info.files[0]) if name)
+    raise InputError(
+        f"{LOCAL_FOLDER}: expected {held} in the folder {str(folder)!r}, found no such file; put it there or unset "
+        f"{LOCAL_FOLDER}"
+    )
+
+
+def _checksum(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _check_original(raw: bytes, info: MatrixInfo, origin: str) -> None:
+    """Compare with the pinned checksum, before anything in the file is read."""
+    received = _checksum(raw)
+    if received != info.original_sha256:
+        raise InputError(
+            f"{origin}: expected data set {info.name!r} with sha256 {info.original_sha256}, received {received}; the "
+            "file differs from the published one, replace it"
+        )
+
+
+def _from_original(raw: bytes, info: MatrixInfo) -> CountTable:
+    """Table in the published MATLAB file."""
+    from scipy.io import loadmat
+
+    held = loadmat(io.BytesIO(raw))
+    words = [str(cell.item()) for cell in held["labels"].reshape(-1)]
+    return CountTable.from_matrix(held["Xt"], words, source=info.name)
+
+
+def matrix_checksum(table: CountTable) -> str:
+    """SHA-256 of shape, counts and column names, whatever file they came in.
+
+    Example:
+        >>> matrix_checksum(CountTable.from_matrix([[1, 0]], ["a", "b"]))[:8]
+        '6aa18aad'
+    """
+    found = hashlib.sha256()
+    matrix = table.matrix
+    for numbers in (matrix.shape, matrix.indptr, matrix.indices, matrix.data):
+        found.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
+    found.update("\n".join(table.domain.names).encode())
+    return found.hexdigest()

@@ -1,0 +1,159 @@
+"""Classic3: the pinned matrix in each of its files, and what is refused; nothing here uses the network."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+from scipy import sparse
+
+from pyro_hoim.data import CountTable
+from pyro_hoim.datasets import MatrixInfo, classic3, classic3_info, load_classic3
+from pyro_hoim.datasets.classic3 import matrix_checksum
+from pyro_hoim.errors import InputError, UnknownNameError
+
+SMALL = np.array([[0, 2, 1], [5, 0, 0]])
+WORDS = ["flow", "heat", "wing"]
+
+
+@pytest.fixture
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, no local copies, and no network."""
+
+    def refuse(url: str, timeout: float) -> io.BytesIO:
+        raise urllib.error.URLError("no route to host")
+
+    monkeypatch.delenv("PYRO_HOIM_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    return tmp_path
+
+
+def small_original() -> bytes:
+    stream = io.BytesIO()
+    labels = np.empty((3, 1), dtype=object)
+    labels[:, 0] = WORDS
+    scipy.io.savemat(stream, {"Xt": sparse.csc_matrix(SMALL.astype(float)), "labels": labels})
+    return stream.getvalue()
+
+
+@pytest.fixture
+def small(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small matrix in both forms, pinned in place of the published one."""
+    folder = isolated / "data"
+    folder.mkdir()
+    (folder / "classic3.mat").write_bytes(small_original())
+    sparse.save_npz(folder / "m.npz", sparse.csr_matrix(SMALL))
+    (folder / "m_vocab.txt").write_text("\n".join(WORDS))
+    pinned = MatrixInfo(
+        "classic3",
+        "https://example.org/classic3.mat",
+        "",
+        "",
+        ("m.npz", "m_vocab.txt"),
+        2,
+        3,
+        matrix_checksum(CountTable.from_matrix(SMALL, WORDS)),
+        hashlib.sha256(small_original()).hexdigest(),
+    )
+    monkeypatch.setitem(classic3._MATRICES, "published", pinned)  # type: ignore[attr-defined]
+    return folder
+
+
+def test_published_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
+    table, info = load_classic3(), classic3_info()
+    assert (table.num_rows, len(table.domain)) == (info.num_rows, info.num_columns) == (3893, 1000)
+    assert matrix_checksum(table) == info.sha256
+    assert np.flatnonzero(np.asarray(table.matrix.sum(1)) == 0).tolist() == [1930, 2454, 3232]
+    assert load_classic3(columns=500).domain.names == table.domain.names[:500]
+    assert load_classic3(columns=["boundary", "layer"]).totals.tolist() == [
+        table.totals[table.domain.index(name)] for name in ("boundary", "layer")
+    ]
+
+
+def test_rebuilt_matrix(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(shared_data))
+    table = load_classic3("rebuilt")
+    assert (table.num_rows, len(table.domain), table.matrix.nnz) == (3891, 5891, 203_253)
+    assert table.totals.sum() == 282_793
+    published = load_classic3()
+    assert set(published.domain.names) <= set(table.domain.names)
+
+
+@pytest.mark.parametrize("removed", ["m.npz", "classic3.mat"])
+def test_both_files_give_the_same_table(removed: str, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(small))
+    (small / removed).unlink()
+    table = load_classic3()
+    assert table.to_array().tolist() == SMALL.tolist()
+    assert table.domain.names == tuple(WORDS)
+
+
+def test_download_is_kept_and_verified(small: Path, isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(url: str, timeout: float) -> io.BytesIO:
+        asked.append(url)
+        return io.BytesIO(small_original())
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    for _ in range(2):
+        assert load_classic3().totals.tolist() == [5, 2, 1]
+    assert asked == ["https://example.org/classic3.mat"]
+    cached = isolated / "cache" / "pyro_hoim" / "classic3.mat"
+    cached.write_bytes(b"damaged")
+    load_classic3()  # a damaged copy is fetched again
+    assert len(asked) == 2
+    assert cached.read_bytes() == small_original()
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"<html>not found</html>"))
+    cached.unlink()
+    with pytest.raises(InputError, match="differs from the published one"):
+        load_classic3()
+    assert not cached.exists()
+
+
+def test_other_files_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYRO_HOIM_DATA", str(small))
+    sparse.save_npz(small / "m.npz", sparse.csr_matrix(SMALL + 1))
+    with pytest.raises(InputError, match="differs from the published one"):
+        load_classic3()
+    (small / "m.npz").unlink()
+    (small / "classic3.mat").write_bytes(small_original() + b"x")
+    with pytest.raises(InputError, match="differs from the published one"):
+        load_classic3()
+    (small / "classic3.mat").unlink()
+    with pytest.raises(InputError, match=r"expected classic3\.mat or m\.npz in the folder"):
+        load_classic3()
+
+
+def test_errors_say_what_to_do(isolated: Path) -> None:
+    with pytest.raises(InputError, match=r"could not be downloaded .*PYRO_HOIM_DATA to the folder that holds classic3"):
+        load_classic3()
+    with pytest.raises(InputError, match=r"no published address; set PYRO_HOIM_DATA"):
+        load_classic3("rebuilt")
+    with pytest.raises(UnknownNameError, match="rebuilt"):
+        load_classic3("rebuild")  # type: ignore[arg-type]
+
+
+def test_checksum_tells_names_and_counts_apart() -> None:
+    table = CountTable.from_matrix(SMALL, WORDS)
+    others = [
+        CountTable.from_matrix(SMALL, ["flow", "heat", "wings"]),
+        CountTable.from_matrix(SMALL[::-1], WORDS),
+        CountTable.from_matrix(SMALL + 1, WORDS),
+    ]
+    assert len({matrix_checksum(each) for each in [table, *others]}) == 4
+
+
+def test_address() -> None:
+    info = classic3_info()
+    assert info.url.startswith("https://raw.githubusercontent.com/")
+    assert info.url.endswith("/data/classic3.mat")
+    assert len(info.original_sha256) == len(info.sha256) == 64
