@@ -5,6 +5,7 @@ from .base import ConditionalModel, EnergyModel
 from .classifier_conditional import ClassifierConditional, FeatureEncoding, encode_features
 from .decision_graph import CompiledGraph, DecisionGraph, Merge, Split
 from .dependency_network import DependencyConditionals
+from .generalized_root import GeneralizedRootEnergy
 from .log_linear import LogLinearEnergy
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional
 from .node_families import (
@@ -16,6 +17,7 @@ from .node_families import (
     node_family,
 )
 from .parametrization import Coding, Parametrization, parametrization
+from .root_structure import RootStructure
 
 __all__ = [
     "ClampedConditional",
@@ -29,6 +31,7 @@ __all__ = [
     "ExponentialFamily",
     "FeatureEncoding",
     "GaussianFamily",
+    "GeneralizedRootEnergy",
     "LeafConditional",
     "LogLinearEnergy",
     "Merge",
@@ -37,6 +40,7 @@ __all__ = [
     "NodeFamily",
     "Parametrization",
     "PoissonFamily",
+    "RootStructure",
     "Split",
     "TableConditional",
     "TruncatedPoissonFamily",

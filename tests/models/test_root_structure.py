@@ -1,0 +1,228 @@
+"""Structures of generalized root models: order, equality, constructors, and one clear refusal for everything else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.models import RootStructure
+from pyro_hoim.schema import Domain, Variable
+
+
+def counts(names: str = "abcd") -> Domain:
+    return Domain([Variable(name, kind="count") for name in names])
+
+
+TERMS: dict[tuple[int, int], list[tuple[str, ...]]] = {
+    (3, 3): [("d", "a", "b")],
+    (1, 1): [("c",), ("a",)],
+    (2, 2): [("b", "a"), ("a", "d"), ("c", "b")],
+    (3, 2): [("b", "a")],
+    (2, 1): [],
+}
+
+
+def test_terms_are_sorted_by_key_and_then_by_schema_positions() -> None:
+    structure = RootStructure(counts(), TERMS)
+    assert structure.keys == ((1, 1), (2, 2), (3, 2), (3, 3))
+    assert structure.names == (
+        ((1, 1), ("a",)),
+        ((1, 1), ("c",)),
+        ((2, 2), ("a", "b")),
+        ((2, 2), ("a", "d")),
+        ((2, 2), ("b", "c")),
+        ((3, 2), ("a", "b")),
+        ((3, 3), ("a", "b", "d")),
+    )
+    assert structure.num_terms == len(structure) == 7
+    assert structure.order == 3
+    assert structure.slices == {(1, 1): slice(0, 2), (2, 2): slice(2, 5), (3, 2): slice(5, 6), (3, 3): slice(6, 7)}
+    assert structure.multiplicity.tolist() == [1, 1, 2, 2, 2, 2, 6]
+    assert structure.is_interaction.tolist() == [False, False, True, True, True, True, True]
+    assert structure.positions((2, 2)).tolist() == [[0, 1], [0, 3], [1, 2]]
+    assert structure.positions((2, 1)).shape == (0, 1)
+    assert structure.tuples((2, 1)) == ()
+    assert structure.components() == (("a", "b", "c", "d"),)
+
+
+def test_schema_order_decides_not_the_alphabet() -> None:
+    structure = RootStructure(counts("dcba"), {(2, 2): [("a", "d"), ("c", "d")]})
+    assert structure.tuples((2, 2)) == (("d", "c"), ("d", "a"))
+
+
+def test_value_semantics() -> None:
+    structure = RootStructure(counts(), TERMS)
+    again = RootStructure(counts(), {key: [names[::-1] for names in TERMS[key]][::-1] for key in reversed(TERMS)})
+    assert structure == again
+    assert hash(structure) == hash(again)
+    for other in (structure.without({(1, 1): [("a",)]}), RootStructure(counts("abce"), {(1, 1): [("a",)]}), "x"):
+        assert structure != other
+    copy = pickle.loads(pickle.dumps(structure))
+    assert copy == structure
+    assert copy.names == structure.names
+    with pytest.raises(AttributeError):
+        structure.domain = counts()
+    structure.positions((1, 1))[:] = 3
+    assert structure.positions((1, 1)).tolist() == [[0], [2]]
+
+
+def test_index() -> None:
+    structure = RootStructure(counts(), TERMS)
+    for place, ((root, _), names) in enumerate(structure.names):
+        for given in itertools.permutations(names):
+            assert structure.index(given, root) == place
+    assert structure.index(("d", "b", "a")) == 6
+    with pytest.raises(InputError, match="roots 2, 3; say which"):
+        structure.index(("a", "b"))
+    with pytest.raises(InputError, match="a:c is no term"):
+        structure.index(("a", "c"))
+    with pytest.raises(InputError, match="no term of the structure for root 3"):
+        structure.index(("a",), 3)
+    with pytest.raises(UnknownNameError):
+        structure.index(("e",))
+    with pytest.raises(InputTypeError):
+        structure.index("ab")
+
+
+def test_constructors() -> None:
+    domain = counts()
+    independent = RootStructure.independent(domain)
+    assert independent == RootStructure(domain, {(1, 1): [(name,) for name in domain.names]})
+    assert independent.is_independent
+    assert RootStructure.simplified(domain) == independent
+    simplified = RootStructure.simplified(domain, [("c", "a"), ("a",), ("d", "b", "a")])
+    assert simplified == independent.with_terms({(2, 2): [("a", "c")], (3, 3): [("a", "b", "d")]})
+    assert simplified.is_simplified
+    assert not simplified.is_independent
+    assert not RootStructure(domain, {(2, 1): [("a",)]}).is_simplified
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("names", ["", "a", "abc", "abcdef"])
+def test_complete_structure_counts(order: int, names: str) -> None:
+    structure = RootStructure.complete(counts(names), order)
+    expected = {
+        (j, size): math.comb(len(names), size)
+        for j in range(1, order + 1)
+        for size in range(1, j + 1)
+        if size <= len(names)
+    }
+    assert {key: len(structure.tuples(key)) for key in structure.keys} == {k: n for k, n in expected.items() if n}
+
+
+def test_with_and_without_are_inverse() -> None:
+    structure = RootStructure(counts(), TERMS)
+    more: dict[tuple[int, int], list[Any]] = {(1, 1): [("d",)], (4, 4): [("a", "b", "c", "d")]}
+    assert structure.with_terms(more).without(more) == structure
+    with pytest.raises(InputError, match="a is repeated"):
+        structure.with_terms({(1, 1): [("a",)]})
+    with pytest.raises(InputError, match="d is no term"):
+        structure.without({(1, 1): [("d",)]})
+
+
+def test_empty() -> None:
+    for structure in (RootStructure(Domain(), {}), RootStructure.complete(Domain(), 3), RootStructure(counts(), {})):
+        assert (structure.num_terms, structure.order, structure.keys) == (0, 1, ())
+        assert structure.multiplicity.shape == (0,)
+        assert structure.multiplicity.dtype == torch.float64
+        assert structure.is_simplified
+        assert structure.is_independent
+        assert pickle.loads(pickle.dumps(structure)) == structure
+        assert RootStructure.from_json(structure.to_json()) == structure
+
+
+def test_positions_and_json_round_trip() -> None:
+    structure = RootStructure(counts(), TERMS)
+    assert RootStructure.from_json(structure.to_json()) == structure
+    rows = {key: structure.positions(key) for key in structure.keys}
+    assert RootStructure.from_positions(counts(), rows) == structure
+    shuffled = {key: value.flip(0).flip(1).numpy() for key, value in rows.items()}
+    assert RootStructure.from_positions(counts(), shuffled) == structure
+
+
+def test_large_structures_are_cheap() -> None:
+    rng = np.random.default_rng(0)
+    d = 5_000
+    domain = Domain([Variable(f"v{i}", kind="count") for i in range(d)])
+    rows = np.unique(np.sort(rng.integers(0, d, (200_000, 3)), axis=1), axis=0)
+    rows = rows[(np.diff(rows, axis=1) > 0).all(axis=1)]
+    structure = RootStructure.from_positions(domain, {(3, 3): rows})
+    assert structure.num_terms == len(rows)
+    assert np.array_equal(structure.positions((3, 3)).numpy(), rows)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({(1, 2): [("a", "b")]}, "1 <= l <= j"),
+        ({(1, 0): [()]}, "1 <= l <= j"),
+        ({(2,): [("a", "b")]}, "two whole numbers"),
+        ({(2.0, 2): [("a", "b")]}, "two whole numbers"),
+        ({2: [("a", "b")]}, "two whole numbers"),
+        ({(2, 2): [("a",)]}, "sets of 2 variables"),
+        ({(2, 2): [("a", "a")]}, "'a' is repeated"),
+        ({(2, 2): [("a", "b"), ("b", "a")]}, "a:b is repeated"),
+        ({(1, 1): ["ab"]}, "sequences of variable names"),
+        ({(1, 1): "ab"}, "sequences of variable names"),
+        ({(1, 1): 3}, "sequences of variable names"),
+        ({(1, 1): [("e",)]}, "unknown variable 'e'"),
+        ([("a",)], "expected a mapping"),
+    ],
+)
+def test_wrong_terms_are_refused(terms: Any, message: str) -> None:
+    with pytest.raises((InputError, InputTypeError), match=message):
+        RootStructure(counts(), terms)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    domain = counts()
+    with pytest.raises(InputTypeError, match="expected a Domain"):
+        RootStructure("ab", {})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="log-linear"):
+        RootStructure(Domain.from_cardinalities([2]), {})
+    for order in (0, -1, 1.0, True, "2"):
+        with pytest.raises(InputError, match="order"):
+            RootStructure.complete(domain, order)  # type: ignore[arg-type]
+    with pytest.raises(IntractableError, match="limit"):
+        RootStructure.complete(Domain([Variable(f"v{i}", kind="count") for i in range(1000)]), 3)
+    with pytest.raises(InputError, match="empty one"):
+        RootStructure.simplified(domain, [()])
+    for rows, message in (
+        ([[0, 4]], "expected 0 to 3, received 4"),
+        ([[-1, 0]], "received -1"),
+        ([[1, 1]], "must be distinct, received b:b"),
+        ([[0.5, 1]], "whole numbers"),
+        ([[0, 1, 2]], r"shape \(m, 2\)"),
+        ([0, 1], r"shape \(m, 2\)"),
+    ):
+        with pytest.raises((InputError, InputTypeError), match=message):
+            RootStructure.from_positions(domain, {(2, 2): rows})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"domain": None},
+        {"domain": 3},
+        {"terms": None},
+        {"terms": [{"root": 2, "size": 2}]},
+        {"terms": [{"root": "2", "size": 2, "positions": [[0, 1]]}]},
+        {"terms": [{"root": 2, "size": 2, "positions": [[1, 0]]}]},
+        {"terms": [{"root": 2, "size": 2, "positions": [[0, 2], [0, 1]]}]},
+        {"terms": [{"root": 1, "size": 1, "positions": [[0]]}, {"root": 1, "size": 1, "positions": [[1]]}]},
+        {"terms": [{"root": 1, "size": 1, "positions": [[2**70]]}]},
+        {"terms": [{"root": 1, "size": 1, "positions": [["a"]]}]},
+        {"terms": [{"root": 2, "size": 2, "positions": [[0], [1, 2]]}]},
+    ],
+)
+def test_wrong_descriptions_are_refused(change: dict[str, Any]) -> None:
+    value = {**RootStructure(counts(), TERMS).to_json(), **change}
+    with pytest.raises((InputError, InputTypeError)):
+        RootStructure.from_json({name: item for name, item in value.items() if item is not None})
