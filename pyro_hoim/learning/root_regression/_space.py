@@ -1,0 +1,189 @@
+"""Search space of root regressions: the keys (j, l), their penalties, and which tuples a node may have."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...schema import Domain
+
+__all__ = ["SCANNED_SIZE", "SearchSpace", "checked_candidates", "checked_l1", "clique_candidates", "search_space"]
+
+SCANNED_SIZE = 3
+_MOST_LISTED = 2 * 10**7
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSpace:
+    """Which features the regressions of all nodes search, and their penalties.
+
+    Attributes:
+        keys: keys (j, l), ordered by l, then j; (1, 1) comes first.
+        l1: penalty of each key; 0 for (1, 1).
+        listed: for sizes l whose tuples are listed, their positions (m, l), sorted; a size without an entry is
+            searched whole.
+    """
+
+    keys: tuple[Key, ...]
+    l1: tuple[float, ...]
+    listed: Mapping[int, NDArray[np.int64]]
+    _others: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def width(self) -> int:
+        """Most other variables of one feature, at least 1."""
+        return max(1, *(size - 1 for _, size in self.keys))
+
+    def prepare(self, num_variables: int) -> None:
+        """Lay the listed tuples out by node; to be called before the space is shared between threads."""
+        for size, tuples in self.listed.items():
+            nodes = tuples.reshape(-1)
+            order = np.argsort(nodes, kind="stable")
+            starts = np.searchsorted(nodes[order], np.arange(num_variables + 1)).astype(np.int64)
+            repeated = tuples[order // size]
+            others = repeated[repeated != nodes[order][:, None]].reshape(-1, size - 1)
+            self._others[size] = (starts, np.ascontiguousarray(others))
+
+    def others(self, size: int, node: int) -> NDArray[np.int64] | None:
+        """The other variables of a node's listed tuples (m, size - 1), or None where all are searched."""
+        if size not in self.listed:
+            return None
+        starts, others = self._others[size]
+        return others[starts[node] : starts[node + 1]]
+
+    def with_l1(self, l1: Sequence[float]) -> SearchSpace:
+        """The same features under other penalties, one per key."""
+        return SearchSpace(self.keys, tuple(l1), self.listed, self._others)
+
+
+def search_space(
+    num_variables: int, order: int, l1: Mapping[int, float], full: bool, listed: Mapping[int, NDArray[np.int64]]
+) -> SearchSpace:
+    """Search space up to some order.
+
+    Raises:
+        IntractableError: sizes beyond 3 that are not listed and have too many tuples to be.
+    """
+    keys = sorted(
+        ((j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))),
+        key=lambda key: (key[1], key[0]),
+    )
+    lists = dict(listed)
+    for size in range(SCANNED_SIZE + 1, order + 1):
+        if size in lists:
+            continue
+        count = math.comb(num_variables, size)
+        if count > _MOST_LISTED:
+            needed = size_text(count * size * 8, "bytes")
+            raise IntractableError(
+                f"order: {size_text(count, 'sets')} of {size} variables would be searched, which needs {needed} for "
+                f"their list alone; the limit is {_MOST_LISTED} sets. Give candidates={{{size}: [...]}}, or pass "
+                "stagewise=True to search the cliques of the pairs only"
+            )
+        combinations = itertools.chain.from_iterable(itertools.combinations(range(num_variables), size))
+        lists[size] = np.fromiter(combinations, np.int64, count * size).reshape(count, size)
+    lists = {size: tuples for size, tuples in lists.items() if 2 <= size <= order}
+    space = SearchSpace(tuple(keys), tuple(0.0 if key == (1, 1) else l1[key[0]] for key in keys), lists)
+    space.prepare(num_variables)
+    return space
+
+
+def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
+    """Penalty of each root order from 2 on.
+
+    Raises:
+        InputError: a penalty that is negative or not finite, an order without a penalty or outside 2 ... order.
+        InputTypeError: neither a number nor a mapping from orders to numbers.
+    """
+    if isinstance(l1, Mapping):
+        given = cast("Mapping[Any, Any]", l1)
+        wrong = [j for j in given if isinstance(j, bool) or not isinstance(j, int) or not 2 <= j <= order]
+        if wrong:
+            raise InputError(f"{argument}: expected root orders from 2 to {order} as keys, received {wrong[0]!r}")
+        missing = [j for j in range(2, order + 1) if j not in given]
+        if missing:
+            raise InputError(f"{argument}: no penalty for root order {missing[0]}; give one for each of 2 to {order}")
+        return {j: _checked_penalty(given[j], f"{argument}[{j}]") for j in range(2, order + 1)}
+    value = _checked_penalty(l1, argument)
+    return dict.fromkeys(range(2, order + 1), value)
+
+
+def _checked_penalty(value: Any, argument: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise InputTypeError(f"{argument}: expected a number, received {value!r}")
+    if not 0 <= value < math.inf:
+        raise InputError(f"{argument}: expected a finite number from 0, received {value!r}")
+    return float(value)
+
+
+def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int, NDArray[np.int64]]:
+    """Positions (m, size), sorted and distinct, of the tuples given for each size.
+
+    Raises:
+        InputError: a tuple with a repeated variable, of one variable, or of more than ``order``.
+        UnknownNameError: an unknown variable.
+        InputTypeError: something else than tuples of names.
+    """
+    if candidates is None:
+        return {}
+    if isinstance(candidates, str) or not isinstance(candidates, Iterable):
+        raise InputTypeError(f"candidates: expected tuples of variable names, received {candidates!r}")
+    groups: dict[int, set[tuple[int, ...]]] = {}
+    if isinstance(candidates, Mapping):
+        by_size = cast("Mapping[Any, Iterable[Any]]", candidates)
+        for size, tuples in by_size.items():
+            if isinstance(size, bool) or not isinstance(size, int) or not 2 <= size <= order:
+                raise InputError(f"candidates: expected sizes from 2 to {order} as keys, received {size!r}")
+            found = {_checked_tuple(names, domain, order) for names in tuples}
+            other = [t for t in found if len(t) != size]
+            if other:
+                shown = tuple(domain.names[i] for i in other[0])
+                raise InputError(f"candidates[{size}]: expected tuples of {size} variables, received {shown}")
+            groups[size] = found
+    else:
+        for names in cast("Iterable[Any]", candidates):
+            positions = _checked_tuple(names, domain, order)
+            groups.setdefault(len(positions), set()).add(positions)
+    return {size: np.array(sorted(found), dtype=np.int64).reshape(-1, size) for size, found in groups.items()}
+
+
+def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InputTypeError(f"candidates: expected a tuple of variable names, received {names!r}")
+    positions = tuple(sorted(domain.indices(cast("Iterable[str]", names))))
+    if not 2 <= len(positions) <= order:
+        shown = tuple(domain.names[i] for i in positions)
+        raise InputError(f"candidates: expected 2 to {order} variables in a tuple (the order), received {shown}")
+    return positions
+
+
+def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LISTED) -> NDArray[np.int64]:
+    """All cliques of some size in a graph of pairs (m, 2), as sorted rows (count, size).
+
+    Raises:
+        IntractableError: more cliques than the limit.
+    """
+    graph: Any = nx.Graph()
+    graph.add_edges_from(pairs.tolist())
+    found: list[tuple[int, ...]] = []
+    for clique in nx.enumerate_all_cliques(graph):  # by size
+        if len(clique) > size:
+            break
+        if len(clique) == size:
+            found.append(tuple(sorted(clique)))
+            if len(found) > limit:
+                raise IntractableError(
+                    f"stagewise: more than {limit} cliques of {size} variables in the graph of {len(pairs)} pairs; "
+                    "raise l1 or give candidates"
+                )
+    return np.array(sorted(found), dtype=np.int64).reshape(-1, size)

@@ -1,0 +1,158 @@
+"""Working set of one root regression: its features, their columns on the rows they touch, and the objective there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models._node_kernels import node_values
+from ._kernels import feature_columns, feature_gradients, feature_products
+from ._rows import RootRows
+
+__all__ = ["Point", "WorkingSet"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Coefficients of a working set and what they give.
+
+    Attributes:
+        coefficients: (F,).
+        objective: smooth part plus penalty, nats.
+        gradients: (F,) of the smooth part.
+        mean: (rows, k) means of the roots.
+        covariance: (rows, k, k).
+    """
+
+    coefficients: Floats
+    objective: float
+    gradients: Floats
+    mean: Floats
+    covariance: Floats
+
+
+class WorkingSet:
+    """Features of one node that may be nonzero; rows that no feature touches are held once, with their number.
+
+    The features of keys (j, 1) are constants, there from the start and first.
+
+    Args:
+        rows: all rows.
+        node: position of the node.
+        orders: root orders of the constants, from 0.
+        l1: their penalties.
+        width: most other variables of one feature.
+    """
+
+    def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
+        self.rows, self.node = rows, node
+        self.num_constants = len(orders)
+        self.targets = rows.column_roots(node)
+        self.orders = orders
+        self.sizes = np.zeros(len(orders), np.int64)
+        self.others = np.full((len(orders), width), -1, np.int64)
+        self.keys = np.arange(len(orders))
+        self.l1 = l1
+        self.linear = self.targets.mean(0)[orders]
+        self._starts = np.zeros(1, np.int64)
+        self._rows = np.empty(0, np.int64)
+        self._values = np.empty(0)
+        self.members: set[tuple[int, ...]] = set()
+        self._compress()
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+    def columns(self, orders: Integers, sizes: Integers, others: Integers) -> tuple[Integers, Integers, Floats]:
+        """Columns of further features."""
+        rows = self.rows
+        return feature_columns(rows.indptr, rows.rows, rows.roots, rows.num_rows, orders, sizes, others)
+
+    def linear_terms(self, columns: tuple[Integers, Integers, Floats], orders: Integers) -> Floats:
+        """Mean over rows of feature x root of the node, for each feature."""
+        found = np.empty(len(orders))
+        feature_gradients(*columns, orders, self.targets, found)
+        return found / self.rows.num_rows
+
+    def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
+        """Append features that are not members yet."""
+        columns = self.columns(orders, sizes, others)
+        self.linear = np.concatenate([self.linear, self.linear_terms(columns, orders)])
+        self.keys = np.concatenate([self.keys, keys])
+        self.orders = np.concatenate([self.orders, orders])
+        self.sizes = np.concatenate([self.sizes, sizes])
+        self.others = np.concatenate([self.others, others])
+        self.l1 = np.concatenate([self.l1, l1])
+        self._starts = np.concatenate([self._starts, self._starts[-1] + columns[0][1:]])
+        self._rows = np.concatenate([self._rows, columns[1]])
+        self._values = np.concatenate([self._values, columns[2]])
+        self.members.update((int(k), *o) for k, o in zip(keys, others.tolist(), strict=True))
+        self._compress()
+
+    def _compress(self) -> None:
+        n = self.rows.num_rows
+        is_touched = np.zeros(n, dtype=bool)
+        is_touched[self._rows] = True
+        touched = int(is_touched.sum())
+        count = touched + (touched < n)
+        self.row_map = np.where(is_touched, np.cumsum(is_touched) - 1, touched)
+        self.weights = np.full(count, 1.0 / n)
+        if touched < n:
+            self.weights[touched] = (n - touched) / n
+        c = self.num_constants
+        self.starts = np.concatenate([np.arange(c) * count, c * count + self._starts])
+        self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
+        self.values = np.concatenate([np.ones(c * count), self._values])
+
+    def natural(self, coefficients: Floats) -> Floats:
+        """Natural parameters (rows held, k)."""
+        eta = np.zeros((len(self.weights), self.rows.order))
+        feature_products(self.starts, self.places, self.values, self.orders, coefficients, eta)
+        return eta
+
+    def objective(self, coefficients: Floats) -> float:
+        """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
+        value, _, _ = self._moments(coefficients, 0)
+        return self._total(value, coefficients)
+
+    def _moments(self, coefficients: Floats, derivatives: int) -> tuple[Floats, Floats, Floats]:
+        count, k = len(self.weights), self.rows.order
+        value = np.empty(count)
+        mean = np.empty((count, k) if derivatives else (0, k))
+        covariance = np.empty((count, k, k) if derivatives == 2 else (0, k, k))
+        family = self.rows.family
+        node_values(family.code, family.largest_value, self.natural(coefficients), derivatives, value, mean, covariance)
+        return value, mean, covariance
+
+    def _total(self, value: Floats, coefficients: Floats) -> float:
+        smooth = float(self.weights @ value - self.linear @ coefficients)
+        return smooth + float(self.l1 @ np.abs(coefficients))
+
+    def point(self, coefficients: Floats) -> Point:
+        """Objective with gradient and moments; where the objective is infinite the rest means nothing."""
+        value, mean, covariance = self._moments(coefficients, 2)
+        gradients = np.empty(len(self))
+        feature_gradients(self.starts, self.places, self.values, self.orders, self.weights[:, None] * mean, gradients)
+        gradients -= self.linear
+        return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
+
+    def violations(self, point: Point) -> Floats:
+        """Distance of every feature's subgradient from zero, in units of max(1, its linear term)."""
+        c, g = point.coefficients, point.gradients
+        distance = np.where(c != 0, np.abs(g + self.l1 * np.sign(c)), np.maximum(np.abs(g) - self.l1, 0.0))
+        return distance / np.maximum(1.0, np.abs(self.linear))
+
+    def log_density(self, coefficients: Floats) -> Floats:
+        """Log density eta . T - A(eta) of the node in all rows, without the base measure, (n,)."""
+        value, _, _ = self._moments(coefficients, 0)
+        eta = self.natural(coefficients)
+        return (eta[self.row_map] * self.targets).sum(1) - value[self.row_map]
+
+    def residuals(self, point: Point) -> Floats:
+        """(mean - root of the node) / n for all rows, (n, k)."""
+        return (point.mean[self.row_map] - self.targets) / self.rows.num_rows

@@ -1,0 +1,328 @@
+"""Generalized root models from l1-penalised regressions of every node on all others."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, size_text
+from ...models.node_families import NodeFamily, node_family
+from ...sampling.checkpoint import RunFile
+from ._rows import RootRows, prepare_rows
+from ._run import RegressionRun, checked_jobs
+from ._space import SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
+from .node import NodeSolution, SolverOptions
+from .result import RootFit, Symmetrize, checked_symmetrize
+
+__all__ = ["fit_root_path", "fit_roots"]
+
+_MOST_WORK = 10**13
+_SCANS = 5
+
+
+def fit_roots(
+    data: Any,
+    family: str | NodeFamily = "poisson",
+    *,
+    order: int = 3,
+    l1: float | Mapping[int, float] = 0.01,
+    names: Sequence[str] | None = None,
+    full: bool = False,
+    candidates: Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]] | None = None,
+    stagewise: bool = False,
+    symmetrize: Symmetrize = "mean",
+    tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    max_work: float = _MOST_WORK,
+    jobs: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> RootFit:
+    r"""Learn a generalized root model by l1-penalised regressions of every variable on all others.
+
+    .. math:: \min \frac1n \sum_{i=1}^n \Bigl[A(\eta_{si}) - \sum_{j=1}^k \eta_{jsi} T_j(x_{is})\Bigr]
+        + \sum_{(j, \ell) \ne (1, 1)} \lambda_j \sum_{S \ni s} |c_S|, \qquad
+        \eta_{jsi} = \sum_\ell \sum_{S \ni s} c_S \prod_{t \in S \setminus s} T_j(x_{it})
+
+    for every node s, exactly, by proximal Newton steps on a working set. Every solution is certified: the subgradient
+    is scanned over *all* features, also those never visited. The coefficients c of a tuple at its member nodes are
+    joined to one of the joint model (``symmetrize``); its tensor entry is c / l!. Penalties act on the coefficients
+    themselves, the convention of the published tables.
+
+    A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one evaluation of the node log partition
+    for every row that a feature of the working set touches. Features are never stored as a matrix.
+
+    Args:
+        data: (n, d) rows: SciPy sparse matrix, array, tensor, or an object with ``domain`` and ``matrix``.
+        family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum).
+        order: largest root k; 1 is the independent model.
+        l1: penalty, nats per row, from 0; or one for each root order j from 2 to k.
+        names: column names.
+        full: all keys (j, l) with l <= j, in place of the strongest interactions l = j alone (equation 4).
+        candidates: tuples that may be used, of sizes 2 to k. Sizes of which none is given are searched whole, as far
+            as size 3; a mapping from sizes to tuples may hold an empty size. Sizes from 4 on that are not given are
+            listed in full where that is possible.
+        stagewise: fit order 2 first, then search only the cliques of its joint model's pairs, size by size.
+        symmetrize: ``mean``, ``and`` or ``or``; see :class:`~pyro_hoim.learning.root_regression.RootFit`.
+        tolerance: largest KKT residual of a node, in units of max(1, mean of feature x root) for features of the
+            working set.
+        max_iterations: most Newton steps of a node.
+        max_work: most multiplications that the scans of all nodes may need.
+        jobs: nodes at a time, as ``n_jobs`` of :class:`joblib.Parallel`; default one, or what a surrounding
+            :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
+            The result does not depend on it.
+        checkpoint: file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted.
+        resume: continue from ``checkpoint`` if that file exists; rows and arguments must be the same.
+        progress: show the nodes that are done on standard error.
+
+    Returns:
+        :class:`~pyro_hoim.learning.root_regression.RootFit`.
+
+    Raises:
+        InputError: values outside the family's support (the first one is named with its place), a negative penalty,
+            arguments out of range, or a checkpoint of another run.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: more tuples to list, or more work, than the limits allow; the message has the numbers.
+        UnknownNameError: an unknown variable in ``candidates``, or an unknown family.
+
+    Warns:
+        ConvergenceWarning: a node's residual is above the tolerance; its status says why.
+
+    Randomness:
+        None.
+
+    References:
+        Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
+        Ravikumar and Matyas A. Sustik, Sparse inverse covariance matrix estimation using quadratic approximation,
+        2011. Robert Tibshirani and others, Strong rules for discarding predictors in lasso-type problems, 2012.
+
+    Example:
+        >>> fitted = fit_roots([[2, 1], [0, 0], [1, 3], [3, 2]], order=2, l1=0.01, names=["a", "b"])
+        >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
+        (3, True)
+    """
+    return _fit(
+        data, family, order, [l1], names, full, candidates, stagewise, symmetrize,
+        SolverOptions(tolerance, max_iterations), max_work, jobs, checkpoint, resume, progress,
+    )[0]  # fmt: skip
+
+
+def fit_root_path(
+    data: Any,
+    l1s: Sequence[float | Mapping[int, float]],
+    family: str | NodeFamily = "poisson",
+    *,
+    order: int = 3,
+    names: Sequence[str] | None = None,
+    full: bool = False,
+    candidates: Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]] | None = None,
+    stagewise: bool = False,
+    symmetrize: Symmetrize = "mean",
+    tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    max_work: float = _MOST_WORK,
+    jobs: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> tuple[RootFit, ...]:
+    """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
+
+    Args:
+        data: rows, as :func:`fit_roots` takes them.
+        l1s: penalties, or mappings from root orders to penalties, best in falling order.
+        family: as in :func:`fit_roots`, like all that follows.
+        order: largest root k.
+        names: column names.
+        full: all keys (j, l).
+        candidates: tuples that may be used.
+        stagewise: search cliques of pairs only; each penalty then starts afresh.
+        symmetrize: how nodes are joined.
+        tolerance: largest KKT residual.
+        max_iterations: most Newton steps of a node and penalty.
+        max_work: most multiplications of all scans.
+        jobs: nodes at a time.
+        checkpoint: file with the nodes that are done.
+        resume: continue from it.
+        progress: show the nodes that are done.
+
+    Returns:
+        One :class:`~pyro_hoim.learning.root_regression.RootFit` per penalty, in the order given; every one is certified
+        by itself, so it equals that of :func:`fit_roots` up to the tolerance.
+
+    Raises:
+        InputError, InputTypeError, IntractableError, UnknownNameError: as :func:`fit_roots`, or no penalty.
+
+    Warns:
+        ConvergenceWarning: a node's residual is above the tolerance.
+
+    Example:
+        >>> path = fit_root_path([[2, 1], [0, 0], [1, 3], [3, 2]], [1.0, 0.1, 0.01], order=2)
+        >>> [fitted.structure.num_terms for fitted in path]
+        [2, 3, 3]
+    """
+    if isinstance(l1s, str) or not isinstance(l1s, Sequence | np.ndarray):
+        raise InputTypeError(f"l1s: expected a sequence of penalties, received {type(l1s).__name__}")
+    if len(l1s) == 0:
+        raise InputError("l1s: expected at least one penalty, received none")
+    return _fit(
+        data, family, order, list(l1s), names, full, candidates, stagewise, symmetrize,
+        SolverOptions(tolerance, max_iterations), max_work, jobs, checkpoint, resume, progress,
+    )  # fmt: skip
+
+
+def _fit(
+    data: Any,
+    family: str | NodeFamily,
+    order: int,
+    l1s: Sequence[float | Mapping[int, float]],
+    names: Sequence[str] | None,
+    full: bool,
+    candidates: Any,
+    stagewise: bool,
+    symmetrize: Symmetrize,
+    options: SolverOptions,
+    max_work: float,
+    jobs: int | None,
+    checkpoint: str | os.PathLike[str] | None,
+    resume: bool,
+    progress: bool,
+) -> tuple[RootFit, ...]:
+    start = time.perf_counter()
+    kind = checked_family(family)
+    checked_order(order)
+    penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
+    way = checked_symmetrize(symmetrize)
+    _check_options(options)
+    checked_jobs(jobs)
+    if resume and checkpoint is None:
+        raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+    rows = prepare_rows(data, kind, max(order, 1), names)
+    listed = checked_candidates(candidates, rows.domain, order)
+    stages = [order] if not stagewise or order < 3 else list(range(2, order + 1))
+    count = len(rows.domain)
+    spaces = [search_space(count, stages[0], penalty, full, listed) for penalty in penalties[:1]]
+    spaces += [spaces[0].with_l1(_key_penalties(spaces[0], penalty)) for penalty in penalties[1:]]
+    _check_work(rows, spaces[0], len(penalties), max_work)
+    file = None if checkpoint is None else RunFile(checkpoint, resume)
+    settings: dict[str, Any] = {
+        "order": order,
+        "l1": [{str(j): value for j, value in penalty.items()} for penalty in penalties],
+        "full": bool(full),
+        "stagewise": bool(stagewise),
+        "tolerance": options.tolerance,
+        "max_iterations": options.max_iterations,
+        "candidates digest": {str(size): tuples.tolist() for size, tuples in listed.items()},
+    }
+    run = RegressionRun(rows, options, checked_jobs(jobs), bool(progress), file, settings)
+    if len(stages) == 1:
+        solved = run.solve("all", spaces)
+        by_penalty = [[found[i] for found in solved] for i in range(len(penalties))]
+    else:
+        by_penalty = [
+            _stages(run, stages, penalty, space, full, listed, way, f"{i}")
+            for i, (penalty, space) in enumerate(zip(penalties, spaces, strict=True))
+        ]
+    seconds = time.perf_counter() - start
+    fits = tuple(
+        RootFit.from_solutions(rows, solutions, penalty, way, options.tolerance, seconds)
+        for solutions, penalty in zip(by_penalty, penalties, strict=True)
+    )
+    _warn(fits)
+    return fits
+
+
+def _stages(
+    run: RegressionRun,
+    stages: Sequence[int],
+    penalty: Mapping[int, float],
+    space: SearchSpace,
+    full: bool,
+    listed: Mapping[int, NDArray[np.int64]],
+    symmetrize: Symmetrize,
+    name: str,
+) -> list[NodeSolution]:
+    """Fit order 2, then add the cliques of its pairs, size by size."""
+    rows = run.rows
+    solutions = [found[0] for found in run.solve(f"{name}.{stages[0]}", [space])]
+    for order in stages[1:]:
+        fitted = RootFit.from_solutions(rows, solutions, penalty, symmetrize, run.options.tolerance, 0.0)
+        pairs = [rows.domain.indices(term.names) for term in fitted.terms() if term.key[1] == 2]
+        graph = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
+        lists = {size: listed.get(size, clique_candidates(graph, size)) for size in range(3, order + 1)}
+        if 2 in listed:
+            lists[2] = listed[2]
+        larger = search_space(len(rows.domain), order, penalty, full, lists)
+        solutions = [found[0] for found in run.solve(f"{name}.{order}", [larger], solutions)]
+    return solutions
+
+
+def checked_family(family: Any) -> NodeFamily:
+    """A node family, or one by its name."""
+    if isinstance(family, NodeFamily):
+        return family
+    if not isinstance(family, str):
+        raise InputTypeError(f"family: expected a name or a node family, received {type(family).__name__}")
+    return node_family(family)
+
+
+def checked_order(order: Any) -> None:
+    """Raise unless the order is a whole number from 1."""
+    if isinstance(order, bool) or not isinstance(order, int):
+        raise InputTypeError(f"order: expected a whole number, received {order!r}")
+    if order < 1:
+        raise InputError(f"order: expected a whole number from 1, received {order}")
+
+
+def _check_options(options: SolverOptions) -> None:
+    tolerance, steps = options.tolerance, options.max_iterations
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
+    if not 0 < tolerance < math.inf:
+        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
+    if steps < 1:
+        raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
+
+
+def _key_penalties(space: SearchSpace, penalty: Mapping[int, float]) -> list[float]:
+    return [0.0 if key == (1, 1) else penalty[key[0]] for key in space.keys]
+
+
+def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: float) -> None:
+    """Refuse scans that would not come to an end."""
+    scanned = sum(size == 3 and 3 not in space.listed for _, size in space.keys)
+    work = rows.pair_work * scanned
+    for size, tuples in space.listed.items():
+        mean = float(rows.entries_per_column.mean())
+        work += int(len(tuples) * size / len(rows.domain) * mean) * sum(s == size for _, s in space.keys)
+    total = work * len(rows.domain) * _SCANS * num_penalties
+    if total > limit:
+        raise IntractableError(
+            f"order: scans of all tuples of {len(rows.domain)} columns and {rows.num_rows} rows would take "
+            f"{size_text(total, 'multiplications')}, about {total / 1e9 / 3600:.2g} hours; the limit is "
+            f"max_work={limit:.2g}. Give candidates, pass stagewise=True, take fewer columns, or raise max_work"
+        )
+
+
+def _warn(fits: Sequence[RootFit]) -> None:
+    for fitted in fits:
+        bad = [node for node in fitted.nodes if node.status not in ("converged", "fixed")]
+        if bad:
+            worst = max(bad, key=lambda node: node.kkt_residual)
+            warnings.warn(
+                f"{len(bad)} of {len(fitted.nodes)} root regressions have not converged; the worst is "
+                f"{worst.variable!r} (residual {worst.kkt_residual:.1e}, tolerance {fitted.tolerance:.1e}, "
+                f"{worst.status}); raise l1, tolerance or max_iterations",
+                ConvergenceWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,269 @@
+"""One l1-penalised root regression: working set, proximal Newton steps, a scan of all features as certificate."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ._kernels import descend, scan_pairs, scan_singles, scan_tuples
+from ._rows import RootRows
+from ._space import SearchSpace
+from ._working_set import Floats, Integers, Point, WorkingSet
+
+__all__ = ["NodeSolution", "SolverOptions", "Status", "solve_node"]
+
+Status = Literal["converged", "fixed", "max_iterations", "stalled"]
+_ARMIJO = 1e-4
+_SMALLEST_STEP = 2.0**-40
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """When a node's regression stops.
+
+    Attributes:
+        tolerance: largest distance of a subgradient from zero, over all features.
+        max_iterations: most Newton steps.
+    """
+
+    tolerance: float = 1e-6
+    max_iterations: int = 500
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution:
+    """Solution of one node's regression.
+
+    Attributes:
+        keys: (F, 2) key (j, l) of each feature.
+        others: (F, width) positions of the other variables, -1 behind the last.
+        coefficients: (F,); the constant of key (1, 1) comes first, of the others only nonzero ones are kept.
+        objective: penalised objective, nats per row.
+        residual: largest distance of a subgradient from zero, over every feature of the search space.
+        num_steps, num_scans: Newton steps and scans of all features made.
+        seconds: time taken.
+        status: ``converged``, ``fixed`` (the column takes one value at the edge of the support: nothing to
+            estimate), ``max_iterations``, or ``stalled`` (rounding stops the line search).
+    """
+
+    keys: Integers
+    others: Integers
+    coefficients: Floats
+    objective: float
+    residual: float
+    num_steps: int
+    num_scans: int
+    seconds: float
+    status: Status
+
+
+class _NodeSolver:
+    def __init__(self, rows: RootRows, node: int, space: SearchSpace, options: SolverOptions) -> None:
+        self.rows, self.node, self.space, self.options = rows, node, space, options
+        self.width = space.width
+        self.num_constants = sum(size == 1 for _, size in space.keys)
+        orders = np.array([j - 1 for j, size in space.keys if size == 1])
+        self.working = WorkingSet(rows, node, orders, np.array(space.l1[: self.num_constants]), self.width)
+        self.steps = self.scans = 0
+        self.status: Status = "converged"
+
+    def start(self) -> Floats:
+        """The base family's own parameter; further constants 0."""
+        mean = torch.tensor(self.working.targets[:, 0].mean(), dtype=torch.float64)
+        coefficients = np.zeros(self.num_constants)
+        coefficients[0] = float(self.rows.family.base_natural(mean))
+        return coefficients
+
+    def newton(self, point: Point, tolerance: float) -> Point:
+        """Proximal Newton steps until the working set's violations are within the tolerance."""
+        working = self.working
+        while True:
+            violation = float(working.violations(point).max())
+            if violation <= tolerance:
+                return point
+            if self.steps >= self.options.max_iterations:
+                self.status = "max_iterations"
+                return point
+            self.steps += 1
+            step = np.empty(len(working))
+            descend(
+                working.starts, working.places, working.values, working.orders, point.gradients,
+                working.weights[:, None, None] * point.covariance, working.l1, point.coefficients,
+                max(0.01 * violation, 0.1 * tolerance), 1000, step,
+            )  # fmt: skip
+            found = self._line_search(point, step)
+            if found is None:
+                self.status = "stalled"
+                return point
+            point = found
+
+    def _line_search(self, point: Point, step: Floats) -> Point | None:
+        working, c = self.working, point.coefficients
+        gain = float(point.gradients @ step + working.l1 @ (np.abs(c + step) - np.abs(c)))
+        noise = 1e-14 * (1.0 + abs(point.objective))
+        if gain >= 0.0:
+            return None
+        new = working.point(c + step)
+        if new.objective <= point.objective + _ARMIJO * gain + noise:
+            return new
+        size = 0.5
+        while size > _SMALLEST_STEP:
+            trial = c + size * step
+            if working.objective(trial) <= point.objective + _ARMIJO * size * gain:
+                return working.point(trial)
+            size *= 0.5
+        return None
+
+    def scan(self, point: Point, slack: float) -> tuple[tuple[Integers, Integers, Floats], float]:
+        """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
+
+        Returns (key indices, others, gradients' excess over the penalty), and the largest violation. Where smaller
+        sizes are violated by a tenth of the penalty or more, larger sizes are left for a later scan.
+        """
+        self.scans += 1
+        residuals = self.working.residuals(point)
+        found_keys: list[Integers] = []
+        found_others: list[Integers] = []
+        found_excess: list[Floats] = []
+        worst, worst_share, last_size = 0.0, 0.0, 1
+        for index in range(self.num_constants, len(self.space.keys)):
+            j, size = self.space.keys[index]
+            if size > last_size and worst_share > 0.1:
+                return self._joined(found_keys, found_others, found_excess), np.inf
+            last_size = size
+            penalty = self.space.l1[index]
+            others, gradients = self._scan_key(
+                j, size, np.ascontiguousarray(residuals[:, j - 1]), penalty * (1 - slack)
+            )
+            keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
+            others, excess = others[keep], np.abs(gradients[keep]) - penalty
+            if len(excess):
+                top = float(excess.max())
+                worst = max(worst, top)
+                worst_share = max(worst_share, top / penalty if penalty else np.inf)
+                found_keys.append(np.full(len(excess), index))
+                found_others.append(others)
+                found_excess.append(excess)
+        return self._joined(found_keys, found_others, found_excess), worst
+
+    def _joined(
+        self, keys: list[Integers], others: list[Integers], excess: list[Floats]
+    ) -> tuple[Integers, Integers, Floats]:
+        if not keys:
+            return np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0)
+        return np.concatenate(keys), np.concatenate(others), np.concatenate(excess)
+
+    def _scan_key(self, j: int, size: int, residual: Floats, threshold: float) -> tuple[Integers, Floats]:
+        rows = self.rows
+        listed = self.space.others(size, self.node)
+        padded = np.full((0, self.width), -1, np.int64)
+        if listed is not None:
+            gradients = np.empty(len(listed))
+            scan_tuples(rows.indptr, rows.rows, rows.roots[j - 1], rows.num_rows, listed, residual, gradients)
+            keep = np.flatnonzero(np.abs(gradients) > threshold)
+            found, gradients = listed[keep], gradients[keep]
+        elif size == 2:
+            gradients = np.empty(len(rows.domain))
+            scan_singles(rows.indptr, rows.rows, rows.roots[j - 1], residual, gradients)
+            gradients[self.node] = 0.0
+            keep = np.flatnonzero(np.abs(gradients) > threshold)
+            found, gradients = keep[:, None], gradients[keep]
+        else:
+            first, second, gradients = scan_pairs(
+                rows.indptr, rows.rows, rows.roots[j - 1], rows.after, rows.row_end, rows.columns,
+                rows.row_roots[j - 1], residual, self.node, threshold,
+            )  # fmt: skip
+            found = np.stack([first, second], 1)
+        padded = np.full((len(found), self.width), -1, np.int64)
+        padded[:, : size - 1] = found
+        return padded, gradients
+
+    def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
+        """Add features with coefficients (default 0)."""
+        orders = np.array([self.space.keys[k][0] - 1 for k in keys], dtype=np.int64)
+        sizes = np.array([self.space.keys[k][1] - 1 for k in keys], dtype=np.int64)
+        l1 = np.array([self.space.l1[k] for k in keys], dtype=np.float64)
+        self.working.add(keys, orders, sizes, others, l1)
+        new = np.zeros(len(keys)) if start is None else start
+        return self.working.point(np.concatenate([point.coefficients, new]))
+
+    def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
+        tolerance = self.options.tolerance
+        working = self.working
+        point = working.point(self.start())
+        if warm is not None:
+            index = {key: i for i, key in enumerate(self.space.keys)}
+            keys = np.array([index[j, size] for j, size in warm.keys.tolist()], dtype=np.int64)
+            is_constant = keys < self.num_constants
+            start = np.zeros(self.num_constants)
+            start[keys[is_constant]] = warm.coefficients[is_constant]
+            others = np.full((len(keys), self.width), -1, np.int64)
+            others[:, : warm.others.shape[1]] = warm.others
+            point = self.extend(
+                working.point(start), keys[~is_constant], others[~is_constant], warm.coefficients[~is_constant]
+            )
+            (keys, others, _), _ = self.scan(point, slack)
+            if len(keys):
+                point = self.extend(point, keys, others)
+        goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
+        while True:
+            point = self.newton(point, goal)
+            inside = float(working.violations(point).max())
+            (keys, others, excess), outside = self.scan(point, 0.0)
+            if self.status != "converged" or (inside <= tolerance and outside <= tolerance):
+                return point, max(inside, outside)
+            if len(keys):
+                most = max(50, len(working) // 2)
+                chosen = np.sort(np.argsort(-excess, kind="stable")[:most])
+                point = self.extend(point, keys[chosen], others[chosen])
+            if not np.isinf(outside):
+                goal = min(goal, max(0.5 * tolerance, 0.02 * outside))
+
+
+def solve_node(
+    rows: RootRows,
+    node: int,
+    space: SearchSpace,
+    options: SolverOptions,
+    warm: NodeSolution | None = None,
+    slack: float = 0.0,
+) -> NodeSolution:
+    """Minimise one node's penalised objective.
+
+    Args:
+        rows: all rows.
+        node: position of the node.
+        space: features and penalties.
+        options: when to stop.
+        warm: solution of a related problem over the same keys to start from.
+        slack: with ``warm``, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a
+            path from penalty a to b is slack = a / b - 1).
+    """
+    start = time.perf_counter()
+    solver = _NodeSolver(rows, node, space, options)
+    name = rows.domain.names[node]
+    if name in rows.fixed_columns:
+        edge = -np.inf if rows.fixed_columns[name] == 0.0 else np.inf
+        others = np.full((1, space.width), -1, np.int64)
+        return NodeSolution(
+            np.ones((1, 2), np.int64), others, np.array([edge]), 0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed"
+        )
+    point, residual = solver.solve(warm, slack)
+    working = solver.working
+    keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))
+    order = keep[np.lexsort((*working.others[keep].T[::-1], working.keys[keep]))]
+    return NodeSolution(
+        np.array(space.keys, dtype=np.int64)[working.keys[order]],
+        working.others[order],
+        point.coefficients[order],
+        point.objective,
+        residual,
+        solver.steps,
+        solver.scans,
+        time.perf_counter() - start,
+        solver.status,
+    )
