@@ -1,4 +1,4 @@
-"""Gibbs sampling of log-linear models and pseudo-Gibbs sampling of dependency networks; no log Z and no Pyro."""
+"""Gibbs sampling of log-linear and root models, pseudo-Gibbs sampling of dependency networks; no log Z, no Pyro."""
 
 from .chains import GibbsChains
 from .engine import Engine, Record
@@ -6,6 +6,7 @@ from .ergodicity import Ergodicity, check_ergodic
 from .ladder import ParallelTempering
 from .pseudo_gibbs import PseudoGibbsChains
 from .pseudo_gibbs_run import PseudoGibbsRun, sample_pseudo_gibbs
+from .root_gibbs import RootChains, draw_from_nodes, independent_log_partition, independent_samples
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
 from .tempering import TemperedRun, sample_tempered
@@ -20,8 +21,12 @@ __all__ = [
     "PseudoGibbsChains",
     "PseudoGibbsRun",
     "Record",
+    "RootChains",
     "TemperedRun",
     "check_ergodic",
+    "draw_from_nodes",
+    "independent_log_partition",
+    "independent_samples",
     "sample_chains",
     "sample_pseudo_gibbs",
     "sample_tempered",

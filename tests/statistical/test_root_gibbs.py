@@ -1,0 +1,297 @@
+"""Laws of Gibbs sweeps and of draws from node conditionals of generalized root models, against exact laws."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from pyro_hoim.models import GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily, node_family
+from pyro_hoim.sampling import RootChains, draw_from_nodes
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law
+
+LEVELS = 4  # counts 0, ..., 3
+NUM_DRAWS = 60_000
+
+
+def counts_model(d=3, scale=0.5, seed=0):
+    """A full model of third order, whose states are enumerated by NumPy alone."""
+    domain = Domain([Variable(f"v{i}", kind="count") for i in range(d)])
+    structure = RootStructure.complete(domain, 3)
+    coefficients = scale * torch.randn(
+        structure.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
+    return GeneralizedRootEnergy.from_coefficients(structure, coefficients, TruncatedPoissonFamily(LEVELS - 1))
+
+
+def box(d=3):
+    return np.array(list(itertools.product(range(LEVELS), repeat=d)), dtype=np.float64)
+
+
+def exact_law(energy, beta=1.0, dropped=None):
+    """Probabilities of all states of the box, from the formula."""
+    x = box(len(energy.domain))
+    coefficients = energy.coefficients.numpy()
+    log_q = -special.gammaln(x + 1).sum(1)
+    for i, ((j, _), names) in enumerate(energy.structure.names):
+        places = [energy.domain.index(name) for name in names]
+        weight = beta if len(names) > 1 else 1.0
+        if (j, names) != dropped:
+            log_q += weight * coefficients[i] * np.prod(x[:, places] ** (1 / j), axis=1)
+    return np.exp(log_q - special.logsumexp(log_q))
+
+
+def cells(states):
+    return np.ravel_multi_index(states.long().numpy().T, (LEVELS,) * states.shape[1])
+
+
+def from_law(law, num, seed, d=3):
+    return torch.from_numpy(box(d)[np.random.default_rng(seed).choice(len(law), size=num, p=law)])
+
+
+def histogram(states):
+    return np.bincount(cells(states), minlength=LEVELS ** states.shape[1])
+
+
+@pytest.mark.parametrize("reverse_order", [False, True])
+@pytest.mark.parametrize("beta", [1.0, 0.4, 0.0])
+def test_a_sweep_keeps_the_exact_law(beta, reverse_order):
+    energy = counts_model()
+    law = exact_law(energy, beta)
+    start = from_law(law, NUM_DRAWS, seed=1)
+    chains = RootChains(energy, NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(2))
+    chains.sweep(1, beta=beta, reverse_order=reverse_order)
+    assert_exact_law(histogram(chains.states), law)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"beta": 0.9}, {"dropped": (2, ("v0", "v1"))}, {"dropped": (3, ("v0", "v1", "v2"))}],
+    ids=["beta off", "pair dropped", "triple dropped"],
+)
+def test_negative_control_a_sweep_of_another_model(wrong):
+    energy = counts_model(scale=0.8, seed=3)
+    law = exact_law(energy, **wrong)
+    chains = RootChains(
+        energy, NUM_DRAWS, start=from_law(law, NUM_DRAWS, seed=4), generator=torch.Generator().manual_seed(5)
+    )
+    chains.sweep(3)
+    with pytest.raises(AssertionError):
+        assert_exact_law(histogram(chains.states), law)
+
+
+def test_negative_control_two_neighbours_at_once():
+    energy = counts_model(scale=0.8, seed=3)
+    law = exact_law(energy)
+    start = from_law(law, NUM_DRAWS, seed=6)
+    natural = energy.node_natural(start)
+    states = start.clone()
+    for s in (0, 1):  # both given the old value of the other
+        states[:, s] = draw_from_nodes(energy.family, natural[:, s], generator=torch.Generator().manual_seed(7 + s))
+    with pytest.raises(AssertionError):
+        assert_exact_law(histogram(states), law)
+
+
+def test_chains_forget_a_bad_start():
+    energy = counts_model()
+    start = torch.full((3,), LEVELS - 1.0)
+    chains = RootChains(energy, NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(8))
+    chains.sweep(40)
+    assert_exact_law(histogram(chains.states), exact_law(energy))
+
+
+def test_given_variables_leave_the_conditional_law():
+    energy = counts_model()
+    law = exact_law(energy).reshape((LEVELS,) * 3)[:, 2]
+    law = law / law.sum()
+    chains = RootChains(energy, NUM_DRAWS, given={"v1": 2.0}, generator=torch.Generator().manual_seed(9))
+    chains.sweep(30)
+    states = chains.states
+    assert bool((states[:, 1] == 2).all())
+    pairs = (states[:, 0] * LEVELS + states[:, 2]).long().numpy()
+    assert_exact_law(np.bincount(pairs, minlength=LEVELS**2), law.reshape(-1))
+
+
+def test_a_start_is_drawn_from_the_independent_member():
+    energy = counts_model()
+    chains = RootChains(energy, NUM_DRAWS, generator=torch.Generator().manual_seed(10))
+    assert_exact_law(histogram(chains.states), exact_law(energy, beta=0.0))
+
+
+# Draws from one conditional
+
+
+def count_law(natural, top):
+    x = np.arange(top + 1, dtype=np.float64)
+    log_p = sum(eta * x ** (1 / (j + 1)) for j, eta in enumerate(natural)) - special.gammaln(x + 1)
+    return np.exp(log_p - special.logsumexp(log_p))
+
+
+def in_cells(draws, law, num_cells=40):
+    """Counts and probabilities of about equally probable runs of values."""
+    cumulative = np.cumsum(law)
+    edges = np.unique(np.searchsorted(cumulative, np.linspace(0, 1, num_cells + 1)[1:-1]))
+    probs = np.diff(np.concatenate([[0.0], cumulative[edges], [1.0]])).clip(0)  # sums round to beyond 1
+    return np.bincount(np.searchsorted(edges, draws), minlength=len(probs)), probs
+
+
+POISSON = [
+    [0.5],
+    [-50.0, 0.0, 0.0],
+    [2.0, -1.0, 0.5],
+    [3.0, -9.0, 4.0],
+    [4.5, 0.3, -1.0],
+    [5.5],
+    [1.0, 60.0],
+    [6.2, -12.75],  # two modes, 0 and near 300
+    [8.0, -40.0, 3.0],
+    [14.0],
+    [14.1, -150.0, 400.0],
+]
+
+
+@pytest.mark.parametrize("natural", POISSON, ids=str)
+def test_poisson_conditionals(natural):
+    draws = draw_from_nodes(
+        node_family("poisson"),
+        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
+        generator=torch.Generator().manual_seed(11),
+    ).numpy()
+    counts, probs = in_cells(draws, count_law(natural, int(1.2 * draws.max() + 400)))
+    assert_exact_law(counts, probs)
+
+
+def test_negative_control_poisson_conditional_with_a_parameter_off():
+    draws = draw_from_nodes(
+        node_family("poisson"),
+        torch.tensor([14.0005], dtype=torch.float64).expand(NUM_DRAWS, 1),
+        generator=torch.Generator().manual_seed(11),
+    ).numpy()
+    counts, probs = in_cells(draws, count_law([14.0], int(1.2 * draws.max())))
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, probs)
+
+
+@pytest.mark.parametrize(
+    ("maximum", "natural"), [(1, [3.0]), (5, [3.0, -2.0]), (300, [8.0, -30.0, 2.0]), (2000, [9.0]), (10**5, [9.0, 3.0])]
+)
+def test_truncated_conditionals(maximum, natural):
+    draws = draw_from_nodes(
+        node_family("truncated-poisson", maximum=maximum),
+        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
+        generator=torch.Generator().manual_seed(12),
+    ).numpy()
+    assert draws.max() <= maximum
+    assert_exact_law(*in_cells(draws, count_law(natural, maximum)))
+
+
+def assert_uniform(shares):
+    """Kolmogorov's test at the false-alarm rate: probability integral transforms of independent draws are uniform."""
+    p_value = stats.kstest(shares, "uniform").pvalue
+    assert p_value > FALSE_ALARM_RATE, p_value
+
+
+def line_cdf(log_density, draws, breaks):
+    """Distribution function of draws from a density on the line, by Gauss-Legendre rules between many points."""
+    points = np.unique(np.concatenate([breaks, np.quantile(draws, np.linspace(0, 1, 400))]))
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    low, width = points[:-1, None], np.diff(points)[:, None]
+    values = log_density(low + width * (nodes + 1) / 2)
+    top = values.max()
+    masses = (np.exp(values - top) * weights * width / 2).sum(1)
+    starts = np.concatenate([[0.0], np.cumsum(masses)])
+    i = np.clip(np.searchsorted(points, draws, side="right") - 1, 0, len(masses) - 1)
+    inside = points[i, None] + (draws - points[i])[:, None] * (nodes + 1) / 2
+    part = (np.exp(log_density(inside) - top) * weights).sum(1) * (draws - points[i]) / 2
+    return (starts[i] + part) / starts[-1]
+
+
+EXPONENTIAL = [
+    [-2.0],
+    [-1.0, 3.0],
+    [-1.0, -3.0, 2.0],
+    [-1.0, -60.0, 40.0],
+    [-1.0, 30.0, -80.0],  # two modes, 0 and near 100
+    [-1e-3, 4.0, -3.0],
+    [-1e-3, 60.0, 0.0],
+    [-1e-9, -2.0],
+    [0.0, -2.0, 1.0],
+    [0.0, 0.0, -1.5],
+    [-1e-4, 200.0],  # mean 1e12
+]
+
+
+def exponential_draws(natural, num=NUM_DRAWS, seed=13):
+    return draw_from_nodes(
+        node_family("exponential"),
+        torch.tensor(natural, dtype=torch.float64).expand(num, len(natural)),
+        generator=torch.Generator().manual_seed(seed),
+    ).numpy()
+
+
+def exponential_shares(natural, draws):
+    def log_density(x):
+        return sum(eta * x ** (1 / (j + 1)) for j, eta in enumerate(natural))
+
+    top = draws.max()
+    breaks = np.concatenate([[0.0], np.geomspace(1e-12 * top, top, 800), top * np.geomspace(1.001, 30, 200)])
+    return line_cdf(log_density, draws, breaks)
+
+
+@pytest.mark.parametrize("natural", EXPONENTIAL, ids=str)
+def test_exponential_conditionals(natural):
+    draws = exponential_draws(natural)
+    assert_uniform(exponential_shares(natural, draws))
+
+
+def test_negative_control_exponential_conditional_with_a_root_off():
+    with pytest.raises(AssertionError):
+        assert_uniform(exponential_shares([-1.0, 3.1], exponential_draws([-1.0, 3.0])))
+
+
+GAUSSIAN = [
+    [-0.5],
+    [-2.0, 3.0],
+    [-0.5, 0.3, -2.0],
+    [-0.5, 1.0, -20.0],  # a spike at 0 and a bell
+    [-0.5, 0.3, 5.0],  # two bells
+    [-0.5, 20.0, 3.0, -1.0],
+    [-1e-3, 0.2, 0.0, -3.0],
+    [0.0, 0.0, -2.0],
+    [-1e6, 2e6 * 1e3, 3.0],  # mean 1e3 with standard deviation 7e-4
+]
+
+
+def gaussian_draws(natural, seed=14):
+    return draw_from_nodes(
+        node_family("gaussian"),
+        torch.tensor(natural, dtype=torch.float64).expand(NUM_DRAWS, len(natural)),
+        generator=torch.Generator().manual_seed(seed),
+    ).numpy()
+
+
+def gaussian_shares(natural, draws):
+    def log_density(x):
+        centre = -natural[1] / natural[0] / 2 if len(natural) > 1 and natural[0] else 0.0
+        roots = sum(eta * np.abs(x) ** (2 / (j + 3)) for j, eta in enumerate(natural[2:]))
+        return natural[0] * (x - centre) ** 2 + roots
+
+    low, high = draws.min(), draws.max()
+    reach = np.geomspace(1e-12, 4.0, 500) * max(abs(low), abs(high))
+    breaks = np.concatenate(
+        [-reach, [0.0], reach, np.linspace(low - 0.3 * (high - low), high + 0.3 * (high - low), 300)]
+    )
+    return line_cdf(log_density, draws, breaks)
+
+
+@pytest.mark.parametrize("natural", GAUSSIAN, ids=str)
+def test_gaussian_conditionals(natural):
+    draws = gaussian_draws(natural)
+    assert_uniform(gaussian_shares(natural, draws))
+
+
+def test_negative_control_gaussian_conditional_with_the_sign_of_the_mean_wrong():
+    with pytest.raises(AssertionError):
+        assert_uniform(gaussian_shares([-0.5, 0.3, -2.0], -gaussian_draws([-0.5, 0.3, -2.0])))
