@@ -11,7 +11,7 @@ from ...models._node_kernels import node_values
 from ._kernels import feature_columns, feature_gradients, feature_products
 from ._rows import RootRows
 
-__all__ = ["Point", "WorkingSet"]
+__all__ = ["Point", "WorkingSet", "units"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,6 +34,11 @@ class Point:
     gradients: Floats
     mean: Floats
     covariance: Floats
+
+
+def units(linear: Floats) -> Floats:
+    """Unit of a subgradient: 1, but for linear terms beyond 10^4 their 10^-4 part, because of rounding."""
+    return np.maximum(1.0, 1e-4 * np.abs(linear))
 
 
 class WorkingSet:
@@ -142,10 +147,10 @@ class WorkingSet:
         return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
 
     def violations(self, point: Point) -> Floats:
-        """Distance of every feature's subgradient from zero, in units of max(1, its linear term)."""
+        """Distance of every feature's subgradient from zero, in :func:`units`."""
         c, g = point.coefficients, point.gradients
         distance = np.where(c != 0, np.abs(g + self.l1 * np.sign(c)), np.maximum(np.abs(g) - self.l1, 0.0))
-        return distance / np.maximum(1.0, np.abs(self.linear))
+        return distance / units(self.linear)
 
     def log_density(self, coefficients: Floats) -> Floats:
         """Log density eta . T - A(eta) of the node in all rows, without the base measure, (n,)."""

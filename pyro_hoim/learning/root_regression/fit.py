@@ -72,8 +72,8 @@ def fit_roots(
             listed in full where that is possible.
         stagewise: fit order 2 first, then search only the cliques of its joint model's pairs, size by size.
         symmetrize: ``mean``, ``and`` or ``or``; see :class:`~pyro_hoim.learning.root_regression.RootFit`.
-        tolerance: largest KKT residual of a node, in units of max(1, mean of feature x root) for features of the
-            working set.
+        tolerance: largest KKT residual of a node. Where the mean of feature x root is beyond 10^4 (huge counts), the
+            residual is in units of its 10^-4 part.
         max_iterations: most Newton steps of a node.
         max_work: most multiplications that the scans of all nodes may need.
         jobs: nodes at a time, as ``n_jobs`` of :class:`joblib.Parallel`; default one, or what a surrounding

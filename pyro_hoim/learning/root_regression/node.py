@@ -12,7 +12,7 @@ import torch
 from ._kernels import descend, scan_pairs, scan_singles, scan_tuples
 from ._rows import RootRows
 from ._space import SearchSpace
-from ._working_set import Floats, Integers, Point, WorkingSet
+from ._working_set import Floats, Integers, Point, WorkingSet, units
 
 __all__ = ["NodeSolution", "SolverOptions", "Status", "solve_node"]
 
@@ -26,7 +26,8 @@ class SolverOptions:
     """When a node's regression stops.
 
     Attributes:
-        tolerance: largest distance of a subgradient from zero, over all features.
+        tolerance: largest distance of a subgradient from zero, over all features; in units of 10^-4 of the mean of
+            feature x root where that is beyond 10^4.
         max_iterations: most Newton steps.
     """
 
@@ -142,13 +143,21 @@ class _NodeSolver:
             keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
             others, excess = others[keep], np.abs(gradients[keep]) - penalty
             if len(excess):
-                top = float(excess.max())
+                top = float((excess / self._units(j, size, others)).max())
                 worst = max(worst, top)
                 worst_share = max(worst_share, top / penalty if penalty else np.inf)
                 found_keys.append(np.full(len(excess), index))
                 found_others.append(others)
                 found_excess.append(excess)
         return self._joined(found_keys, found_others, found_excess), worst
+
+    def _units(self, j: int, size: int, others: Integers) -> Floats:
+        """Units of the subgradients of features outside the working set."""
+        working, largest = self.working, float(np.abs(self.rows.roots[j - 1]).max(initial=0.0))
+        if abs(working.targets[:, j - 1]).mean() * largest ** (size - 1) < 1e4:
+            return np.ones(len(others))
+        orders, sizes = np.full(len(others), j - 1), np.full(len(others), size - 1)
+        return units(working.linear_terms(working.columns(orders, sizes, others), orders))
 
     def _joined(
         self, keys: list[Integers], others: list[Integers], excess: list[Floats]
