@@ -2,6 +2,7 @@
 
 from . import kl as kl  # registers the divergences
 from .dependency_network import DependencyNetwork
+from .generalized_root import GeneralizedRoot
 from .log_linear import HierarchicalLogLinear
 from .priors import DiaconisYlvisaker, normal_prior
 from .reparam import StateIndexReparam
@@ -11,6 +12,7 @@ from .support import MarginalCounts, StateSpace
 __all__ = [
     "DependencyNetwork",
     "DiaconisYlvisaker",
+    "GeneralizedRoot",
     "HierarchicalLogLinear",
     "LogLinearStatistics",
     "MarginalCounts",

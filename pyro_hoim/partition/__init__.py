@@ -1,4 +1,4 @@
-"""Log Z and expectations of log-linear models, exact or estimated, and the exact laws of dependency networks."""
+"""Log Z and expectations of log-linear and generalized root models, and the exact laws of dependency networks."""
 
 from .annealed import AnnealedImportance, log_frequencies
 from .auto import Auto
@@ -6,6 +6,12 @@ from .base import Cost, LogPartition, PartitionBackend, Sandwich
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 from .matrix import MatrixEnumeration
+from .root_annealed import RootAnnealed
+from .root_auto import RootAuto
+from .root_base import RootBackend
+from .root_closed_form import GaussianClosedForm, IndependentClosedForm
+from .root_enumeration import RootEnumeration
+from .root_radial import RootRadial
 from .stationary import CyclicLaws, StationaryLaw, cyclic_laws, stationary_law
 from .weights import WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
@@ -15,9 +21,16 @@ __all__ = [
     "Cost",
     "CyclicLaws",
     "Enumeration",
+    "GaussianClosedForm",
+    "IndependentClosedForm",
     "LogPartition",
     "MatrixEnumeration",
     "PartitionBackend",
+    "RootAnnealed",
+    "RootAuto",
+    "RootBackend",
+    "RootEnumeration",
+    "RootRadial",
     "Sandwich",
     "StationaryLaw",
     "VariableElimination",

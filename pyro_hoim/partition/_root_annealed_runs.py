@@ -1,0 +1,171 @@
+"""Forward and reverse runs of annealed importance sampling over generalized root models."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from ..errors import IntractableError
+from ..models.generalized_root import GeneralizedRootEnergy
+from ..sampling.root_gibbs import RootChains, independent_log_partition
+from . import _annealing as annealing
+from ._annealed_runs import _derived, drawn_seed
+from .root_closed_form import GaussianClosedForm
+from .root_enumeration import RootEnumeration
+
+if TYPE_CHECKING:
+    from .root_annealed import RootAnnealed
+
+__all__ = ["Annealer", "RootRun", "drawn_seed", "forward", "path_of", "reverse"]
+
+_TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
+_PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
+_STREAM = 1000  # apart are the random streams of two elements of a batch
+
+
+class Annealer:
+    """Chains of one model in the form that the runs of :mod:`._annealing` move: they start from the independent member.
+
+    The path of unnormalised laws is :math:`q_0(x) \\exp(\\beta U(x))` with U the terms of two or more variables.
+    """
+
+    def __init__(self, energy: GeneralizedRootEnergy, num_chains: int, seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        self.chains = RootChains(energy, num_chains, generator=random, check=False)
+
+    @property
+    def energy(self) -> torch.Tensor:
+        """Minus log q at beta 1, up to what both ends of the path share (chains,)."""
+        return -self.chains.interaction_score()
+
+    @property
+    def reference_energy(self) -> torch.Tensor:
+        """Minus log q at beta 0, up to the same (chains,)."""
+        return torch.zeros(self.chains.num_chains, dtype=torch.float64)
+
+    def anneal(
+        self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, *, reverse_order: bool = False
+    ) -> torch.Tensor:
+        """Log weights (chains,) of a path of temperatures, each change followed by sweeps."""
+        total = torch.zeros(self.chains.num_chains, dtype=torch.float64)
+        for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
+            total += (beta - before) * self.chains.interaction_score()
+            self.chains.sweep(sweeps, beta, reverse_order=reverse_order)
+        return total
+
+    def gather(self, index: torch.Tensor) -> None:
+        """Replace the states of the chains by those of the chains named (chains,)."""
+        self.chains.set_states(self.chains.states[index])
+
+    def set_codes(self, states: torch.Tensor) -> None:
+        """Replace all states (chains, d)."""
+        self.chains.set_states(states)
+
+
+@dataclass(frozen=True)
+class RootRun:
+    """A forward run of one model: chains at its end, log weights (chains,), log Z0, path, seed."""
+
+    energy: GeneralizedRootEnergy
+    annealer: Annealer
+    log_weights: torch.Tensor
+    log_z0: float
+    betas: torch.Tensor
+    seed: int
+
+    @property
+    def shares(self) -> torch.Tensor:
+        """Normalised weights (chains,)."""
+        return torch.softmax(self.log_weights, -1)
+
+    def expectations(self) -> torch.Tensor:
+        """Self-normalised means of the statistics of all terms (num_terms,)."""
+        return self.shares @ self.energy.statistics(self.annealer.chains.states, validate=False)
+
+    def moments(self) -> torch.Tensor:
+        """Self-normalised means and variances of the variables (2, d)."""
+        states = self.annealer.chains.states
+        mean = self.shares @ states
+        return torch.stack([mean, self.shares @ (states - mean).square()])
+
+
+def path_of(options: RootAnnealed, energy: GeneralizedRootEnergy, seed: int) -> torch.Tensor:
+    """Inverse temperatures (steps + 1,): those given, or those that a pilot run finds."""
+    if options.temperatures is None:
+        return torch.linspace(0, 1, options.num_temperatures + 1, dtype=torch.float64)
+    if not isinstance(options.temperatures, str):
+        return torch.tensor(options.temperatures, dtype=torch.float64)
+    pilot = Annealer(energy, options.num_chains, _derived(seed, 2))
+    random = torch.Generator().manual_seed(_derived(seed, 3))
+    return annealing.adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, random)  # pyright: ignore[reportArgumentType]
+
+
+def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) -> list[RootRun]:
+    """One forward run for each model; without a seed in the options a fresh one is drawn."""
+    seed = drawn_seed(None) if options.seed is None else options.seed
+    runs: list[RootRun] = []
+    for row, energy in enumerate(energies):
+        own = _derived(seed, row * _STREAM)
+        betas = path_of(options, energy, own)
+        annealer = Annealer(energy, options.num_chains, own)
+        log_weights = annealing.forward_run(
+            annealer,  # pyright: ignore[reportArgumentType]
+            betas,
+            options.sweeps_per_step,
+            islands=options.islands,
+            below=options.resample_below,
+            generator=torch.Generator().manual_seed(_derived(own, 1)),
+            progress=options.progress,
+        )
+        runs.append(RootRun(energy, annealer, log_weights, float(independent_log_partition(energy)), betas, own))
+    return runs
+
+
+def reverse(options: RootAnnealed, run: RootRun) -> tuple[torch.Tensor, Literal["exact", "tempered"]]:
+    """Log weights (chains,) of a reverse run, which takes over the chains of the forward run, and its kind of start.
+
+    Raises:
+        IntractableError: both runs are to be combined and there are no perfect samples.
+    """
+    random = torch.Generator().manual_seed(_derived(run.seed, 4))
+    states = _perfect_states(run.energy, options.num_chains, random)
+    start: Literal["exact", "tempered"] = "tempered" if states is None else "exact"
+    if states is None:
+        if options.combine:
+            raise IntractableError(
+                "RootAnnealed combine: needs perfect samples, which the closed form and enumeration cannot give for "
+                "this model; use combine=False"
+            )
+        states = _tempered_states(options, run)
+    run.annealer.set_codes(states)
+    return run.annealer.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True), start
+
+
+def _perfect_states(energy: GeneralizedRootEnergy, number: int, random: torch.Generator) -> torch.Tensor | None:
+    """Independent states (number, d) of a model within quick reach of an exact method, or None."""
+    closed = GaussianClosedForm(allow_undecided=True)
+    if closed.plan(energy.structure, energy.family).feasible:
+        return closed.sample(energy, (number,), random)
+    listed = RootEnumeration(max_cells=_PERFECT_CELLS, allow_undecided=True)
+    if energy.family.is_discrete and listed.plan(energy.structure, energy.family).feasible:
+        try:
+            return listed.sample(energy, (number,), random)
+        except IntractableError:  # wide windows
+            return None
+    return None
+
+
+def _tempered_states(options: RootAnnealed, run: RootRun) -> torch.Tensor:
+    """States (chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
+    annealer = Annealer(run.energy, options.num_chains, _derived(run.seed, 5))
+    parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
+    steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
+    log_weights = annealer.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
+    random = torch.Generator().manual_seed(_derived(run.seed, 6))
+    annealer.gather(annealing.resampled(log_weights, 1, 1.0, random)[0])
+    annealer.chains.sweep(options.burn_in)
+    return annealer.chains.states
