@@ -16,6 +16,8 @@ from .node_families import (
     TruncatedPoissonFamily,
     node_family,
 )
+from .node_log_partition import NodeMoments, node_log_partition, node_moments
+from .normalizability import Normalizability, check_normalizable
 from .parametrization import Coding, Parametrization, parametrization
 from .root_structure import RootStructure
 
@@ -38,13 +40,18 @@ __all__ = [
     "ModelConditional",
     "NodeConditional",
     "NodeFamily",
+    "NodeMoments",
+    "Normalizability",
     "Parametrization",
     "PoissonFamily",
     "RootStructure",
     "Split",
     "TableConditional",
     "TruncatedPoissonFamily",
+    "check_normalizable",
     "encode_features",
     "node_family",
+    "node_log_partition",
+    "node_moments",
     "parametrization",
 ]

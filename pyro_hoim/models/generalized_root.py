@@ -13,6 +13,7 @@ from ..schema import Domain
 from ._root_condition import fold
 from ._root_products import term_products, weighted_products, weighted_slopes
 from .node_families import NodeFamily
+from .node_log_partition import node_log_partition
 from .root_structure import RootStructure
 
 __all__ = ["GeneralizedRootEnergy"]
@@ -256,8 +257,6 @@ class GeneralizedRootEnergy:
                 normalised (the natural parameters are named).
             InputTypeError: not a tensor of numbers.
         """
-        from .node_log_partition import node_log_partition
-
         natural = self.node_natural(x, validate=validate)
         values = x.to(self.dtype)
         score = (natural * self.family.roots(values, self.order)).sum(-1) + self.family.log_base(values)
