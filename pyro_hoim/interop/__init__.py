@@ -12,6 +12,7 @@ from .discrete_chains import (
     discrete_chains_to_arviz,
 )
 from .loo import compare_by_cell, loo_by_cell, loo_figures, summarise
+from .root_chains import diagnose_root_chains, root_chains_to_arviz
 
 __all__ = [
     "CELL_GROUP",
@@ -20,11 +21,13 @@ __all__ = [
     "choose_backend",
     "compare_by_cell",
     "diagnose_discrete_chains",
+    "diagnose_root_chains",
     "discrete_chains_to_arviz",
     "get_group",
     "interaction_name",
     "loo_by_cell",
     "loo_figures",
+    "root_chains_to_arviz",
     "summarise",
     "theta_coords",
     "to_arviz",

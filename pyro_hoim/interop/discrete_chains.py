@@ -29,8 +29,10 @@ MIN_DRAWS = 4
 _MAX_STATISTICS = 100_000
 
 Array = np.ndarray
-Kind = Literal["energy", "cell", "level", "function"]
+Kind = Literal["energy", "cell", "level", "function", "variable", "log_q"]
 Functions = Mapping[str, Callable[[torch.Tensor], Any]]
+Groups = dict[Kind, tuple[list[str], Array]]
+"""Names and values (chains, draws, statistics) of everything looked at, by kind."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,11 @@ def diagnose_discrete_chains(
     """
     if isinstance(codes, ChainRun):
         codes, energies = _of_run(codes, energies)
-    groups = _statistics(model, codes, energies, edges, levels, functions or {})
+    return diagnose(_statistics(model, codes, energies, edges, levels, functions or {}), backend)
+
+
+def diagnose(groups: Groups, backend: BackendName | None) -> ChainDiagnostics:
+    """Diagnostics of statistics of any chains."""
     names = [name for labels, _ in groups.values() for name in labels]
     kinds = [kind for kind, (labels, _) in groups.items() for _ in labels]
     values = np.concatenate([array for _, array in groups.values()], axis=-1)
@@ -280,10 +286,8 @@ def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
     return run.codes.transpose(0, 1), energies
 
 
-def _statistics(
-    model: Any, codes: Any, energies: Any, edges: Any, levels: Any, functions: Functions
-) -> dict[Kind, tuple[list[str], Array]]:
-    """Names and values (chains, draws, statistics) of everything asked for, by kind."""
+def _statistics(model: Any, codes: Any, energies: Any, edges: Any, levels: Any, functions: Functions) -> Groups:
+    """The statistics that were asked for."""
     hypergraph = model if isinstance(model, InteractionHypergraph) else getattr(model, "hypergraph", None)
     if not isinstance(hypergraph, InteractionHypergraph):
         raise InputTypeError(f"model: expected a hypergraph or a model with one, received {type(model).__name__}")
@@ -295,12 +299,12 @@ def _statistics(
         raise InputTypeError(f"levels: expected a sequence of names or 'all', received {names!r}")
     check_names(names, hypergraph.domain.names, "levels")
     names = [name for name in names if (name,) not in chosen_edges]  # those are cells already
-    groups: dict[Kind, tuple[list[str], Array]] = {}
+    groups: Groups = {}
     energy_of = getattr(model, "energy", None)
     if energies is None and callable(energy_of):
         energies = energy_of(torch.from_numpy(states))
     if energies is not None:
-        groups["energy"] = (["energy"], _checked_values(energies, lead, "energies")[..., None])
+        groups["energy"] = (["energy"], checked_values(energies, lead, "energies")[..., None])
     if chosen_edges:
         groups["cell"] = _cells(hypergraph, chosen_edges, states)
     if names:
@@ -308,7 +312,7 @@ def _statistics(
     if functions:
         if taken := {"energy", "cell", "level"} & set(functions):
             raise InputError(f"functions: the names {sorted(taken)} are taken; choose others")
-        values = [_checked_values(f(torch.from_numpy(states)), lead, f"functions[{n!r}]") for n, f in functions.items()]
+        values = [checked_values(f(torch.from_numpy(states)), lead, f"functions[{n!r}]") for n, f in functions.items()]
         groups["function"] = (list(functions), np.stack(values, axis=-1))
     if not groups:
         raise InputError("levels: nothing to look at; give energies, edges, levels or functions")
@@ -367,7 +371,7 @@ def _checked_edges(hypergraph: InteractionHypergraph, edges: Any) -> list[tuple[
     return list(dict.fromkeys(result))
 
 
-def _checked_values(values: Any, lead: tuple[int, ...], argument: str) -> Array:
+def checked_values(values: Any, lead: tuple[int, ...], argument: str) -> Array:
     array = to_array(values).astype(np.float64)
     if array.shape != lead:
         raise InputError(f"{argument}: expected shape {lead} (chains, draws), received {array.shape}")

@@ -7,6 +7,7 @@ from .ladder import ParallelTempering
 from .pseudo_gibbs import PseudoGibbsChains
 from .pseudo_gibbs_run import PseudoGibbsRun, sample_pseudo_gibbs
 from .root_gibbs import RootChains, draw_from_nodes, independent_log_partition, independent_samples
+from .root_gibbs_run import RootRun, sample_root_chains
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule
 from .tempering import TemperedRun, sample_tempered
@@ -22,6 +23,7 @@ __all__ = [
     "PseudoGibbsRun",
     "Record",
     "RootChains",
+    "RootRun",
     "TemperedRun",
     "check_ergodic",
     "draw_from_nodes",
@@ -29,5 +31,6 @@ __all__ = [
     "independent_samples",
     "sample_chains",
     "sample_pseudo_gibbs",
+    "sample_root_chains",
     "sample_tempered",
 ]

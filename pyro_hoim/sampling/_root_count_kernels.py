@@ -1,9 +1,10 @@
-"""Draws of small counts from their node conditionals: all probabilities are summed, and the law is inverted.
+"""Draws of small counts from their node conditionals: probabilities are summed from 0 until the draw is certain.
 
     log p(x) = sum_j eta_j x^(1/j) - log x! + constant,    x = 0, 1, ..., maximum
 
-Beyond any x, steps of log p are at most those with the negative roots left out, which decrease; so a tail is bounded by
-a geometric series. What is left out has less than 1e-15 of the mass.
+Beyond any x, steps of log p are at most those with the negative roots left out, which decrease; so what is left of the
+sum is at most a geometric series. Inversion ends where the answer is the same for all values that the whole sum may
+have, at the latest where less than 1e-17 of it is left.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
@@ -16,77 +17,83 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["TABLE_SIZE", "invert", "small_counts", "sum_small"]
+from ._root_random_kernels import uniform
+
+__all__ = ["TABLE_SIZE", "draw_small", "small_counts"]
 
 TABLE_SIZE = 128
-"""Counts below this are drawn from sums; if the law reaches further, from an envelope."""
+"""Counts below this are drawn from sums; if the law reaches further, from a hat."""
 
-_NEGLIGIBLE = 40.0  # nats below the largest probability
-_LEAST_DROP = 0.5  # nats per step, from where on a tail is at most 2.6 times its first term
-
-
-def small_counts(order: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Roots (order, TABLE_SIZE) and minus log factorials (TABLE_SIZE,) of 0, 1, ..., TABLE_SIZE - 1."""
-    x = np.arange(TABLE_SIZE, dtype=np.float64)
-    roots = np.stack([x ** (1.0 / j) for j in range(1, order + 1)]) if order else np.zeros((0, TABLE_SIZE))
-    return roots, np.array([-math.lgamma(value + 1.0) for value in x])
+_NEGLIGIBLE = 1e-17
+_HIGHEST = 600.0  # nats above p(0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _drop(eta, roots, x):
-    """Lower bound on how much log p falls at each step from x - 1 on."""
-    drop = math.log(x) - eta[0]
-    for j in range(1, eta.shape[0]):
-        if eta[j] > 0.0:
-            drop -= eta[j] * (roots[j, x] - roots[j, x - 1])
-    return drop
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def sum_small(eta, maximum, roots, base, cumulative):
-    """Fill the sums of p(0), ..., p(x) up to a common factor; their number, or 0 if the law reaches too far.
-
-    Args:
-        eta: natural parameters (k,), finite.
-        maximum: largest count, infinite for the Poisson law.
-        roots: of :func:`small_counts`.
-        base: likewise.
-        cumulative: the sums, (TABLE_SIZE,).
-    """
-    size = roots.shape[1]
-    ends = maximum < size
-    last = np.int64(maximum) if ends else size - 1
-    if not ends and _drop(eta, roots, last) < _LEAST_DROP:
-        return 0
-    highest = 0.0
-    count = last + 1
-    cumulative[0] = 0.0
-    for x in range(1, last + 1):
-        value = base[x]
-        for j in range(eta.shape[0]):
-            value += eta[j] * roots[j, x]
-        cumulative[x] = value
-        if value > highest:
-            highest = value
-        elif value < highest - _NEGLIGIBLE and _drop(eta, roots, x) > _LEAST_DROP:
-            count = x
-            break
-    if count == size and not (ends and last == size - 1):
-        return 0
-    total = 0.0
-    for x in range(count):
-        value = cumulative[x] - highest
-        if value > -_NEGLIGIBLE:
-            total += math.exp(value)
-        cumulative[x] = total
-    return count
+def small_counts(order: int) -> tuple[NDArray[np.float64], ...]:
+    """For x = 0, ..., TABLE_SIZE - 1: roots (order, x), their steps to x + 1 (order, x), -log x! and log(x + 1)."""
+    x = np.arange(TABLE_SIZE + 1, dtype=np.float64)
+    roots = np.stack([x ** (1.0 / j) for j in range(1, order + 1)]) if order else np.zeros((0, TABLE_SIZE + 1))
+    base = np.array([-math.lgamma(value + 1.0) for value in x])
+    return np.ascontiguousarray(roots[:, :-1]), np.diff(roots), base[:-1].copy(), np.log(x[1:])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
-def invert(cumulative, count, u):
-    """The first x whose sum exceeds the share u of all."""
-    target = u * cumulative[count - 1]
-    x = 0
-    while x < count - 1 and cumulative[x] <= target:
-        x += 1
+def _first_above(cumulative, last, target):
+    """The first position whose sum exceeds the target, ``last`` if none does; found from the end."""
+    x = last
+    while x > 0 and cumulative[x - 1] > target:
+        x -= 1
     return x
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def draw_small(natural, maximum, small, cumulative, words, drawn):
+    """In every chain the smallest x with p(0) + ... + p(x) > u for a uniform u, or -1 if the law reaches too far.
+
+    Args:
+        natural: natural parameters (chains, k).
+        maximum: largest count, infinite for the Poisson law.
+        small: of :func:`small_counts`.
+        cumulative: memory (TABLE_SIZE,) for the sums.
+        words: states of the random numbers, (chains, 4).
+        drawn: the results (chains,).
+    """
+    roots, steps, base, logs = small
+    order, size = natural.shape[1], base.shape[0]
+    ends = maximum < size
+    last = np.int64(maximum) if ends else size - 1
+    for b in range(natural.shape[0]):
+        drawn[b] = -1.0
+        drop = logs[last] - natural[b, 0]
+        for j in range(1, order):
+            drop -= max(natural[b, j], 0.0) * steps[j, last]
+        if not (ends or drop > 0.5):
+            continue
+        u = uniform(words, b)
+        total = 0.0
+        for x in range(last + 1):
+            value, drop = base[x], logs[x] - natural[b, 0]
+            for j in range(order):
+                value += natural[b, j] * roots[j, x]
+            for j in range(1, order):
+                drop -= max(natural[b, j], 0.0) * steps[j, x]
+            if not value <= _HIGHEST:
+                break
+            weight = math.exp(value) if x > 0 else 1.0
+            total += weight
+            cumulative[x] = total
+            if x == last and ends:
+                drawn[b] = _first_above(cumulative, x, u * total)
+                break
+            if not drop > 0.0:
+                continue
+            # exp(-drop) bounds all further ratios, and is at most 1 / (1 + drop).
+            left = weight / drop if drop < 1.0 else weight / math.expm1(drop)
+            if left <= _NEGLIGIBLE * total:
+                drawn[b] = _first_above(cumulative, x, u * total)
+                break
+            at_most = u * (total + left)
+            if at_most < total:
+                found = _first_above(cumulative, x, at_most)
+                if found == 0 or cumulative[found - 1] <= u * total:
+                    drawn[b] = found
+                    break

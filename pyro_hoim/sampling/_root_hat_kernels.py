@@ -153,6 +153,32 @@ def _concave_mode(side, coefficients, powers, anchored, highest):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _mode(u, side, coefficients, powers, anchored, highest):
+    """The largest mode of f by Newton's method from that of C; that of C if there is none.
+
+    Only the number of pieces depends on whether this succeeds.
+    """
+    start = u
+    for _ in range(30):
+        slope = parts(u, side, coefficients, powers, anchored)[1]
+        curvature = _curvature(u, side, coefficients, powers)
+        for j in range(coefficients.shape[0]):
+            if coefficients[j] < 0.0:
+                p = powers[j]
+                step = coefficients[j] * p * math.pow(u, p - 1.0)
+                slope += step
+                curvature += step * (p - 1.0) / u
+        if not curvature < 0.0:
+            return start
+        if abs(slope) < 0.05 * math.sqrt(-curvature):
+            return u
+        u -= slope / curvature
+        if not 0.0 < u <= highest:
+            return start
+    return start
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def side_parameters(side, coefficients, powers, anchored, highest):
     """Choose the anchor of a side and set what depends on it; f at the anchor, or NaN if the mode is beyond 2^53."""
     mode = _concave_mode(side, coefficients, powers, anchored, highest)
@@ -160,6 +186,7 @@ def side_parameters(side, coefficients, powers, anchored, highest):
         return math.nan
     value = 0.0
     if mode > 0.0:
+        mode = _mode(mode, side, coefficients, powers, anchored, highest)
         c, _, v = parts(mode, side, coefficients, powers, anchored)
         value = c + v
     if (side[FACTORIAL] > 0.0 and mode < 2.0 * _FROM_STIRLING) or side[LOGARITHMIC] > 0.0:
@@ -347,10 +374,10 @@ def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, word):
+def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, words, b):
     """One draw: (number of its side, u)."""
     while True:
-        target = uniform(word) * cumulative[count - 1]
+        target = uniform(words, b) * cumulative[count - 1]
         i = 0
         while i < count - 1 and cumulative[i] <= target:
             i += 1
@@ -358,14 +385,14 @@ def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets
         falling = -abs(slope)
         length = high - low + 1.0 if is_discrete else high - low
         if falling == 0.0:
-            away = uniform(word) * length
+            away = uniform(words, b) * length
         else:
-            away = math.log1p(uniform(word) * math.expm1(falling * length)) / falling
+            away = math.log1p(uniform(words, b) * math.expm1(falling * length)) / falling
         if is_discrete:
             away = math.floor(away)
         away = min(away, high - low)
         u = heavy - away if slope > 0.0 else heavy + away
         s = np.int64(pieces[i, _SIDE])
         c, _, v = parts(u, sides[s], coefficients, powers, anchored[s])
-        if math.log(uniform(word)) <= c + v + offsets[s] - (pieces[i, _LINE] + falling * away):
+        if math.log(uniform(words, b)) <= c + v + offsets[s] - (pieces[i, _LINE] + falling * away):
             return s, u

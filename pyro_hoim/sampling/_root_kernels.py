@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ._root_count_kernels import TABLE_SIZE, invert, sum_small
+from ._root_count_kernels import TABLE_SIZE, draw_small
 from ._root_hat_kernels import (
     FACTORIAL,
     LINEAR,
@@ -29,7 +29,7 @@ from ._root_hat_kernels import (
     finish_hat,
     side_parameters,
 )
-from ._root_random_kernels import exponential, normal, uniform
+from ._root_random_kernels import exponential, normal
 
 __all__ = ["draw_nodes", "fill_roots", "score", "sweep", "workspace"]
 
@@ -41,6 +41,7 @@ def workspace(order: int, num_chains: int) -> tuple[Any, ...]:
     return (
         np.empty((num_chains, order)),  # natural parameters
         np.empty(num_chains),  # products
+        np.empty(num_chains),  # draws
         np.empty((MAX_PIECES, NUM_FIELDS)),
         np.empty(max(MAX_PIECES, TABLE_SIZE)),  # cumulative sums
         np.empty((2, 8)),  # sides of a hat
@@ -52,10 +53,13 @@ def workspace(order: int, num_chains: int) -> tuple[Any, ...]:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _draw_from_hat(code, maximum, eta, work, word):
+def _draw_from_hat(code, maximum, eta, work, words, b):
     """A draw from the hat of any family; NaN if the law is not integrable or its mode is beyond 2^53."""
-    _, _, pieces, cumulative, sides, coefficients, powers, anchored, offsets = work
+    _, _, _, pieces, cumulative, sides, coefficients, powers, anchored, offsets = work
     order = eta.shape[0]
+    for j in range(order):
+        if not math.isfinite(eta[j]):
+            return math.nan
     is_discrete, is_real = code <= TRUNCATED, code == GAUSSIAN
     highest = maximum if code == TRUNCATED else math.inf
     first = 3 if is_real else 2  # the smallest j of a root whose power is below one
@@ -98,44 +102,46 @@ def _draw_from_hat(code, maximum, eta, work, word):
             pieces, count, s, sides[s], coefficients, powers, anchored[s], offsets[s], highest, is_discrete
         )
     count = finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative)
-    s, u = draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, word)
+    s, u = draw_under_hat(
+        pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, words, b
+    )
     if stretch != 1.0:
         u = math.pow(u, stretch)
     return -u if s == 1 else u
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _draw(code, maximum, eta, small, work, word):
-    """One draw from the node conditional with natural parameters eta (k,); NaN if there is none."""
-    has_roots = False
-    for j in range(eta.shape[0]):
-        if not math.isfinite(eta[j]):
-            return math.nan
-        if j >= (2 if code == GAUSSIAN else 1) and eta[j] != 0.0:
-            has_roots = True
+def _draw_all(code, maximum, small, work, words, drawn):
+    """One draw in every chain from the node conditionals in the workspace; NaN where there is no law."""
+    natural = work[0]
+    num_chains, order = natural.shape
     if code <= TRUNCATED:
-        cumulative = work[3]
-        count = sum_small(eta, maximum, small[0], small[1], cumulative)
-        if count > 0:
-            return float(invert(cumulative, count, uniform(word)))
-    elif not has_roots:
-        if not eta[0] < 0.0:
-            return math.nan
-        if code == EXPONENTIAL:
-            return exponential(word) / -eta[0]
-        mean = -0.5 * eta[1] / eta[0] if eta.shape[0] > 1 else 0.0
-        return mean + normal(word) / math.sqrt(-2.0 * eta[0])
-    return _draw_from_hat(code, maximum, eta, work, word)
+        draw_small(natural, maximum, small, work[4], words, drawn)
+        for b in range(num_chains):
+            if drawn[b] < 0.0:
+                drawn[b] = _draw_from_hat(code, maximum, natural[b], work, words, b)
+        return
+    first = 2 if code == GAUSSIAN else 1
+    for b in range(num_chains):
+        has_roots = False
+        for j in range(first, order):
+            has_roots = has_roots or natural[b, j] != 0.0
+        if has_roots or not natural[b, 0] < 0.0:
+            drawn[b] = _draw_from_hat(code, maximum, natural[b], work, words, b)
+        elif code == EXPONENTIAL:
+            drawn[b] = exponential(words, b) / -natural[b, 0]
+        else:
+            mean = -0.5 * natural[b, 1] / natural[b, 0] if order > 1 else 0.0
+            drawn[b] = mean + normal(words, b) / math.sqrt(-2.0 * natural[b, 0])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def draw_nodes(code, maximum, natural, small, work, words, drawn):
-    """One draw (n,) from every row of natural parameters (n, k); the number of the first row that has no law, or -1."""
-    for i in range(natural.shape[0]):
-        drawn[i] = _draw(code, maximum, natural[i], small, work, words[i])
-        if math.isnan(drawn[i]):
-            return i
-    return -1
+    """One draw (n,) from every row of natural parameters (n, k); NaN where there is no law."""
+    width = work[0].shape[0]
+    for low in range(0, natural.shape[0] - width + 1, width):
+        work[0][:] = natural[low : low + width]
+        _draw_all(code, maximum, small, work, words[low : low + width], drawn[low : low + width])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
@@ -199,12 +205,13 @@ def sweep(code, maximum, program, beta, order, num_sweeps, small, work, words, s
     Returns:
         The position of a variable whose conditional has no law, plus its size times the chain's number; or -1.
     """
-    natural, product = work[0], work[1]
+    natural, product, drawn = work[0], work[1], work[2]
     for _ in range(num_sweeps):
         for s in order:
             _add_natural(program, beta, s, roots, natural, product)
+            _draw_all(code, maximum, small, work, words, drawn)
             for b in range(states.shape[1]):
-                x = _draw(code, maximum, natural[b], small, work, words[b])
+                x = drawn[b]
                 if math.isnan(x):
                     return s + b * states.shape[0]
                 states[s, b] = x

@@ -34,29 +34,29 @@ def chain_words(seed: int, num_chains: int) -> NDArray[np.uint64]:
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
-def uniform(word):
-    """One draw: the middle of one of 2^52 equal intervals of (0, 1); ``word`` (4,) moves on."""
-    w0, w1, w2, w3 = word[0], word[1], word[2], word[3]
+def uniform(words, b):
+    """One draw of chain b: the middle of one of 2^52 equal intervals of (0, 1); row b of ``words`` moves on."""
+    w0, w1, w2, w3 = words[b, 0], words[b, 1], words[b, 2], words[b, 3]
     total = w0 + w3
     found = ((total << _23) | (total >> _41)) + w0
     t = w1 << _17
     w2 ^= w0
     w3 ^= w1
-    word[1] = w1 ^ w2
-    word[0] = w0 ^ w3
-    word[2] = w2 ^ t
-    word[3] = (w3 << _45) | (w3 >> _19)
+    words[b, 1] = w1 ^ w2
+    words[b, 0] = w0 ^ w3
+    words[b, 2] = w2 ^ t
+    words[b, 3] = (w3 << _45) | (w3 >> _19)
     return (np.float64(np.int64(found >> _12)) + 0.5) * 2.0**-52
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def exponential(word):
+def exponential(words, b):
     """One draw of the exponential law with mean 1."""
-    return -math.log(uniform(word))
+    return -math.log(uniform(words, b))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def normal(word):
+def normal(words, b):
     """One draw of the standard normal law (Box and Muller)."""
-    radius = math.sqrt(-2.0 * math.log(uniform(word)))
-    return radius * math.cos(2.0 * math.pi * uniform(word))
+    radius = math.sqrt(-2.0 * math.log(uniform(words, b)))
+    return radius * math.cos(2.0 * math.pi * uniform(words, b))

@@ -378,8 +378,9 @@ def draw_from_nodes(
     rows = np.ascontiguousarray(natural.detach().cpu().double().reshape(-1, order).numpy())
     drawn = np.empty(len(rows))
     words = chain_words(seed_from(generator), len(rows))
-    wrong = draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
-    if wrong >= 0:
+    draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
+    if np.isnan(drawn).any():
+        wrong = int(np.isnan(drawn).argmax())
         raise InputError(
             f"natural: expected a law that can be normalised, with its mode below 2^53, received {rows[wrong].tolist()}"
         )

@@ -1,0 +1,324 @@
+"""Chains of generalized root models: cached scores, determinism, clamping, starts, the hat and bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.models import GeneralizedRootEnergy, RootStructure, node_family
+from pyro_hoim.sampling import RootChains, draw_from_nodes, independent_log_partition, independent_samples
+from pyro_hoim.sampling._root_hat_kernels import (
+    FACTORIAL,
+    LINEAR,
+    MAX_PIECES,
+    NUM_FIELDS,
+    add_side,
+    finish_hat,
+    parts,
+    side_parameters,
+)
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import assert_close
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def model(
+    family: str = "poisson", d: int = 4, order: int = 3, scale: float = 0.3, dtype: torch.dtype = torch.float64
+) -> GeneralizedRootEnergy:
+    """All terms up to an order; those of reals fall fast enough along every axis and are weak otherwise."""
+    chosen = node_family(family, maximum=9) if family == "truncated-poisson" else node_family(family)
+    domain = Domain([Variable(f"v{i}", kind=chosen.kind) for i in range(d)])
+    structure = RootStructure.complete(domain, order)
+    coefficients = scale * torch.randn(structure.num_terms, dtype=dtype, generator=generator(7))
+    if chosen.kind == "real":
+        for j, _ in structure.keys:
+            coefficients[structure.slices[j, 1]] = -2.0 if j == 1 else 0.3
+            for size in range(2, j + 1):
+                coefficients[structure.slices[j, size]] *= 0.2
+    return GeneralizedRootEnergy.from_coefficients(structure, coefficients, chosen)
+
+
+FAMILIES = ["poisson", "truncated-poisson", "exponential", "gaussian"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_scores_are_those_of_the_model(family: str) -> None:
+    energy = model(family)
+    chains = RootChains(energy, 50, generator=generator(), check=False)
+
+    def compare() -> None:
+        states = chains.states
+        assert_close(chains.log_q(), -energy.energy(states), relative=1e-9)
+        assert_close(chains.interaction_score(), energy.interaction_score(states), relative=1e-9)
+        tempered = -energy.energy(states) - 0.7 * energy.interaction_score(states)
+        assert_close(chains.log_q(beta=0.3), tempered, relative=1e-9)
+
+    compare()
+    for beta in (1.0, 0.0, 0.5):
+        chains.sweep(2, beta=beta)
+        compare()
+    chains.set_states(torch.ones(4))
+    compare()
+    held = chains.state_dict()
+    chains.sweep(3)
+    chains.load_state_dict(held)
+    compare()
+
+
+def test_negative_control_scores_of_a_stale_cache_differ() -> None:
+    energy = model()
+    chains = RootChains(energy, 5, generator=generator())
+    chains._tiles[0][1][0] += 1.0  # a state without its roots
+    assert not torch.allclose(chains.log_q(), -energy.energy(chains.states))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_chains(family: str) -> None:
+    energy = model(family)
+    few = RootChains(energy, 3, generator=generator(1), check=False)
+    many = RootChains(energy, 70, generator=generator(1), check=False)
+    other = RootChains(energy, 3, generator=generator(2), check=False)
+    for chains in (few, many, other):
+        chains.sweep(4)
+    assert torch.equal(few.states, many.states[:3])
+    assert not torch.equal(few.states, other.states)
+    assert len(torch.unique(many.states, dim=0)) > 35  # chains have streams of their own
+
+
+def test_threads_change_nothing() -> None:
+    energy, found = model(), []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            chains = RootChains(energy, 40, generator=generator(1))
+            chains.sweep(30)
+            found.append(chains.states)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+def test_a_generator_leaves_the_global_one_alone_and_none_uses_it() -> None:
+    energy = model()
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    RootChains(energy, 2, generator=generator()).sweep(2)
+    draw_from_nodes(energy.family, torch.zeros(5, 2), generator=generator())
+    assert torch.equal(before, torch.get_rng_state())
+    first = RootChains(energy, 2).states
+    assert not torch.equal(first, RootChains(energy, 2).states)
+    torch.manual_seed(3)
+    assert torch.equal(first, RootChains(energy, 2).states)
+
+
+def test_sweeps_add_up_and_are_counted() -> None:
+    energy = model()
+    whole, parts_ = (RootChains(energy, 6, generator=generator(1)) for _ in range(2))
+    whole.sweep(5, beta=0.5)
+    for length in (2, 0, 3):
+        parts_.sweep(length, beta=0.5)
+    assert torch.equal(whole.states, parts_.states)
+    assert whole.num_sweeps == parts_.num_sweeps == 5
+
+
+def test_given_variables_stay() -> None:
+    energy = model()
+    values = torch.arange(8.0)
+    chains = RootChains(energy, 8, given={"v2": 4, "v0": values}, start=torch.ones(8, 4), generator=generator())
+    chains.sweep(5)
+    states = chains.states
+    assert chains.given == ("v0", "v2")
+    assert torch.equal(states[:, 0], values.double())
+    assert bool((states[:, 2] == 4).all())
+    assert_close(chains.log_q(), -energy.energy(states), relative=1e-9)
+    everything = RootChains(energy, 2, given=dict.fromkeys(energy.domain.names, 2.0), generator=generator())
+    everything.sweep(3)
+    assert bool((everything.states == 2).all())
+
+
+def test_small_domains() -> None:
+    empty = GeneralizedRootEnergy(
+        RootStructure.independent(Domain([])), torch.zeros(0, dtype=torch.float64), node_family("poisson")
+    )
+    chains = RootChains(empty, 3, generator=generator())
+    chains.sweep(2)
+    assert chains.states.shape == (3, 0)
+    assert chains.log_q().tolist() == [0.0] * 3
+    one = model(d=1)
+    chains = RootChains(one, 2000, generator=generator())
+    assert abs(chains.states.mean().item() - sampled_mean(one.coefficients.numpy())) < 5 * math.sqrt(3 / 2000)
+
+
+def sampled_mean(natural: np.ndarray) -> float:
+    """Mean of a Poisson node by its sum."""
+    x = np.arange(200.0)
+    log_p = sum(eta * x ** (1 / (j + 1)) for j, eta in enumerate(natural)) - np.cumsum(np.log(np.maximum(x, 1)))
+    p = np.exp(log_p - log_p.max())
+    return float((p * x).sum() / p.sum())
+
+
+def test_states_are_float64_and_psi_may_be_float32() -> None:
+    single = model(dtype=torch.float32)
+    double = GeneralizedRootEnergy(single.structure, single.psi.double(), single.family)
+    found = [RootChains(energy, 5, generator=generator()) for energy in (single, double)]
+    for chains in found:
+        chains.sweep(3)
+    assert found[0].states.dtype == torch.float64
+    assert found[0].interaction_score().dtype == torch.float64
+    assert torch.equal(found[0].states, found[1].states)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_states_come_back_on_the_device_of_psi() -> None:
+    energy = model()
+    on_device = energy.to(device=torch.device("cuda"))
+    chains = RootChains(on_device, 5, start=torch.ones(4, device="cuda"), generator=generator())
+    chains.sweep(2)
+    other = RootChains(energy, 5, start=torch.ones(4), generator=generator())
+    other.sweep(2)
+    assert chains.states.is_cuda and chains.log_q().is_cuda
+    assert torch.equal(chains.states.cpu(), other.states)
+
+
+# The independent member
+
+
+def test_independent_log_partition_is_a_sum_of_poisson_log_partitions() -> None:
+    domain = Domain([Variable(name, kind="count") for name in "abc"])
+    structure = RootStructure.simplified(domain, [("a", "b"), ("a", "b", "c")])
+    psi = torch.tensor([0.5, -1.0, 2.0, 3.0, 4.0], dtype=torch.float64, requires_grad=True)
+    value = independent_log_partition(GeneralizedRootEnergy(structure, psi, node_family("poisson")))
+    assert_close(value, sum(math.exp(a) for a in (0.5, -1.0, 2.0)))
+    (grad,) = torch.autograd.grad(value, psi)
+    assert_close(grad, [math.exp(0.5), math.exp(-1.0), math.exp(2.0), 0.0, 0.0])
+
+
+def test_independent_samples_have_their_means() -> None:
+    domain = Domain([Variable(name, kind="count") for name in "ab"])
+    structure = RootStructure.simplified(domain, [("a", "b")])
+    energy = GeneralizedRootEnergy(structure, torch.tensor([1.0, -1.0, 5.0]), node_family("poisson"))
+    draws = independent_samples(energy, 20_000, generator=generator())
+    assert draws.dtype == torch.float64
+    for column, rate in zip(draws.T, (math.exp(1), math.exp(-1)), strict=True):
+        assert abs(column.mean().item() - rate) < 5 * math.sqrt(rate / 20_000)
+
+
+# The hat
+
+
+@pytest.mark.parametrize(
+    ("natural", "is_discrete"),
+    [
+        ([5.5, -3.0, 2.0], True),
+        ([6.2, -12.75], True),
+        ([16.0, -20.0, 4.0], True),
+        ([9.0, -300.0, 0.0], True),
+        ([-1.0, 3.0, -8.0], False),
+        ([-1e-9, -2.0], False),
+        ([-1e-4, 200.0], False),
+    ],
+    ids=str,
+)
+def test_the_hat_is_above_the_density_everywhere(natural: list[float], is_discrete: bool) -> None:
+    side, anchored = np.zeros(8), np.zeros((1, len(natural)))
+    side[LINEAR], side[FACTORIAL] = natural[0], float(is_discrete)
+    coefficients = np.array([0.0, *natural[1:]])
+    powers = np.array([0.5] + [1 / (j + 1) for j in range(1, len(natural))])
+    assert math.isfinite(side_parameters(side, coefficients, powers, anchored[0], math.inf))
+    pieces, cumulative = np.zeros((MAX_PIECES, NUM_FIELDS)), np.zeros(MAX_PIECES)
+    count = add_side(pieces, 0, 0, side, coefficients, powers, anchored[0], 0.0, math.inf, is_discrete)
+    count = finish_hat(pieces, count, side[None], coefficients, powers, anchored, np.zeros(1), is_discrete, cumulative)
+    assert count < MAX_PIECES
+    ordered = pieces[np.argsort(pieces[:count, 0])]
+    step = 1.0 if is_discrete else 0.0
+    assert ordered[0, 0] == 0.0 and ordered[-1, 1] == math.inf
+    assert np.array_equal(ordered[1:, 0], ordered[:-1, 1] + step)  # pieces leave no gap
+    for low, high, heavy, line, slope in pieces[:count, :5]:
+        end = high if math.isfinite(high) else low - 40 / slope
+        points = np.unique(np.linspace(low, end, 60).round() if is_discrete else np.linspace(low, end, 60))
+        for u in points:
+            c, _, v = parts(u, side, coefficients, powers, anchored[0])
+            assert c + v <= line + slope * (u - heavy)
+            assert c + v > -math.inf
+
+
+# Bad input
+
+
+def test_models_that_cannot_be_normalised_are_refused() -> None:
+    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    structure = RootStructure.simplified(domain, [("a", "b")])
+    energy = GeneralizedRootEnergy(
+        structure, torch.tensor([-1.0, -1.0, 2.0], dtype=torch.float64), node_family("exponential")
+    )
+    with pytest.raises(InputError):
+        RootChains(energy, 2, generator=generator())
+    unbounded = GeneralizedRootEnergy(
+        structure, torch.tensor([-1.0, 1.0, -0.1], dtype=torch.float64), node_family("exponential")
+    )
+    with pytest.raises(InputError, match="'b' alone cannot be normalised"):
+        RootChains(unbounded, 2, generator=generator(), check=False)
+    chains = RootChains(unbounded, 2, start=torch.ones(2), generator=generator(), check=False)
+    with pytest.raises(InputError, match="conditional of 'b' in chain 0 cannot be normalised"):
+        chains.sweep(1, beta=0.0)
+
+
+def test_counts_beyond_all_bounds_are_refused() -> None:
+    with pytest.raises(InputError, match="mode below"):
+        draw_from_nodes(node_family("poisson"), torch.tensor([[1.0], [60.0]]))
+    for natural in ([math.nan], [math.inf], [0.0, math.nan]):
+        with pytest.raises(InputError, match="can be normalised"):
+            draw_from_nodes(node_family("poisson"), torch.tensor(natural))
+
+
+@pytest.mark.parametrize("natural", [[0.0], [1.0, -1.0], [0.0, 0.0, 1.0]])
+@pytest.mark.parametrize("family", ["exponential", "gaussian"])
+def test_densities_that_do_not_fall_are_refused(family: str, natural: list[float]) -> None:
+    with pytest.raises(InputError, match="can be normalised"):
+        draw_from_nodes(node_family(family), torch.tensor(natural))
+
+
+def test_bad_arguments() -> None:
+    energy = model()
+    with pytest.raises(InputTypeError, match="GeneralizedRootEnergy"):
+        RootChains("model", 2)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no batch"):
+        RootChains(energy.expand((2,)), 2)
+    with pytest.raises(InputError, match="num_chains"):
+        RootChains(energy, 0)
+    with pytest.raises(UnknownNameError):
+        RootChains(energy, 2, given={"v9": 1.0})
+    with pytest.raises(InputTypeError, match="given"):
+        RootChains(energy, 2, given=[1.0])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="given"):
+        RootChains(energy, 2, given={"v0": -1.0})
+    with pytest.raises(InputError, match="shape"):
+        RootChains(energy, 2, given={"v0": torch.zeros(3)})
+    with pytest.raises(InputError, match="start"):
+        RootChains(energy, 2, start=torch.full((4,), 0.5))
+    with pytest.raises(InputError, match="start"):
+        RootChains(energy, 2, start=torch.zeros(3))
+    with pytest.raises(InputError, match="broadcasts"):
+        RootChains(energy, 2, start=torch.zeros(3, 4))
+    with pytest.raises(InputTypeError, match="start"):
+        RootChains(energy, 2, start=[0.0] * 4)  # type: ignore[arg-type]
+    chains = RootChains(energy, 2)
+    for beta in (-0.1, 1.5, math.nan):
+        with pytest.raises(InputError, match="beta"):
+            chains.sweep(1, beta=beta)
+    with pytest.raises(InputError, match="num_sweeps"):
+        chains.sweep(-1)
+    with pytest.raises(InputTypeError, match="natural"):
+        draw_from_nodes(energy.family, [0.0])  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="family"):
+        draw_from_nodes("poisson", torch.zeros(1))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="shape"):
+        draw_from_nodes(energy.family, torch.zeros(()))
