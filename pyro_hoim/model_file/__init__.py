@@ -1,6 +1,7 @@
 """Model files: one ``.safetensors`` file for one model, whatever its kind; reading never executes code from it."""
 
 from .container import FORMAT_VERSION
+from .generalized_root import RootFile, load_roots, save_roots
 from .log_linear import ModelFile, load_model, model_kind, save_model
 from .network import NetworkFile, load_network, save_network
 
@@ -8,9 +9,12 @@ __all__ = [
     "FORMAT_VERSION",
     "ModelFile",
     "NetworkFile",
+    "RootFile",
     "load_model",
     "load_network",
+    "load_roots",
     "model_kind",
     "save_model",
     "save_network",
+    "save_roots",
 ]

@@ -20,6 +20,7 @@ from ..errors import InputError, InputTypeError, ModelFileError
 __all__ = [
     "DEPENDENCY_NETWORK",
     "FORMAT_VERSION",
+    "GENERALIZED_ROOT",
     "LOG_LINEAR",
     "check_tensors",
     "describe",
@@ -35,9 +36,10 @@ FORMAT_VERSION = 1
 
 LOG_LINEAR = "hierarchical-log-linear"
 DEPENDENCY_NETWORK = "dependency-network"
+GENERALIZED_ROOT = "generalized-root"
 
 _FORMAT = "pyro-hoim"
-_READERS = {LOG_LINEAR: "load_model", DEPENDENCY_NETWORK: "load_network"}
+_READERS = {LOG_LINEAR: "load_model", DEPENDENCY_NETWORK: "load_network", GENERALIZED_ROOT: "load_roots"}
 
 
 def describe(value: object) -> str:

@@ -145,8 +145,9 @@ def model_kind(path: str | os.PathLike[str]) -> str:
         path: the file.
 
     Returns:
-        ``"hierarchical-log-linear"``, which :func:`load_model` reads, or ``"dependency-network"``, which
-        :func:`~pyro_hoim.model_file.load_network` reads.
+        ``"hierarchical-log-linear"``, which :func:`load_model` reads, ``"dependency-network"``, which
+        :func:`~pyro_hoim.model_file.load_network` reads, or ``"generalized-root"``, which
+        :func:`~pyro_hoim.model_file.load_roots` reads.
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file, written by another program, of a newer format, or

@@ -356,6 +356,8 @@ class RootStructure:
             found = cls.from_positions(domain, arrays)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(f"root structure: expected an object with domain and terms ({error})") from error
+        if list(arrays) != list(found.keys):
+            raise InputError(f"root structure: expected keys with terms in order, received {list(arrays)!r}")
         for key, rows in arrays.items():
             if found.positions(key).tolist() != rows:
                 raise InputError(f"root structure: the terms of {key} are not in order")

@@ -1,0 +1,275 @@
+"""Model files of generalized root models: exact round trips, and one clear refusal for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import safetensors.torch
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
+from pyro_hoim.model_file import RootFile, load_model, load_network, load_roots, model_kind, save_roots
+from pyro_hoim.models import NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily, node_family
+from pyro_hoim.schema import Domain, Variable
+
+COUNTS = Domain(
+    [Variable("größe", kind="count", unit="m"), Variable('b, "b"', kind="count"), Variable("c", kind="count")]
+)
+REALS = Domain([Variable(name, kind="real") for name in "abc"])
+STRUCTURE = RootStructure.complete(COUNTS, 3)
+
+
+def psi(structure: RootStructure = STRUCTURE, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.linspace(-1, 1 / 3, structure.num_terms, dtype=dtype)
+
+
+def metadata(**changes: Any) -> dict[str, str]:
+    """Metadata of a good file, with changes; None removes an entry."""
+    good = {
+        "format": "pyro-hoim",
+        "format_version": 1,
+        "library_version": "0.1.0",
+        "kind": "generalized-root",
+        "family": {"name": "poisson", "maximum": None},
+        **STRUCTURE.to_json(),
+        "info": {},
+    }
+    return {"pyro-hoim": json.dumps({k: v for k, v in {**good, **changes}.items() if v is not None})}
+
+
+def write(path: Path, header: dict[str, str] | None, contents: dict[str, torch.Tensor] | None = None) -> Path:
+    path.write_bytes(safetensors.torch.save({"psi": psi()} if contents is None else contents, header))
+    return path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
+def test_round_trip_is_exact_down_to_the_bytes(tmp_path: Path, family: str, dtype: torch.dtype) -> None:
+    chosen = node_family(family, 2**40 + 1 if family == "truncated-poisson" else None)
+    structure = RootStructure.complete(COUNTS if chosen.kind == "count" else REALS, 3)
+    values = psi(structure, dtype)
+    info = {"rows": 12, "nested": {"ünï": [1, 2.5, None, True, "x"]}, "pair": (1, 2)}
+    extra = torch.arange(6).reshape(2, 3).T
+    save_roots(tmp_path / "m", RootFile(structure, values, chosen, info, {"draws": extra}))
+    found = load_roots(tmp_path / "m")
+    assert found.structure == structure
+    assert found.family == chosen
+    assert torch.equal(found.psi, values)
+    assert found.psi.dtype == dtype
+    assert found.info == {**info, "pair": [1, 2]}
+    assert torch.equal(found.tensors["draws"], extra)
+    assert found.energy().dtype == dtype
+    assert found.energy(torch.float32).dtype == torch.float32
+    assert torch.equal(found.energy(torch.float64).psi, values.double())
+    save_roots(str(tmp_path / "again"), found)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["again", "m"]
+    assert model_kind(tmp_path / "m") == "generalized-root"
+
+
+def test_equal_models_give_equal_bytes_whatever_the_order_of_their_terms(tmp_path: Path) -> None:
+    keys = {key: STRUCTURE.tuples(key)[::-1] for key in reversed(STRUCTURE.keys)}
+    save_roots(tmp_path / "a", RootFile(STRUCTURE, psi(), PoissonFamily()))
+    save_roots(tmp_path / "b", RootFile(RootStructure(COUNTS, keys), psi(), PoissonFamily()))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    other = psi()
+    other[3] += 1e-15
+    save_roots(tmp_path / "c", RootFile(STRUCTURE, other, PoissonFamily()))
+    assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+@pytest.mark.parametrize("batch", [(2,), (0,), (2, 3)])
+def test_batches_and_the_empty_model(tmp_path: Path, batch: tuple[int, ...]) -> None:
+    values = torch.randn(*batch, STRUCTURE.num_terms, generator=torch.Generator().manual_seed(0))
+    save_roots(tmp_path / "m", RootFile(STRUCTURE, values, PoissonFamily()))
+    assert torch.equal(load_roots(tmp_path / "m").psi, values)
+    for empty in (RootStructure(Domain(), {}), RootStructure(COUNTS, {})):
+        save_roots(tmp_path / "m", RootFile(empty, torch.zeros(*batch, 0), PoissonFamily()))
+        assert load_roots(tmp_path / "m").structure == empty
+        assert load_roots(tmp_path / "m").psi.shape == (*batch, 0)
+
+
+def test_stored_values_are_plain_copies_and_odd_precisions_become_float64(tmp_path: Path) -> None:
+    values = psi().requires_grad_()
+    file = RootFile(STRUCTURE, values, PoissonFamily())
+    with torch.no_grad():
+        values.fill_(0.5)
+    save_roots(tmp_path / "m", file)
+    assert torch.equal(load_roots(tmp_path / "m").psi, psi())
+    assert not load_roots(tmp_path / "m").psi.requires_grad
+    half = RootFile(STRUCTURE, psi().to(torch.bfloat16), PoissonFamily())
+    assert half.psi.dtype == torch.float64
+    assert torch.equal(half.psi, psi().to(torch.bfloat16).double())
+
+
+def test_the_right_reader_is_named(tmp_path: Path) -> None:
+    save_roots(tmp_path / "m", RootFile(STRUCTURE, psi(), PoissonFamily()))
+    for read in (load_model, load_network):
+        with pytest.raises(ModelFileError, match=r"kind 'generalized-root', expected .*; read it with load_roots$"):
+            read(tmp_path / "m")
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class OwnFamily(PoissonFamily):
+    name: ClassVar[str] = "own"
+
+
+@dataclass(frozen=True)
+class Lookalike(PoissonFamily):
+    """Has the name of another family."""
+
+
+BAD = psi()
+BAD[0] = -torch.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([], psi(), PoissonFamily()), InputTypeError, "structure: expected a RootStructure"),
+        ((STRUCTURE, psi().tolist(), PoissonFamily()), InputTypeError, "psi: expected a floating-point tensor"),
+        ((STRUCTURE, psi()[1:], PoissonFamily()), InputError, r"psi: expected shape"),
+        ((STRUCTURE, BAD, PoissonFamily()), InputError, r"psi: expected finite numbers, received -inf at index \(0,\)"),
+        ((STRUCTURE, BAD.nan_to_num() * torch.nan, PoissonFamily()), InputError, r"psi: .* nan"),
+        ((STRUCTURE, psi(), "poisson"), InputTypeError, "family: expected a NodeFamily"),
+        ((STRUCTURE, psi(), node_family("gaussian")), InputError, "needs variables of kind 'real'"),
+        ((STRUCTURE, psi(), OwnFamily()), InputError, "family: files hold the families that node_family knows"),
+        ((STRUCTURE, psi(), Lookalike()), InputError, "family: files hold the families that node_family knows"),
+        ((STRUCTURE, psi(), PoissonFamily(), [1]), InputTypeError, "info: expected a mapping"),
+        ((STRUCTURE, psi(), PoissonFamily(), {"a": float("nan")}), InputError, r"info\['a'\].*nan"),
+        ((STRUCTURE, psi(), PoissonFamily(), {}, {"psi": psi()}), InputError, "the name 'psi' is taken"),
+        ((STRUCTURE, psi(), PoissonFamily(), {}, {"x": [1.0]}), InputTypeError, r"tensors\['x'\]"),
+    ],
+)
+def test_unsuitable_contents_are_refused(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RootFile(*arguments)
+
+
+def test_writing_refuses_a_missing_folder_a_folder_and_something_else(tmp_path: Path) -> None:
+    file = RootFile(STRUCTURE, psi(), TruncatedPoissonFamily(3))
+    with pytest.raises(ModelFileError, match=r"folder .*absent does not exist"):
+        save_roots(tmp_path / "absent" / "m", file)
+    with pytest.raises(ModelFileError, match=r"is a folder"):
+        save_roots(tmp_path, file)
+    with pytest.raises(InputTypeError, match=r"expected a RootFile, received RootStructure"):
+        save_roots(tmp_path / "m", STRUCTURE)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
+# Reading
+
+
+def test_control_good_file_is_read(tmp_path: Path) -> None:
+    found = load_roots(write(tmp_path / "m", metadata()))
+    assert found.structure == STRUCTURE
+    assert torch.equal(found.psi, psi())
+
+
+def terms(position: int, **entries: Any) -> list[dict[str, Any]]:
+    """The terms with one entry changed; None removes a part."""
+    good: list[dict[str, Any]] = STRUCTURE.to_json()["terms"]
+    entry = {k: v for k, v in {**good[position], **entries}.items() if v is not None}
+    return [*good[:position], entry, *good[position + 1 :]]
+
+
+BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
+    "no metadata": (None, "not a pyro-hoim model"),
+    "no JSON": ({"pyro-hoim": "{"}, "not readable JSON"),
+    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "other kind": (metadata(kind="root"), "kind 'root', expected 'generalized-root'$"),
+    "no domain": (metadata(domain=None), "'domain'"),
+    "domain odd": (metadata(domain=3), "do not fit"),
+    "domain shorter": (metadata(domain=COUNTS.to_json()[:2]), "expected 0 to 1, received 2"),
+    "a nominal variable": (metadata(domain=Domain.from_cardinalities([2, 2, 2]).to_json()), "log-linear model"),
+    "reals": (metadata(domain=REALS.to_json()), "needs variables of kind 'count'"),
+    "no terms": (metadata(terms=None), "'terms'"),
+    "terms a number": (metadata(terms=3), "do not fit"),
+    "terms numbers": (metadata(terms=[3]), "do not fit"),
+    "one key too few": (metadata(terms=STRUCTURE.to_json()["terms"][:-1]), "psi: expected shape"),
+    "one key too many": (metadata(terms=[*terms(0), {"root": 4, "size": 1, "positions": [[0]]}]), "psi: expected"),
+    "a key twice": (metadata(terms=[*terms(0), terms(0)[0]]), "occurs twice"),
+    "keys reordered": (metadata(terms=terms(0)[::-1]), "keys with terms in order"),
+    "an empty key": (metadata(terms=[*terms(0), {"root": 9, "size": 1, "positions": []}]), "keys with terms in order"),
+    "a term above its root": (metadata(terms=terms(1, root=0)), "1 <= l <= j"),
+    "a root that is a string": (metadata(terms=terms(1, root="2")), "whole numbers"),
+    "a root that is a list": (metadata(terms=terms(1, root=[2])), "do not fit"),
+    "no positions": (metadata(terms=terms(1, positions=None)), "'positions'"),
+    "positions out of order": (metadata(terms=terms(2, positions=[[0, 2], [0, 1], [1, 2]])), "not in order"),
+    "positions swapped": (metadata(terms=terms(2, positions=[[1, 0], [0, 2], [1, 2]])), "not in order"),
+    "positions repeated": (metadata(terms=terms(2, positions=[[0, 1], [0, 1], [1, 2]])), "is repeated"),
+    "positions of one variable": (metadata(terms=terms(2, positions=[[0, 0], [0, 1], [1, 2]])), "distinct"),
+    "positions negative": (metadata(terms=terms(2, positions=[[-1, 0], [0, 1], [1, 2]])), "received -1"),
+    "positions fractional": (metadata(terms=terms(2, positions=[[0.5, 1], [0, 1], [1, 2]])), "whole numbers"),
+    "positions ragged": (metadata(terms=terms(2, positions=[[0], [0, 1], [1, 2]])), "whole numbers"),
+    "positions huge": (metadata(terms=terms(2, positions=[[0, 2**70], [0, 1], [1, 2]])), "do not fit"),
+    "no family": (metadata(family=None), "'family' is missing"),
+    "family a string": (metadata(family="poisson"), "expected a family with name and maximum"),
+    "family without maximum": (metadata(family={"name": "poisson"}), "'maximum' is missing"),
+    "family unknown": (metadata(family={"name": "poison", "maximum": None}), "poison"),
+    "family odd": (metadata(family={"name": ["poisson"], "maximum": None}), "do not fit"),
+    "maximum missing": (metadata(family={"name": "truncated-poisson", "maximum": None}), "largest count"),
+    "maximum wrong": (metadata(family={"name": "truncated-poisson", "maximum": 0}), "whole number from 1"),
+    "maximum fractional": (metadata(family={"name": "truncated-poisson", "maximum": 2.5}), "whole number"),
+    "info a number": (metadata(info=1), "info: expected a mapping"),
+    "info not a number": (metadata(info={"a": float("nan")}), "nan"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_METADATA)
+def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
+    header, message = BAD_METADATA[case]
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load_roots(write(tmp_path / "m", header))
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "m") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"theta": psi()}, "float32 or float64 tensor 'psi', found none"),
+        ({"psi": psi().long()}, r"found torch\.int64"),
+        ({"psi": psi()[1:].clone()}, r"psi: expected shape \(\.\.\., 16\)"),
+        ({"psi": torch.tensor(1.0)}, "psi: expected shape"),
+        ({"psi": BAD}, "received -inf"),
+    ],
+)
+def test_bad_tensors_are_refused(tmp_path: Path, contents: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        load_roots(write(tmp_path / "m", metadata(), contents))
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    save_roots(tmp_path / "m", RootFile(STRUCTURE, psi(), PoissonFamily()))
+    data = (tmp_path / "m").read_bytes()
+    for length in [*range(0, len(data), 37), len(data) - 1]:
+        (tmp_path / "short").write_bytes(data[:length])
+        for read in (load_roots, model_kind):
+            with pytest.raises(ModelFileError, match="damaged or truncated"):
+                read(tmp_path / "short")
+
+
+class _Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("code from a file was executed",)
+
+
+def test_pickles_are_refused_and_never_executed(tmp_path: Path) -> None:
+    (tmp_path / "pickle").write_bytes(pickle.dumps(_Exploit()))
+    with pytest.raises(ModelFileError, match="damaged"):
+        load_roots(tmp_path / "pickle")
+
+
+def test_families_are_values() -> None:
+    assert isinstance(node_family("poisson"), NodeFamily)
+    assert node_family("poisson") == PoissonFamily() != Lookalike()
