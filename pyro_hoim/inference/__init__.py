@@ -20,6 +20,7 @@ from .predictive_checks import (
     prior_predictive,
 )
 from .pseudo_gibbs import PseudoGibbs
+from .root_gibbs import RootGibbs
 from .runner import MCMCRun, VectorizedKernel, run_mcmc
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "PseudoGibbs",
     "RecordingNUTS",
     "Replicates",
+    "RootGibbs",
     "VectorizedKernel",
     "cell_log_likelihood",
     "deviance_discrepancy",

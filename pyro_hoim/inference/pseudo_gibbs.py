@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
 from ..errors import InputError, InputTypeError
 from ..models import DependencyConditionals
 from ..sampling import PseudoGibbsChains
-from ..sampling.arguments import positive
 from ..sampling.pseudo_gibbs import Scan, WalkerName
 from ..sampling.pseudo_gibbs_arguments import checked_conditionals
+from ._site_kernel import SiteKernel
 
 __all__ = ["PseudoGibbs"]
 
 
-class PseudoGibbs(MCMCKernel):
+class PseudoGibbs(SiteKernel):
     r"""Pseudo-Gibbs sampling of a dependency network as a Pyro kernel.
 
     The target is the limiting law of the scan: :math:`\pi(x)`, or :math:`\pi'(x \mid x_C)` with clamped variables. One
@@ -74,6 +72,9 @@ class PseudoGibbs(MCMCKernel):
         (torch.Size([20, 2]), torch.int64, 1)
     """
 
+    model_noun = "dependency network"
+    statistic = "log_pseudo_prob"
+
     def __init__(
         self,
         conditionals: DependencyConditionals,
@@ -89,15 +90,10 @@ class PseudoGibbs(MCMCKernel):
         check: bool = True,
         site: str = "x",
     ) -> None:
+        super().__init__(num_sweeps=num_sweeps, num_chains=num_chains, site=site)
         self.conditionals = checked_conditionals(conditionals)
         if clamped is not None and not isinstance(clamped, Mapping):
             raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
-        self.num_sweeps = positive(num_sweeps, "num_sweeps")
-        self.num_chains = None if num_chains is None else positive(num_chains, "num_chains")
-        self.site = site
-        # Pyro reads both after the last draw; ArviZ would call a model.
-        self.transforms: dict[str, Any] = {}
-        self.model = None
         self._options: dict[str, Any] = {
             "scan": scan,
             "order": order,
@@ -107,131 +103,25 @@ class PseudoGibbs(MCMCKernel):
             "precision": precision,
             "check": check,
         }
-        self._given: torch.Tensor | None = None
-        self._reset()
 
-    def _reset(self) -> None:
-        """Forget the chain."""
-        self._chains: PseudoGibbsChains | None = None
-        self._emitted: torch.Tensor | None = None
-        self._warmup_steps = 0
-        self._num_transitions = 0
-        self._drawn: list[torch.Tensor] = []
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> PseudoGibbsChains:
+        return PseudoGibbsChains(self.conditionals, num_chains, init=init, seed=seed, **self._options)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the chain, which belongs to one process; a copy is set up again."""
-        return {**self.__dict__, "_chains": None, "_emitted": None}
+    def _states(self, chains: PseudoGibbsChains) -> torch.Tensor:
+        return chains.codes
 
-    def with_chains(self, num_chains: int) -> PseudoGibbs:
-        """A copy whose values have a leading dimension of ``num_chains`` chains.
+    def _put(self, chains: PseudoGibbsChains, states: torch.Tensor) -> None:
+        chains.set_codes(states)
 
-        Raises:
-            InputError: a number below 1.
-        """
-        result = copy.copy(self)
-        result.num_chains = positive(num_chains, "num_chains")
-        result._given = None
-        result._reset()
-        return result
+    def _fixed(self, chains: PseudoGibbsChains) -> tuple[str, ...]:
+        return chains.clamped
 
-    # The protocol of Pyro's kernels
+    def _kept(self, states: torch.Tensor) -> torch.Tensor:
+        return states.to(torch.int32)
 
-    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        """Start a chain; whatever an earlier one left is forgotten.
-
-        Args:
-            warmup_steps: transitions that leave no statistics.
-            args: a network takes none.
-            kwargs: likewise.
-
-        Raises:
-            InputError: arguments, or what the chains refuse.
-        """
-        self._reset()
-        if args or kwargs:
-            raise InputError("setup: a dependency network takes no arguments")
-        seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
-        self._warmup_steps = warmup_steps
-        self._chains = PseudoGibbsChains(
-            self.conditionals, self.num_chains or 1, init=self._given, seed=seed, **self._options
-        )
-        self._emitted = self._values(self._chains.codes)
-
-    def _values(self, codes: torch.Tensor) -> torch.Tensor:
-        """States of the chains as floats, in the shape of the site."""
-        codes = codes[0] if self.num_chains is None else codes
-        return codes.to(torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
-
-    def _running(self) -> tuple[PseudoGibbsChains, torch.Tensor]:
-        if self._chains is None or self._emitted is None:
-            raise InputError("PseudoGibbs: no chain is set up; call setup() first")
-        return self._chains, self._emitted
-
-    @property
-    def initial_params(self) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """Where the chain starts: the values set, or independent uniform levels."""
-        return {self.site: self._running()[1].clone()}
-
-    @initial_params.setter
-    def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
-        if params is None:
-            self._given = None
-            return
-        if not isinstance(params, Mapping) or not all(isinstance(v, torch.Tensor) for v in params.values()):
-            raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
-        if set(params) != {self.site}:
-            raise InputError(f"initial_params: expected values of {self.site!r} alone, received {sorted(params)}")
-        self._given = params[self.site]
-
-    def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """One transition from the given values, which need not be those of the last one.
-
-        Raises:
-            InputError: no chain is set up, or a code that is no level.
-        """
-        chains, emitted = self._running()
-        values = params[self.site]
-        if not torch.equal(values.to(emitted), emitted):
-            held = chains.codes
-            codes = values.expand(held.shape).clone()
-            fixed = [chains.domain.index(name) for name in chains.clamped]
-            codes[:, fixed] = held[:, fixed].to(codes)
-            chains.set_codes(codes)
-        chains.sweep(self.num_sweeps)
-        self._num_transitions += 1
-        codes = chains.codes
-        if self._num_transitions > self._warmup_steps:
-            self._drawn.append(codes.to(torch.int32))
-        self._emitted = self._values(codes)
-        return {self.site: self._emitted.clone()}
-
-    def logging(self) -> dict[str, str]:  # type: ignore[override]
-        """Nothing for the progress bar: a network has no energy."""
-        return {}
-
-    def diagnostics(self) -> dict[str, Any]:
-        r"""No divergences, and under ``"sample_stats"`` the ``log_pseudo_prob`` of every draw after warm-up.
-
-        This is :math:`\sum_i \log \theta_i(x_i \mid x_{-i})` in nats, not a log-probability. With a dimension of chains
-        it is a list of draws of lists of chains.
-        """
-        values = self._log_pseudo_probs()
-        return _report((values[:, 0] if self.num_chains is None else values).tolist())
-
-    def chain_diagnostics(self) -> list[dict[str, Any]]:
-        """Diagnostics of every chain by itself."""
-        return [_report(column.tolist()) for column in self._log_pseudo_probs().unbind(-1)]
-
-    def _log_pseudo_probs(self) -> torch.Tensor:
-        """Log pseudo-probabilities (draws, chains) of all draws, found at once."""
-        if not self._drawn:
-            return torch.zeros(0, self.num_chains or 1)
-        with torch.no_grad():
-            return self.conditionals.log_pseudo_prob(torch.stack(self._drawn).long())
-
-    def cleanup(self) -> None:
-        """Let go of the chain and of initial values; the diagnostics stay until the next :meth:`setup`."""
-        self._chains = self._emitted = self._given = None
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        r""":math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, which is not a log-probability."""
+        return self.conditionals.log_pseudo_prob(drawn.long())
 
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Draws with the codes as ``torch.long``, whatever dimensions are in front.
@@ -243,7 +133,3 @@ class PseudoGibbs(MCMCKernel):
             if not torch.equal(value, value.round()):
                 raise InputError(f"samples: expected whole numbers, received others in {name!r}")
         return {name: value.long() for name, value in samples.items()}
-
-
-def _report(values: list[Any]) -> dict[str, Any]:
-    return {"divergences": [], "sample_stats": {"log_pseudo_prob": values}}

@@ -145,7 +145,8 @@ POISSON = [
     [4.5, 0.3, -1.0],
     [5.5],
     [1.0, 60.0],
-    [6.2, -12.75],  # two modes, 0 and near 300
+    [6.2, -26.9232843398],  # two modes, 40 % at 0 and the others near 180
+    [8.0, -66.2291374477],  # the same, near 1100
     [8.0, -40.0, 3.0],
     [14.0],
     [14.1, -150.0, 400.0],
@@ -213,7 +214,8 @@ EXPONENTIAL = [
     [-1.0, 3.0],
     [-1.0, -3.0, 2.0],
     [-1.0, -60.0, 40.0],
-    [-1.0, 30.0, -80.0],  # two modes, 0 and near 100
+    [-1.0, 30.0, -47.3288123798],  # two modes, 40 % near 0 and the others near 140
+    [-1.0, 30.0, -80.0],
     [-1e-3, 4.0, -3.0],
     [-1e-3, 60.0, 0.0],
     [-1e-9, -2.0],
@@ -295,3 +297,155 @@ def test_gaussian_conditionals(natural):
 def test_negative_control_gaussian_conditional_with_the_sign_of_the_mean_wrong():
     with pytest.raises(AssertionError):
         assert_uniform(gaussian_shares([-0.5, 0.3, -2.0], -gaussian_draws([-0.5, 0.3, -2.0])))
+
+
+# Sweeps of models of reals
+
+
+def reals(names, keyed, family):
+    """A model from ``{key: {names: coefficient}}``."""
+    domain = Domain([Variable(name, kind="real") for name in names])
+    structure = RootStructure(domain, {key: list(terms) for key, terms in keyed.items()})
+    coefficients = torch.tensor([keyed[key][members] for key, members in structure.names], dtype=torch.float64)
+    return GeneralizedRootEnergy.from_coefficients(structure, coefficients, node_family(family))
+
+
+def rectangle_law(log_q, edges):
+    """Probabilities of the rectangles between edges of two variables, by Gauss-Legendre rules on squared distances."""
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    points, measures, cell = [], [], []
+    for i, (low, high) in enumerate(itertools.pairwise(edges)):
+        for start, end in ((low, (low + high) / 2), ((low + high) / 2, high)):
+            t = (nodes + 1) / 2
+            near = start if start == low else end  # cube roots and square roots are smooth in a power of the distance
+            x = near + (end - start) * t**6 * (1 if near == start else -1)
+            points.append(x)
+            measures.append(weights / 2 * (end - start) * 6 * t**5)
+            cell.append(np.full(len(x), i))
+    points, measures, cell = (np.concatenate(parts) for parts in (points, measures, cell))
+    grid = np.exp(log_q(points[:, None], points[None])) * measures[:, None] * measures[None]
+    size = len(edges) - 1
+    masses = np.bincount((cell[:, None] * size + cell[None]).ravel(), weights=grid.ravel(), minlength=size**2)
+    return masses / masses.sum()
+
+
+def rectangles(states, edges):
+    i = np.clip(np.searchsorted(edges, states.numpy(), side="right") - 1, 0, len(edges) - 2)
+    return np.bincount(i[:, 0] * (len(edges) - 1) + i[:, 1], minlength=(len(edges) - 1) ** 2)
+
+
+def accepted(rng, propose, log_accept, num):
+    """Exact draws by rejection."""
+    found = np.zeros((0, 2))
+    while len(found) < num:
+        x = propose(4 * num)
+        found = np.concatenate([found, x[np.log(rng.random(len(x))) < log_accept(x)]])
+    return torch.from_numpy(found[:num])
+
+
+EXPONENTIAL_EDGES = np.array([0.0, 0.1, 0.3, 0.7, 1.4, 3.0, 8.0, 45.0])
+
+
+def exponential_pair(pair=0.8):
+    terms = {(1, 1): {("a",): -1.0, ("b",): -1.5}, (2, 1): {("a",): -0.5}, (2, 2): {("a", "b"): pair}}
+    return reals("ab", terms, "exponential")
+
+
+def exponential_pair_draws(num, seed, pair=0.8):
+    """Proposals are independent; pair * sqrt(x y) is at most pair * (x + y) / 2."""
+    rng = np.random.default_rng(seed)
+    rates = np.array([1.0 - pair / 2, 1.5 - pair / 2])
+
+    def log_accept(x):
+        return pair * (np.sqrt(x.prod(1)) - x.sum(1) / 2) - 0.5 * np.sqrt(x[:, 0])
+
+    return accepted(rng, lambda n: rng.exponential(1 / rates, (n, 2)), log_accept, num)
+
+
+def exponential_pair_law(pair=0.8):
+    return rectangle_law(lambda x, y: -x - 1.5 * y - 0.5 * np.sqrt(x) + pair * np.sqrt(x * y), EXPONENTIAL_EDGES)
+
+
+def test_a_sweep_of_exponentials_keeps_the_law_of_quadrature():
+    law, start = exponential_pair_law(), exponential_pair_draws(NUM_DRAWS, seed=20)
+    assert_exact_law(rectangles(start, EXPONENTIAL_EDGES), law)  # the start itself
+    chains = RootChains(exponential_pair(), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(21))
+    chains.sweep(1)
+    assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), law)
+
+
+def test_negative_control_a_sweep_of_exponentials_with_a_weaker_pair():
+    start = exponential_pair_draws(NUM_DRAWS, seed=20)
+    chains = RootChains(exponential_pair(0.6), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(21))
+    chains.sweep(1)
+    with pytest.raises(AssertionError):
+        assert_exact_law(rectangles(chains.states, EXPONENTIAL_EDGES), exponential_pair_law())
+
+
+GAUSSIAN_EDGES = np.array([-9.0, -1.5, -0.8, -0.3, 0.0, 0.3, 0.8, 1.5, 9.0])
+
+
+def cube_roots(linear=0.3):
+    terms = {(1, 1): {("a",): -1.0, ("b",): -1.2}, (2, 2): {("a", "b"): linear}, (3, 2): {("a", "b"): 0.5}}
+    return reals("ab", terms, "gaussian")
+
+
+def test_a_sweep_of_gaussians_with_cube_roots_keeps_the_law_of_quadrature():
+    rng = np.random.default_rng(22)
+    precision = 2 * (np.array([[1.0, -0.15], [-0.15, 1.2]]) - np.eye(2) / 6)
+    factor = np.linalg.cholesky(np.linalg.inv(precision))
+
+    def log_accept(x):  # |x y|^(2/3) is at most 1/3 + (x^2 + y^2) / 3
+        return 0.5 * (np.abs(x.prod(1)) ** (2 / 3) - 1 / 3 - (x**2).sum(1) / 3)
+
+    start = accepted(rng, lambda n: rng.standard_normal((n, 2)) @ factor.T, log_accept, NUM_DRAWS)
+    law = rectangle_law(
+        lambda x, y: -(x**2) - 1.2 * y**2 + 0.3 * x * y + 0.5 * np.abs(x * y) ** (2 / 3), GAUSSIAN_EDGES
+    )
+    assert_exact_law(rectangles(start, GAUSSIAN_EDGES), law)  # the start itself
+    for linear in (0.3, 0.2):
+        chains = RootChains(
+            cube_roots(linear), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(23), check=False
+        )
+        chains.sweep(2)
+        if linear == 0.3:
+            assert_exact_law(rectangles(chains.states, GAUSSIAN_EDGES), law)
+        else:  # negative control
+            with pytest.raises(AssertionError):
+                assert_exact_law(rectangles(chains.states, GAUSSIAN_EDGES), law)
+
+
+def gaussian_model(off=1.0):
+    terms = {
+        (1, 1): {("a",): -1.0, ("b",): -0.8, ("c",): -2.0},
+        (2, 1): {("a",): 0.5, ("c",): -3.0},
+        (2, 2): {("a", "b"): 0.9 * off, ("b", "c"): -1.1},
+    }
+    return reals("abc", terms, "gaussian")
+
+
+def assert_multivariate_normal(states, law):
+    """Whitened states, and sums of their pairs, have standard normal coordinates."""
+    white = torch.linalg.solve_triangular(law.scale_tril, (states - law.loc).T, upper=False).T.numpy()
+    mixed = [white[:, i] for i in range(3)]
+    mixed += [(white[:, i] + white[:, j]) / np.sqrt(2) for i, j in itertools.combinations(range(3), 2)]
+    for values in mixed:
+        assert_uniform(stats.norm.cdf(values))
+
+
+def test_sweeps_of_gaussians_keep_the_multivariate_normal():
+    precision = torch.tensor([[2.0, -0.9, 0.0], [-0.9, 1.6, 1.1], [0.0, 1.1, 4.0]], dtype=torch.float64)
+    loc = torch.linalg.solve(precision, torch.tensor([0.5, 0.0, -3.0], dtype=torch.float64))
+    law = torch.distributions.MultivariateNormal(loc, precision_matrix=precision)
+    noise = torch.randn(NUM_DRAWS, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(24))
+    start = loc + noise @ law.scale_tril.T
+    chains = RootChains(gaussian_model(), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(25))
+    chains.sweep(1)
+    assert_multivariate_normal(chains.states, law)
+    control = RootChains(gaussian_model(0.9), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(25))
+    control.sweep(5)
+    with pytest.raises(AssertionError):
+        assert_multivariate_normal(control.states, law)
+    fresh = RootChains(gaussian_model(), NUM_DRAWS, generator=torch.Generator().manual_seed(26))
+    fresh.sweep(60)
+    assert_multivariate_normal(fresh.states, law)
