@@ -97,7 +97,7 @@ class GeneralizedRoot(TorchDistribution):
         >>> structure = RootStructure.simplified(domain, [("boundary", "layer")])
         >>> law = GeneralizedRoot(structure, torch.tensor([-1.0, -1.0, 0.8]), PoissonFamily())
         >>> law.log_prob(torch.tensor([1.0, 1.0])), law.mean
-        (tensor(-1.9430), tensor([0.9103, 0.9103]))
+        (tensor(-1.6070), tensor([0.7758, 0.7758]))
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
@@ -319,7 +319,8 @@ class GeneralizedRoot(TorchDistribution):
             >>> import pyro
             >>> from pyro_hoim.models import PoissonFamily
             >>> from pyro_hoim.schema import Variable
-            >>> structure = RootStructure.complete(Domain([Variable("a", kind="count"), Variable("b", kind="count")]), 2)
+            >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
+            >>> structure = RootStructure.complete(domain, 2)
             >>> rows = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
             >>> def program():
             ...     psi = pyro.sample("psi", pyro.distributions.Normal(0.0, 0.3).expand([5]).to_event(1))

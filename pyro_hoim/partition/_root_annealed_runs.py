@@ -28,9 +28,9 @@ _STREAM = 1000  # apart are the random streams of two elements of a batch
 
 
 class Annealer:
-    """Chains of one model in the form that the runs of :mod:`._annealing` move: they start from the independent member.
+    r"""Chains of one model, from the independent member on, in the form that the runs of :mod:`._annealing` move.
 
-    The path of unnormalised laws is :math:`q_0(x) \\exp(\\beta U(x))` with U the terms of two or more variables.
+    The path of unnormalised laws is :math:`q_0(x) \exp(\beta U(x))` with U the terms of two or more variables.
     """
 
     def __init__(self, energy: GeneralizedRootEnergy, num_chains: int, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -193,7 +194,7 @@ def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
         return Grid(values, np.zeros_like(values))
     ends = [window.lower, *window.splits, window.upper]
     nodes, weights = _legendre(max(num_nodes // (len(ends) - 1), 2))
-    pieces = [(a + (b - a) * (nodes + 1) / 2, (b - a) / 2 * weights) for a, b in zip(ends, ends[1:], strict=False)]
+    pieces = [(a + (b - a) * (nodes + 1) / 2, (b - a) / 2 * weights) for a, b in itertools.pairwise(ends)]
     u, weight = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
     jacobian = window.power * np.abs(u) ** (window.power - 1)
     return Grid(np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300)))

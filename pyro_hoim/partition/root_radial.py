@@ -27,7 +27,7 @@ _METHOD = "radial integral"
 _LARGEST = 3  # dimensions
 _REACH = 3.6  # of the double-exponential variable; weights end below 1e-20
 _DEPTH = 40.0  # nats below the largest value at which a radius ends
-_LEVELS = 7
+_LEVELS = 9
 _STEP = 0.25
 
 
@@ -117,7 +117,7 @@ class RootRadial:
         """
         return gradient_as_expectations(self, energy)
 
-    def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+    def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
         """Not available.
 
         Raises:
@@ -126,7 +126,10 @@ class RootRadial:
         raise IntractableError("RootRadial moments: only log Z and expectations of the terms; use RootEnumeration()")
 
     def sample(
-        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self,
+        energy: GeneralizedRootEnergy,  # noqa: ARG002
+        sample_shape: Sequence[int] = (),  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> torch.Tensor:
         """Not available.
 
@@ -190,10 +193,10 @@ class RootRadial:
             if len(radii) * len(directions) > self.max_points:
                 break
             value = _nested(energy, directions, log_weights, radii)
-            change = abs(float(value) - before)
+            change = abs(float(value.detach()) - before)
             if change <= self.tolerance:
                 return value
-            before = float(value)
+            before = float(value.detach())
         raise IntractableError(
             f"RootRadial: the last halving within max_points={self.max_points} moved log Z by {change:.2g}, more than "
             f"tolerance={self.tolerance:g}; use RootEnumeration() or RootAnnealed()"

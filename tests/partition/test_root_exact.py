@@ -1,0 +1,406 @@
+"""Exact log Z of generalized root models against brute-force sums, quadrature by other programs and closed forms."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import integrate
+
+sys.path.insert(0, str(Path(__file__).parent))
+from root_cases import (
+    blocks_energy,
+    chain_energy,
+    domain_of,
+    listed,
+    log_sum,
+    monomials,
+    random_energy,
+    root,
+    simplex,
+)
+
+from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.models import ExponentialFamily, GaussianFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
+from pyro_hoim.partition import (
+    GaussianClosedForm,
+    IndependentClosedForm,
+    RootAuto,
+    RootBackend,
+    RootEnumeration,
+    RootRadial,
+)
+from pyro_hoim.testing import assert_close, assert_exact_law
+
+
+@pytest.mark.parametrize(("size", "order", "top"), [(1, 3, 60), (2, 1, 40), (2, 2, 60), (2, 3, 60), (3, 3, 30)])
+def test_counts_agree_with_sums_over_all_states(size, order, top):
+    energy = random_energy("poisson", size, order, seed=size + 10 * order)
+    _, values = listed("poisson", energy, top)
+    result = RootEnumeration().log_partition(energy)
+    assert_close(result.value, log_sum(values), relative=1e-10)
+    assert (result.kind, result.coding, result.std_error) == ("exact", "root", 0.0)
+    assert_close(RootRadial().log_partition(energy).value, log_sum(values), relative=1e-9)
+
+
+def test_truncated_counts_are_summed_in_full():
+    energy = random_energy("truncated", 3, 3, seed=4, scale=1.0)
+    _, values = listed("truncated", energy, 5)
+    assert_close(RootEnumeration().log_partition(energy).value, log_sum(values), relative=1e-12)
+    assert_close(RootRadial().log_partition(energy).value, log_sum(values), relative=1e-12)
+
+
+def test_law_far_from_its_mean_field():
+    """A strong positive pair spreads the law over small and large counts, which no product law about one does."""
+    domain = domain_of(2, PoissonFamily())
+    singles = [("v0",), ("v1",)]
+    structure = RootStructure(domain, {(1, 1): singles, (2, 1): singles, (2, 2): [("v0", "v1")]})
+    psi = torch.tensor([1.0, 1.0, -10.0, -10.0, 3.25], dtype=torch.float64)
+    energy = GeneralizedRootEnergy(structure, psi, PoissonFamily())
+    states, values = listed("poisson", energy, 400)
+    total = log_sum(values)
+    assert all(log_sum(values[mask]) - total > -2 for mask in (states.sum(1) < 20, states.sum(1) > 60))
+    assert_close(RootEnumeration().log_partition(energy).value, total, relative=1e-10)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_two_exponentials_agree_with_adaptive_quadrature(order):
+    energy = random_energy("exponential", 2, order, seed=order)
+    power = math.lcm(*range(1, order + 1))
+    terms = monomials(energy, power)
+
+    def integrand(b, a):  # x = u^power leaves no root
+        score = sum(c * a**p * b**q for c, (p, q) in terms)
+        return power**2 * (a * b) ** (power - 1) * math.exp(score)
+
+    top = 40 ** (1 / power)
+    oracle = math.log(integrate.dblquad(integrand, 0, top, 0, top, epsabs=1e-9, epsrel=1e-9)[0])
+    assert_close(RootEnumeration().log_partition(energy).value, oracle, relative=1e-8)
+    assert_close(RootRadial().log_partition(energy).value, oracle, relative=1e-8)
+
+
+def test_three_exponentials_agree_with_the_integral_over_directions():
+    """With terms l = j only, the radius integrates in closed form: Z is the integral of 2 / (-eta_1(v))^3."""
+    energy = random_energy("exponential", 3, 3, seed=8, simplified=True)
+    terms = [(c, tuple(bool(e) for e in exponents), sum(map(bool, exponents))) for c, exponents in monomials(energy, 6)]
+
+    def integrand(b, a):
+        v, jacobian = simplex(a, b)
+        slope = sum(c * math.prod(w for w, e in zip(v, inside, strict=True) if e) ** (1 / n) for c, inside, n in terms)
+        return jacobian * 2 / (-slope) ** 3
+
+    half = math.pi / 2
+    oracle = math.log(integrate.dblquad(integrand, 0, half, 0, half, epsabs=1e-9, epsrel=1e-9)[0])
+    assert_close(RootEnumeration().log_partition(energy).value, oracle, relative=1e-8)
+    assert_close(RootRadial().log_partition(energy).value, oracle, relative=1e-8)
+
+
+def test_one_real_with_many_roots_agrees_with_mpmath():
+    domain = domain_of(1, ExponentialFamily())
+    structure = RootStructure.complete(domain, 4)
+    eta = [-1.3, 0.8, -2.0, 1.5]
+    energy = GeneralizedRootEnergy(structure, torch.tensor(eta, dtype=torch.float64), ExponentialFamily())
+    with mpmath.workdps(30):
+        oracle = mpmath.log(
+            mpmath.quad(
+                lambda u: 12 * u**11 * mpmath.e ** sum(e * u ** (12 / j) for j, e in enumerate(eta, 1)), [0, 1, 2, 3]
+            )
+        )
+    assert_close(RootEnumeration().log_partition(energy).value, float(oracle), relative=1e-9)
+
+
+@pytest.mark.parametrize(("size", "order"), [(1, 3), (2, 2), (2, 3), (2, 4)])
+def test_gaussian_grids_agree_with_the_radial_integral(size, order):
+    energy = random_energy("gaussian", size, order, seed=order)
+    assert_close(RootEnumeration().log_partition(energy).value, RootRadial().log_partition(energy).value, relative=1e-8)
+
+
+def test_gaussian_of_three_variables_and_three_roots():
+    """Every sign pattern by itself; the radius of x = sqrt(z) v integrates to Gamma(3/2) / 2 / (-eta)^(3/2)."""
+    energy = random_energy("gaussian", 3, 3, seed=3, simplified=True, scale=0.1)
+    squares, pairs, triple = (
+        energy.coefficients[energy.structure.slices[key]].tolist() for key in ((1, 1), (2, 2), (3, 3))
+    )
+
+    def integrand(b, a):
+        (x, y, z), jacobian = simplex(a, b)
+        even = squares[0] * x * x + squares[1] * y * y + squares[2] * z * z + triple[0] * (x * y * z) ** (2 / 3)
+        slopes = [
+            even + pairs[0] * s * t * x * y + pairs[1] * s * x * z + pairs[2] * t * y * z
+            for s in (1, -1)
+            for t in (1, -1)
+        ]  # a common sign of all changes nothing, hence the factor 2
+        return jacobian * math.gamma(1.5) * sum((-slope) ** -1.5 for slope in slopes)
+
+    half = math.pi / 2
+    oracle = math.log(integrate.dblquad(integrand, 0, half, 0, half, epsabs=1e-9, epsrel=1e-9)[0])
+    assert_close(RootEnumeration().log_partition(energy).value, oracle, relative=1e-8)
+
+
+def test_gaussian_pairs_are_the_multivariate_normal():
+    energy = random_energy("gaussian", 3, 2, seed=1, batch=(2,))
+    loc, precision = energy.gaussian_parameters()
+    normal = torch.distributions.MultivariateNormal(loc, precision_matrix=precision)
+    x = torch.randn(5, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    closed = GaussianClosedForm().log_partition(energy).value
+    assert_close(-energy.energy(x) - closed, normal.log_prob(x), relative=1e-12)
+    assert_close(RootEnumeration().log_partition(energy).value, closed, relative=1e-10)
+    mean, variance = GaussianClosedForm().moments(energy)
+    assert_close(mean, normal.mean, relative=1e-12)
+    assert_close(variance, normal.variance, relative=1e-12)
+    on_grid = RootEnumeration().moments(energy)
+    assert_close(on_grid[0], mean, relative=1e-9)
+    assert_close(on_grid[1], variance, relative=1e-9)
+
+
+def test_gaussian_draws_have_the_law_of_the_multivariate_normal():
+    energy = random_energy("gaussian", 3, 2, seed=1, scale=0.3)
+    loc, precision = energy.gaussian_parameters()
+    random = torch.Generator().manual_seed(2)
+    draws = GaussianClosedForm().sample(energy, (20_000,), random)
+    white = (draws - loc) @ torch.linalg.cholesky(precision)  # standard normal, so its cells are known
+    cells = (torch.special.ndtr(white) * 4).long().clamp(0, 3) @ torch.tensor([16, 4, 1])
+    counts = torch.bincount(cells, minlength=64)
+    assert_exact_law(counts, np.full(64, 1 / 64))
+    wrong = (draws - loc) * precision.diagonal().sqrt()  # the control: without the interactions
+    cells = (torch.special.ndtr(wrong) * 4).long().clamp(0, 3) @ torch.tensor([16, 4, 1])
+    with pytest.raises(AssertionError):
+        assert_exact_law(torch.bincount(cells, minlength=64), np.full(64, 1 / 64))
+
+
+@pytest.mark.parametrize("name", ["poisson", "exponential", "gaussian"])
+def test_independent_variables_add_up(name):
+    energy = random_energy(name, 3, 3, seed=6)
+    alone = RootStructure(energy.domain, {(j, 1): [(n,) for n in energy.domain.names] for j in (1, 2, 3)})
+    psi = torch.cat([energy.psi[energy.structure.slices[j, 1]] for j in (1, 2, 3)])
+    model = GeneralizedRootEnergy(alone, psi, energy.family)
+    closed = IndependentClosedForm()
+    assert_close(closed.log_partition(model).value, RootEnumeration().log_partition(model).value, relative=1e-9)
+    for found, expected in zip(closed.moments(model), RootEnumeration().moments(model), strict=True):
+        assert_close(found, expected, relative=1e-8)
+    assert_close(closed.expectations(model), RootEnumeration().expectations(model), relative=1e-8)
+    with pytest.raises(IntractableError, match=r"received \d+ terms of two or more variables"):
+        closed.log_partition(energy)
+
+
+def test_closed_values_of_independent_families():
+    for family, psi, expected in (
+        (PoissonFamily(), [0.3, -1.0], math.exp(0.3) + math.exp(-1.0)),
+        (ExponentialFamily(), [-0.5, -2.0], math.log(2.0) - math.log(2.0)),
+        (GaussianFamily(), [-0.5, -2.0], 0.5 * (math.log(2 * math.pi) + math.log(math.pi / 2))),
+    ):
+        structure = RootStructure.independent(domain_of(2, family))
+        energy = GeneralizedRootEnergy(structure, torch.tensor(psi, dtype=torch.float64), family)
+        assert_close(IndependentClosedForm().log_partition(energy).value, expected, relative=1e-10)
+
+
+@pytest.mark.parametrize("name", ["poisson", "truncated", "exponential", "gaussian"])
+def test_expectations_are_the_gradient_and_the_hessian_is_the_covariance(name):
+    energy = random_energy(name, 2, 3, seed=2, scale=0.1)
+    structure, psi = energy.structure, energy.psi.clone().requires_grad_(True)
+
+    def log_z(value):
+        return RootAuto().log_partition(GeneralizedRootEnergy(structure, value, energy.family)).value
+
+    (slope,) = torch.autograd.grad(log_z(psi), psi)
+    expectations = RootAuto().expectations(energy)
+    assert_close(slope, structure.multiplicity * expectations, relative=1e-10)
+    hessian = torch.autograd.functional.hessian(log_z, energy.psi)
+    if energy.family.is_discrete:
+        states, values = listed(name, energy, 5 if name == "truncated" else 45)
+        probs = np.exp(values - log_sum(values))
+        statistics = np.stack(
+            [
+                np.prod([root(name, states[:, energy.domain.names.index(n)], key[0]) for n in names], axis=0)
+                for key, names in structure.names
+            ],
+            1,
+        )
+        mean = probs @ statistics
+        assert_close(expectations, mean, relative=1e-10)
+        covariance = (statistics - mean).T @ (probs[:, None] * (statistics - mean))
+        scale = structure.multiplicity.numpy()
+        assert_close(hessian, covariance * np.outer(scale, scale), relative=1e-9)
+    else:
+        step = 1e-4 * torch.randn(len(psi), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        ahead, behind = (
+            structure.multiplicity
+            * RootAuto().expectations(GeneralizedRootEnergy(structure, energy.psi + sign * step, energy.family))
+            for sign in (1, -1)
+        )
+        assert_close((ahead - behind) / 2, hessian @ step, relative=1e-7)
+        assert_close(hessian, hessian.T, relative=1e-10)
+
+
+def test_gaussian_gradients_are_those_of_the_multivariate_normal():
+    energy = random_energy("gaussian", 3, 2, seed=1)
+    mean = GaussianClosedForm().expectations(energy)
+    loc, precision = energy.gaussian_parameters()
+    second = torch.linalg.inv(precision) + torch.outer(loc, loc)
+    structure = energy.structure
+    expected = torch.zeros(structure.num_terms, dtype=torch.float64)
+    expected[structure.slices[1, 1]] = second.diagonal()
+    expected[structure.slices[2, 1]] = loc
+    pairs = structure.positions((2, 2))
+    expected[structure.slices[2, 2]] = second[pairs[:, 0], pairs[:, 1]]
+    assert_close(mean, expected, relative=1e-10)
+    assert torch.autograd.gradcheck(
+        lambda psi: GaussianClosedForm().log_partition(GeneralizedRootEnergy(structure, psi, energy.family)).value,
+        energy.psi.clone().requires_grad_(True),
+    )
+
+
+def test_chain_of_counts_agrees_with_sequential_sums():
+    energy = chain_energy("poisson", 30, seed=0)
+    x = np.arange(80.0)
+    single, pair = (energy.coefficients[energy.structure.slices[key]].numpy() for key in ((1, 1), (2, 2)))
+    base = -np.array([math.lgamma(v + 1) for v in x])
+    message = single[0] * x + base
+    for s in range(29):
+        joint = message[:, None] + pair[s] * np.sqrt(np.outer(x, x))
+        top = joint.max(0)
+        message = np.log(np.exp(joint - top).sum(0)) + top + single[s + 1] * x + base
+    result = RootEnumeration().log_partition(energy)
+    assert_close(result.value, log_sum(message), relative=1e-10)
+    assert result.cost.cells < 80**2
+
+
+@pytest.mark.parametrize("name", ["poisson", "exponential"])
+def test_blocks_add_up(name):
+    energy = blocks_energy(name, 2, 2, seed=1)
+    parts = []
+    for names in energy.structure.components():
+        inside = [i for i, (_, members) in enumerate(energy.structure.names) if members[0] in names]
+        domain = energy.domain.project(names)
+        structure = RootStructure.simplified(domain, [names])
+        parts.append(
+            RootEnumeration().log_partition(GeneralizedRootEnergy(structure, energy.psi[inside], energy.family))
+        )
+    assert len(parts) == 2
+    whole = RootEnumeration().log_partition(energy).value
+    assert_close(whole, sum(part.value for part in parts), relative=1e-9)
+    assert_close(RootAuto().log_partition(energy).value, whole, relative=1e-9)
+
+
+def test_draws_of_counts_have_the_law():
+    energy = random_energy("poisson", 2, 2, seed=5, scale=0.5)
+    _, values = listed("poisson", energy, 40)
+    probs = np.exp(values - log_sum(values)).reshape(40, 40)
+    kept = probs[:6, :6].reshape(-1)
+    law = np.append(kept, 1 - kept.sum())
+    draws = RootEnumeration().sample(energy, (40_000,), torch.Generator().manual_seed(3))
+    inside = (draws < 6).all(-1)
+    cells = torch.where(inside, draws[:, 0] * 6 + draws[:, 1], 36).long()
+    assert draws.dtype == torch.float64
+    assert_exact_law(torch.bincount(cells, minlength=37), law)
+    cells = torch.where(inside, draws[:, 1] * 6 + draws[:, 0], 36).long()  # the control: swapped places
+    with pytest.raises(AssertionError):
+        assert_exact_law(torch.bincount(cells, minlength=37), law)
+
+
+def test_batches_equal_single_models():
+    for name in ("poisson", "exponential", "gaussian"):
+        energy = random_energy(name, 2, 2, seed=9, batch=(2, 1))
+        for backend in (RootAuto(), RootEnumeration(), RootRadial()):
+            value = backend.log_partition(energy).value
+            assert value.shape == (2, 1)
+            assert backend.expectations(energy).shape == energy.psi.shape
+            for i in range(2):
+                one = GeneralizedRootEnergy(energy.structure, energy.psi[i, 0], energy.family)
+                assert_close(value[i, 0], backend.log_partition(one).value, relative=1e-9)
+
+
+def test_precision_and_empty_models():
+    energy = random_energy("poisson", 2, 2, seed=9)
+    single = GeneralizedRootEnergy(energy.structure, energy.psi.float(), energy.family)
+    for backend in (RootAuto(), RootEnumeration()):
+        found = backend.log_partition(single).value
+        assert found.dtype == torch.float32
+        assert_close(found, backend.log_partition(energy).value, relative=1e-6)
+        assert backend.expectations(single).dtype == torch.float32
+        assert isinstance(backend, RootBackend)
+    nothing = GeneralizedRootEnergy(
+        RootStructure.independent(domain_of(0, energy.family)), torch.zeros(3, 0), energy.family
+    )
+    for backend in (RootAuto(), RootEnumeration(), IndependentClosedForm()):
+        assert_close(backend.log_partition(nothing).value, torch.zeros(3))
+        assert backend.expectations(nothing).shape == (3, 0)
+        assert backend.moments(nothing)[0].shape == (3, 0)
+        assert backend.sample(nothing, (4,)).shape == (4, 3, 0)
+
+
+def test_models_without_a_constant_are_refused_with_a_direction():
+    domain = domain_of(2, ExponentialFamily())
+    structure = RootStructure.simplified(domain, [domain.names])
+    energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 1.1], dtype=torch.float64), ExponentialFamily())
+    for backend in (RootAuto(), RootEnumeration(), RootRadial()):
+        with pytest.raises(InputError, match="cannot be normalised"):
+            backend.log_partition(energy)
+    gaussian = GeneralizedRootEnergy(
+        RootStructure.simplified(domain, [domain.names]),
+        torch.tensor([-1.0, -1.0, 1.1], dtype=torch.float64),
+        GaussianFamily(),
+    )
+    with pytest.raises(InputError, match="cannot be normalised"):
+        GaussianClosedForm().log_partition(gaussian)
+    near = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.999], dtype=torch.float64), ExponentialFamily())
+    closed = _two_exponentials(1.998)
+    assert_close(RootRadial().log_partition(near).value, closed, relative=1e-8)
+    assert_close(RootEnumeration().log_partition(near).value, closed, relative=1e-8)
+
+
+def _two_exponentials(c):
+    """Log of the integral of exp(-x - y + c sqrt(x y)), from the integral over directions with mpmath."""
+    with mpmath.workdps(30):
+        found = mpmath.quad(
+            lambda a: 2 * mpmath.sin(a) * mpmath.cos(a) / (1 - c * mpmath.sin(a) * mpmath.cos(a)) ** 2,
+            mpmath.linspace(0, mpmath.pi / 2, 9),
+        )
+        return float(mpmath.log(found))
+
+
+def test_negative_interactions_that_are_needed():
+    """A positive triple alone would grow; a negative pair holds it back, which no product of positive parts shows."""
+    domain = domain_of(3, ExponentialFamily())
+    structure = RootStructure.simplified(domain, [domain.names, domain.names[:2]])
+    energy = GeneralizedRootEnergy.from_coefficients(
+        structure, torch.tensor([-1.0, -1.0, -1.0, -3.0, 3.3], dtype=torch.float64), ExponentialFamily()
+    )
+    value = RootEnumeration(allow_undecided=True).log_partition(energy).value
+    assert_close(value, RootRadial(allow_undecided=True).log_partition(energy).value, relative=1e-8)
+
+
+def test_refusals_name_numbers():
+    energy = random_energy("poisson", 3, 2, seed=1)
+    small = RootEnumeration(max_cells=100)
+    assert not small.plan(energy.structure, energy.family).feasible
+    assert not small.plan_energy(energy).feasible
+    with pytest.raises(IntractableError, match=r"the largest table has \d+ cells, or more, above max_cells=100"):
+        small.log_partition(energy)
+    wide = GeneralizedRootEnergy(
+        RootStructure.simplified(energy.domain, [("v0", "v1")]),
+        torch.tensor([12.0, 12.0, 0.0, 0.1], dtype=torch.float64),
+        energy.family,
+    )
+    with pytest.raises(IntractableError, match=r"max_cells=8388608"):
+        RootEnumeration().log_partition(wide)
+    with pytest.raises(IntractableError, match="expected 1 to 3 variables, received 4"):
+        RootRadial().log_partition(random_energy("poisson", 4, 2, seed=1))
+    with pytest.raises(IntractableError, match="k <= 2, received gaussian with k = 3"):
+        GaussianClosedForm().log_partition(random_energy("gaussian", 2, 3, seed=1))
+    for options in ({"max_cells": 0}, {"tolerance": 0.0}, {"max_cells": True}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            RootEnumeration(**options)
+    with pytest.raises(InputError, match="max_points"):
+        RootRadial(max_points=0)
+    with pytest.raises(IntractableError, match="quadrature nodes are no sample"):
+        RootEnumeration().sample(random_energy("exponential", 2, 2, seed=1), (3,))
+    with pytest.raises(IntractableError, match="RootRadial sample"):
+        RootRadial().sample(energy)
+    with pytest.raises(IntractableError, match="RootRadial moments"):
+        RootRadial().moments(energy)
