@@ -7,6 +7,7 @@ from .decision_graph import CompiledGraph, DecisionGraph, Merge, Split
 from .dependency_network import DependencyConditionals
 from .generalized_root import GeneralizedRootEnergy
 from .log_linear import LogLinearEnergy
+from .node_bounds import NodeBounds, node_bounds
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional
 from .node_families import (
     ExponentialFamily,
@@ -38,6 +39,7 @@ __all__ = [
     "LogLinearEnergy",
     "Merge",
     "ModelConditional",
+    "NodeBounds",
     "NodeConditional",
     "NodeFamily",
     "NodeMoments",
@@ -50,6 +52,7 @@ __all__ = [
     "TruncatedPoissonFamily",
     "check_normalizable",
     "encode_features",
+    "node_bounds",
     "node_family",
     "node_log_partition",
     "node_moments",

@@ -1,0 +1,194 @@
+"""Certified bounds of M(a): they hold always, and close with the number of subdomains."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.models.node_bounds import node_bounds
+from pyro_hoim.models.node_families import (
+    ExponentialFamily,
+    GaussianFamily,
+    NodeFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+)
+from pyro_hoim.models.node_log_partition import node_moments
+
+FIGURE = [3.0232, -4.4966]
+LONG = np.longdouble
+LOG_FACTORIALS = np.concatenate([[LONG(0)], np.cumsum(np.log(np.arange(1, 6000, dtype=LONG)))])
+
+
+def log_sum(logs: np.ndarray) -> np.longdouble:
+    top = logs.max()
+    return top + np.log(np.exp(logs - top).sum())
+
+
+def exact(family: NodeFamily, eta: list[float], power: float) -> float:
+    """M(a) in extended precision: direct sums, and trapezoidal sums in the log of |x|."""
+    natural = np.array(eta, dtype=LONG)
+    if family.is_discrete:
+        last = int(min(family.largest_value, 5999))
+        x = np.arange(last + 1, dtype=LONG)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = -LOG_FACTORIALS[: last + 1] + (power * np.log(x) if power else 0)
+        return log_sum(logs + sum(e * x ** (LONG(1) / j) for j, e in enumerate(natural, 1)))
+    step = LONG(1) / 128
+    y = np.arange(-60, 40, step, dtype=LONG)
+    x, parts = np.exp(y), []
+    for sign in (1, -1) if isinstance(family, GaussianFamily) else (1,):
+        logs = (power + 1) * y
+        for j, e in enumerate(natural, 1):
+            if isinstance(family, GaussianFamily):
+                logs = logs + e * (sign if j == 2 else 1) * x ** (LONG(2) / j)
+            else:
+                logs = logs + e * x ** (LONG(1) / j)
+        parts.append(log_sum(logs) + np.log(step))
+    return log_sum(np.array(parts))
+
+
+NUMBERS = st.floats(-6, 6, allow_nan=False).map(lambda v: round(v, 3))
+FAMILIES = [
+    PoissonFamily(),
+    TruncatedPoissonFamily(1),
+    TruncatedPoissonFamily(30),
+    ExponentialFamily(),
+    GaussianFamily(),
+]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    family=st.sampled_from(FAMILIES),
+    eta=st.lists(NUMBERS, min_size=1, max_size=5),
+    power=st.sampled_from([0.0, 0.0, 1 / 3, 0.5, 1.0, 7 / 6, 2.0, 6.5]),
+    num_subdomains=st.integers(1, 12),
+)
+def test_bounds_hold_always(family: NodeFamily, eta: list[float], power: float, num_subdomains: int) -> None:
+    if not family.is_discrete:
+        eta = [-abs(eta[0]) - 0.01, *eta[1:]]
+    bounds = node_bounds(family, eta, power, num_subdomains)
+    truth = exact(family, eta, power)
+    assert bounds.lower <= truth <= bounds.upper
+    assert len(bounds.subdomains) <= max(num_subdomains, 2 * len(eta) + 2)
+    assert bounds.error >= 0 and bounds.power == power
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    family=st.sampled_from(FAMILIES),
+    eta=st.lists(NUMBERS, min_size=2, max_size=4),
+    power=st.sampled_from([0.0, 0.5, 2.0]),
+)
+def test_lines_lie_on_their_sides_of_g(family: NodeFamily, eta: list[float], power: float) -> None:
+    if not family.is_discrete:
+        eta = [-abs(eta[0]) - 0.01, *eta[1:]]
+    bounds = node_bounds(family, eta, power, 6)
+    for part in bounds.subdomains:
+        half = next(h for h in bounds.halves if h.sign == part.sign)
+        right = part.high if math.isfinite(part.high) else 50 * part.low + 50
+        x = np.linspace(part.low, right, 201)
+        if family.is_discrete:
+            x = np.unique(np.floor(x))
+        for value in x[x > 0]:
+            slack = 1e-13 * (1 + half.size(value))
+            assert part.lower_line.slope * value + part.lower_line.intercept <= half.g(value) + slack
+            assert part.upper_line.slope * value + part.upper_line.intercept >= half.g(value) - slack
+
+
+def test_subdomains_divide_the_domain() -> None:
+    for family in FAMILIES:
+        parts = node_bounds(family, [-1.0, 2.0, -3.0, 1.0], 0.5, 9).subdomains
+        for sign in (-1, 1):
+            side = sorted((p for p in parts if p.sign == sign), key=lambda p: p.low)
+            if side:
+                gap = 1 if family.is_discrete else 0
+                assert side[0].low == (1 if family.is_discrete else 0)
+                assert [b.low - a.high for a, b in itertools.pairwise(side)] == [gap] * (len(side) - 1)
+                assert side[-1].high == family.largest_value
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_lower_powers_alone_are_bounded_too(power: float) -> None:
+    """Exponential with eta_1 = 0, Gaussian with |x|^(2/3) only: x = u^j makes the leading term linear."""
+    cases = [(ExponentialFamily(), [0.0, -2.0, 3.0]), (ExponentialFamily(), [0.0, 0.0, -1.5])]
+    cases.append((GaussianFamily(), [0.0, 0.0, -2.0, 3.0]))
+    for family, eta in cases:
+        for n in (1, 3, 12, 40):
+            bounds = node_bounds(family, eta, power, n)
+            assert bounds.lower <= exact(family, eta, power) <= bounds.upper
+        assert bounds.error < 0.1
+
+
+def test_negative_control_the_misprint_in_the_paper() -> None:
+    """E x^a = exp(M(a) - M(0)); with M(1), as printed, the same test fails."""
+    for a, j in ((1.0, 1), (0.5, 2)):
+        mean = node_moments(PoissonFamily(), torch.tensor(FIGURE, dtype=torch.float64)).mean[j - 1].item()
+        at_power, at_zero, at_one = (node_bounds(PoissonFamily(), FIGURE, p, 40) for p in (a, 0.0, 1.0))
+
+        def holds(low: float, high: float, mean: float = mean) -> bool:
+            return math.exp(low) <= mean <= math.exp(high)
+
+        assert holds(at_power.lower - at_zero.upper, at_power.upper - at_zero.lower)
+        assert at_power.error + at_zero.error < 1e-6
+        assert not holds(at_power.lower - at_one.upper, at_power.upper - at_one.lower)
+
+
+@pytest.mark.parametrize(
+    ("family", "eta"),
+    [
+        (PoissonFamily(), [7.0, -30.0]),
+        (PoissonFamily(), [6.0, 20.0, -8.0]),
+        (ExponentialFamily(), [-1.0, 2.0, 3.0]),
+        (GaussianFamily(), [-1.0, 2.0, 3.0]),
+    ],
+)
+def test_the_gap_falls_with_the_square_of_the_number(family: NodeFamily, eta: list[float]) -> None:
+    """Slope of log gap against log number from 6 to 48 subdomains: about -2; -1 would fail."""
+    numbers = [6, 12, 24, 48]
+    gaps = [node_bounds(family, eta, 0.0, n).error for n in numbers]
+    slope = np.polyfit(np.log(numbers), np.log(gaps), 1)[0]
+    assert slope < -1.6, gaps
+    assert all(a > b for a, b in itertools.pairwise(gaps))
+
+
+def test_closed_forms_need_no_subdomains() -> None:
+    for family, eta in ((PoissonFamily(), [2.0]), (ExponentialFamily(), [-0.3]), (GaussianFamily(), [-0.5, 3.0])):
+        bounds = node_bounds(family, eta, 0.0, 1)
+        assert bounds.error < 1e-11
+        assert bounds.lower <= exact(family, eta, 0.0) <= bounds.upper
+
+
+def test_large_counts() -> None:
+    for eta in ([16.118], [16.118, 0.5, -0.5], [14.0, -400.0]):
+        value = node_moments(PoissonFamily(), torch.tensor(eta, dtype=torch.float64)).value.item()
+        bounds = node_bounds(PoissonFamily(), eta, 0.0, 24)
+        assert bounds.lower <= value * (1 + 1e-14) and bounds.upper >= value * (1 - 1e-14)
+        assert bounds.error < 1e-6 * value
+    with pytest.raises(IntractableError, match="mean count up to 1e\\+11"):
+        node_bounds(PoissonFamily(), [26.0])
+
+
+def test_bad_arguments() -> None:
+    poisson = PoissonFamily()
+    with pytest.raises(InputTypeError, match="family: expected a NodeFamily, received str"):
+        node_bounds("poisson", FIGURE)
+    with pytest.raises(InputError, match="expected shape"):
+        node_bounds(poisson, torch.zeros(2, 2))
+    with pytest.raises(InputError, match="natural: expected finite numbers, received nan"):
+        node_bounds(poisson, [1.0, math.nan])
+    for power in (-1.0, math.nan, math.inf, "a"):
+        with pytest.raises(InputError, match="power: expected a number from 0"):
+            node_bounds(poisson, FIGURE, power)
+    for number in (0, 2.5, True):
+        with pytest.raises(InputError, match="num_subdomains: expected a whole number from 1"):
+            node_bounds(poisson, FIGURE, 0.0, number)
+    with pytest.raises(InputError, match="can be normalised"):
+        node_bounds(ExponentialFamily(), [0.0, 1.0])
