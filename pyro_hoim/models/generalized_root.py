@@ -8,9 +8,10 @@ from functools import cache
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, check_shape
 from ..schema import Domain
 from ._root_condition import fold
+from ._root_gaussian import precision_and_shift
 from ._root_products import term_products, weighted_products, weighted_slopes
 from .node_families import NodeFamily
 from .node_log_partition import node_log_partition
@@ -70,8 +71,7 @@ class GeneralizedRootEnergy:
         if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
             received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
             raise InputTypeError(f"psi: expected a floating-point tensor, received {received}")
-        if psi.ndim == 0 or psi.shape[-1] != structure.num_terms:
-            raise InputError(f"psi: expected shape (..., {structure.num_terms}), received {tuple(psi.shape)}")
+        check_shape(psi, (structure.num_terms,), "psi")
         if not isinstance(family, NodeFamily):
             raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
         for variable in structure.domain:
@@ -122,7 +122,7 @@ class GeneralizedRootEnergy:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of psi and of every result."""
+        """Precision of psi and of every result."""
         return self.psi.dtype
 
     @property
@@ -142,14 +142,13 @@ class GeneralizedRootEnergy:
             InputError: the batch shape does not broadcast to the new one.
         """
         try:
-            fits = torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape)
+            if torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape):
+                return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
         except RuntimeError:
-            fits = False
-        if not fits:
-            raise InputError(
-                f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
-            )
-        return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
+            pass
+        raise InputError(
+            f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+        )
 
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -166,23 +165,22 @@ class GeneralizedRootEnergy:
 
     # States
 
-    def _states(self, x: torch.Tensor, validate: bool) -> torch.Tensor:
+    def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
         """States in the dtype of psi, checked."""
         if not isinstance(x, torch.Tensor):
-            raise InputTypeError(f"x: expected a tensor of values, received {type(x).__name__}")
+            raise InputTypeError(f"{argument}: expected a tensor of values, received {type(x).__name__}")
         if x.dtype == torch.bool or x.is_complex():
-            raise InputTypeError(f"x: expected numbers, received dtype {x.dtype}")
-        if x.ndim == 0 or x.shape[-1] != len(self.domain):
-            raise InputError(f"x: expected shape (..., {len(self.domain)}), received {tuple(x.shape)}")
+            raise InputTypeError(f"{argument}: expected numbers, received dtype {x.dtype}")
+        check_shape(x, (len(self.domain),), argument)
         try:
             torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
         except RuntimeError:
             raise InputError(
-                f"x: expected leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}, "
-                f"received shape {tuple(x.shape)}"
+                f"{argument}: expected leading dimensions that broadcast with the batch shape "
+                f"{tuple(self.batch_shape)}, received shape {tuple(x.shape)}"
             ) from None
         if validate:
-            self.family.check_values(x, "x")
+            self.family.check_values(x, argument)
         return x.to(self.dtype)
 
     def _roots(self, values: torch.Tensor) -> Callable[[int], torch.Tensor]:
@@ -320,26 +318,21 @@ class GeneralizedRootEnergy:
         if bool((~(scale >= 0)).any()):
             raise InputError("z: expected scales of at least 0")
         powers = self.radial_natural(direction)
-        factor = scale.sqrt() if self._is_two_sided else scale
+        factor = scale.sqrt() if self.family.name == "gaussian" else scale
         base = self.family.log_base(factor[..., None] * v).sum(-1)
         return sum((eta * scale ** float(r) for r, eta in powers.items()), base)
 
-    @property
-    def _is_two_sided(self) -> bool:
-        """Whether the base statistic is x squared, on the whole line."""
-        return self.family.name == "gaussian"
-
     def _direction(self, direction: torch.Tensor) -> torch.Tensor:
-        v = self._states(direction, False)
+        v = self._states(direction, False, "direction")
         check_finite(v, "direction")
-        if not self._is_two_sided and bool((v < 0).any()):
+        if self.family.name != "gaussian" and bool((v < 0).any()):
             raise InputError(f"direction: the {self.family.name} family has no negative values")
         return v
 
     # Derived models
 
     def condition(self, evidence: Mapping[str, float]) -> GeneralizedRootEnergy:
-        """The model of the remaining variables when some are fixed; as :meth:`condition_with_constant`."""
+        """The model of the rest when some variables are fixed; as :meth:`condition_with_constant`."""
         return self.condition_with_constant(evidence)[0]
 
     def condition_with_constant(self, evidence: Mapping[str, float]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
@@ -387,12 +380,8 @@ class GeneralizedRootEnergy:
         precision, shift = self.gaussian_precision()
         factor, failed = torch.linalg.cholesky_ex(precision)
         if bool(failed.any()):
-            raise InputError(
-                "psi: the precision is not positive definite, so that there is no normal law; "
-                "check_normalizable names the direction"
-            )
-        loc = torch.cholesky_solve(shift[..., None], factor).squeeze(-1)
-        return loc, precision
+            raise InputError("psi: the precision is not positive definite; check_normalizable names the direction")
+        return torch.cholesky_solve(shift[..., None], factor).squeeze(-1), precision
 
     def gaussian_precision(self) -> tuple[torch.Tensor, torch.Tensor]:
         r"""Precision :math:`\Lambda` (*batch, d, d), definite or not, and linear part h (*batch, d); Gaussian, k <= 2.
@@ -405,17 +394,4 @@ class GeneralizedRootEnergy:
                 f"gaussian_parameters: expected the gaussian family with k <= 2, received {self.family.name} "
                 f"with k = {self.order}"
             )
-        d = len(self.domain)
-        precision = self.psi.new_zeros(*self.batch_shape, d * d)
-        shift = self.psi.new_zeros(*self.batch_shape, d)
-        for key, where in self.structure.slices.items():
-            columns = self.structure.columns(key, self.device)
-            part = self.psi[..., where]
-            if key == (2, 1):
-                shift = shift.index_add(-1, columns[0], part)
-            elif key == (1, 1):
-                precision = precision.index_add(-1, columns[0] * (d + 1), -2 * part)
-            else:
-                for a, b in (columns, columns[::-1]):
-                    precision = precision.index_add(-1, a * d + b, -2 * part)
-        return precision.reshape(*self.batch_shape, d, d), shift
+        return precision_and_shift(self.structure, self.psi)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
+from ._root_terms import Key, Positions, check_key, named_positions, set_names, sorted_rows
 
 __all__ = ["RootStructure"]
 
 _COMPLETE_LIMIT = 2**24
-
-_Key = tuple[int, int]
-_Positions = npt.NDArray[np.int64]
 
 
 class RootStructure:
@@ -61,21 +59,21 @@ class RootStructure:
 
     domain: Domain
     """The variables, in the order of the last dimension of a state."""
-    keys: tuple[_Key, ...]
+    keys: tuple[Key, ...]
     """Keys (j, l) that have terms, in order."""
-    slices: Mapping[_Key, slice]
+    slices: Mapping[Key, slice]
     """Place of the terms of a key in a vector of parameters."""
-    _arrays: dict[_Key, _Positions]
+    _arrays: dict[Key, Positions]
 
     def __init__(self, domain: Domain, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> None:
         if not isinstance(domain, Domain):
             raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
         if not isinstance(terms, Mapping):
             raise InputTypeError(f"terms: expected a mapping from (j, l) to sets, received {type(terms).__name__}")
-        arrays = {_check_key(key): _named_positions(domain, key, tuples) for key, tuples in terms.items()}
+        arrays = {check_key(key): named_positions(domain, key, tuples) for key, tuples in terms.items()}
         self._set(domain, arrays)
 
-    def _set(self, domain: Domain, arrays: Mapping[_Key, _Positions]) -> None:
+    def _set(self, domain: Domain, arrays: Mapping[Key, Positions]) -> None:
         """Sort, check for repeated sets and fill the slots; positions inside a row are sorted here."""
         for variable in domain:
             if variable.is_finite:
@@ -85,7 +83,7 @@ class RootStructure:
                 )
         values = self.__dict__
         values["domain"] = domain
-        kept = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
+        kept = {key: sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
         values["_arrays"] = kept
         values["keys"] = tuple(kept)
         stops = list(itertools.accumulate((len(rows) for rows in kept.values()), initial=0))
@@ -143,9 +141,9 @@ class RootStructure:
             InputError: as the constructor, an array of another shape, or a position outside the domain.
             InputTypeError: an array that does not hold whole numbers.
         """
-        arrays: dict[_Key, _Positions] = {}
+        arrays: dict[Key, Positions] = {}
         for key, given in positions.items():
-            _, size = _check_key(key)
+            _, size = check_key(key)
             try:
                 rows = np.asarray(given)
             except ValueError as error:
@@ -180,9 +178,9 @@ class RootStructure:
         Raises:
             InputError, InputTypeError, UnknownNameError: as the constructor.
         """
-        terms: dict[_Key, list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
+        terms: dict[Key, list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
         for given in tuples:
-            names = _names(given, "tuples")
+            names = set_names(given, "tuples")
             if not names:
                 raise InputError("tuples: expected at least one variable in every set, received an empty one")
             if len(names) == 1:
@@ -206,7 +204,7 @@ class RootStructure:
             raise IntractableError(
                 f"order: {size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}; name the sets instead"
             )
-        arrays: dict[_Key, _Positions] = {}
+        arrays: dict[Key, Positions] = {}
         for length in range(1, min(order, len(domain)) + 1):
             rows = np.array(list(itertools.combinations(range(len(domain)), length)), dtype=np.int64)
             arrays.update({(j, length): rows for j in range(length, order + 1)})
@@ -261,7 +259,7 @@ class RootStructure:
 
     def positions(self, key: tuple[int, int]) -> torch.Tensor:
         """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
-        rows = self._arrays.get(_check_key(key))
+        rows = self._arrays.get(check_key(key))
         return torch.zeros(0, key[1], dtype=torch.int64) if rows is None else torch.from_numpy(rows.copy())
 
     def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
@@ -272,12 +270,12 @@ class RootStructure:
         return self._columns[place]
 
     @cached_property
-    def _columns(self) -> dict[tuple[_Key, str], list[torch.Tensor]]:
+    def _columns(self) -> dict[tuple[Key, str], list[torch.Tensor]]:
         return {}
 
     def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
         """Names of the terms of a key, each in schema order; empty for a key without terms."""
-        rows = self._arrays.get(_check_key(key))
+        rows = self._arrays.get(check_key(key))
         names = self.domain.names
         return (
             ()
@@ -305,7 +303,7 @@ class RootStructure:
             UnknownNameError: a name that is not in the domain.
             InputError: no such term, or several and no root.
         """
-        given = _names(names, "names")
+        given = set_names(names, "names")
         ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
         roots = range(1, self.order + 1) if root is None else [root]
         found = [self._places[j, ordered] for j in roots if (j, ordered) in self._places]
@@ -362,52 +360,3 @@ class RootStructure:
             if found.positions(key).tolist() != rows:
                 raise InputError(f"root structure: the terms of {key} are not in order")
         return found
-
-
-def _names(given: object, argument: str) -> tuple[str, ...]:
-    """A set of variables as a tuple of names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputTypeError(f"{argument}: expected sequences of variable names, received {given!r}")
-    names = tuple(cast("Iterable[str]", given))
-    check_unique(names, argument)
-    return names
-
-
-def _check_key(key: object) -> _Key:
-    """A key (j, l) with 1 <= l <= j, or an error."""
-    items: Sequence[object] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else ()
-    if len(items) != 2 or not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
-        raise InputError(f"terms: expected keys (j, l) of two whole numbers, received {key!r}")
-    j, length = cast("_Key", items)
-    if not 1 <= length <= j:
-        raise InputError(f"terms: expected keys (j, l) with 1 <= l <= j, received {key!r}")
-    return j, length
-
-
-def _named_positions(domain: Domain, key: _Key, tuples: object) -> _Positions:
-    """Schema positions (m, l) of sets of names."""
-    if isinstance(tuples, str) or not isinstance(tuples, Iterable):
-        raise InputTypeError(f"terms[{key}]: expected sequences of variable names, received {tuples!r}")
-    rows: list[tuple[int, ...]] = []
-    for given in cast("Iterable[object]", tuples):
-        names = _names(given, f"terms[{key}]")
-        if len(names) != key[1]:
-            raise InputError(f"terms[{key}]: expected sets of {key[1]} variables, received {names!r}")
-        rows.append(domain.indices(names))
-    return np.array(rows, dtype=np.int64).reshape(len(rows), key[1])
-
-
-def _sorted_rows(domain: Domain, key: _Key, rows: _Positions) -> _Positions:
-    """Positions with rows sorted, inside and among each other; refuses repeated positions and rows."""
-    ordered = np.sort(rows, axis=1)
-    ordered = np.ascontiguousarray(ordered[np.lexsort(ordered.T[::-1])])
-    repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    if repeated.any():
-        shown = ":".join(domain.names[i] for i in ordered[repeated.argmax()])
-        raise InputError(f"terms[{key}]: the variables of a set must be distinct, received {shown}")
-    same = (ordered[1:] == ordered[:-1]).all(axis=1)
-    if same.any():
-        shown = ":".join(domain.names[i] for i in ordered[same.argmax()])
-        raise InputError(f"terms[{key}]: sets must be unique, but {shown} is repeated")
-    ordered.setflags(write=False)
-    return ordered

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.models import (
     ExponentialFamily,
     GaussianFamily,
@@ -160,3 +163,382 @@ def test_control_sees_natural_parameters_without_the_factor_l() -> None:
     difference = model.energy(right) - model.energy(left)
     close(difference, model.node_natural(x)[:, 0].sum(-1))
     assert (difference - wrong.node_natural(x)[:, 0].sum(-1)).abs().max() > 0.1
+
+
+# Conditionals against the joint law
+
+
+def conditional_of_sums(model: GeneralizedRootEnergy, x: torch.Tensor, s: int, top: int) -> torch.Tensor:
+    """Log conditional of x_s from sums of exp(-energy) over 0, ..., top."""
+    rows = x[:, None, :].repeat(1, top + 1, 1)
+    rows[:, :, s] = torch.arange(top + 1)
+    return -model.energy(x) - (-model.energy(rows)).logsumexp(-1)
+
+
+@pytest.mark.parametrize("family", [PoissonFamily(), TruncatedPoissonFamily(9)], ids=lambda family: family.name)
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_conditionals_of_counts_are_sums_of_the_joint_law(family: NodeFamily, order: int) -> None:
+    model, x = build(family, 3, order, scale=0.2), draw(family, (5, 3))
+    found = model.node_log_prob(x)
+    top = int(min(family.largest_value, 300))
+    for s in range(3):
+        close(found[:, s], conditional_of_sums(model, x, s, top))
+    close(model.log_pseudo_prob(x), found.sum(-1))
+
+
+def test_control_sees_a_conditional_of_the_independent_model() -> None:
+    family = PoissonFamily()
+    model, x = build(family, 3, 3, scale=0.2), draw(family, (5, 3)) + 1
+    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
+    wrong = GeneralizedRootEnergy(model.structure, alone, family).node_log_prob(x)
+    assert (wrong[:, 0] - conditional_of_sums(model, x, 0, 300)).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("family", [ExponentialFamily(), GaussianFamily()], ids=lambda family: family.name)
+def test_conditionals_of_reals_are_integrals_of_the_joint_law(family: NodeFamily) -> None:
+    model = build(family, 3, 3, scale=0.1)
+    psi = model.psi.clone()
+    psi[model.structure.slices[1, 1]] = -1.0
+    model, x = GeneralizedRootEnergy(model.structure, psi, family), draw(family, (2, 3)).abs()
+    found = model.node_log_prob(x)
+
+    # With x = u^6 all roots are polynomials in u, and Gauss-Legendre quadrature is exact to rounding.
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    u = (torch.from_numpy(nodes) + 1) / 2 * 80 ** (1 / 6)
+    log_weights = (torch.from_numpy(weights) / 2 * 80 ** (1 / 6) * 6 * u**5).log()
+    for s in range(3):
+        parts: list[torch.Tensor] = []
+        for sign in (1.0, -1.0) if family.name == "gaussian" else (1.0,):
+            rows = x[:, None, :].repeat(1, 200, 1)
+            rows[:, :, s] = sign * u**6
+            parts.append(log_weights - model.energy(rows))
+        close(found[:, s], -model.energy(x) - torch.cat(parts, -1).logsumexp(-1), rtol=1e-9, atol=1e-9)
+
+
+# Special cases
+
+
+@ALL
+def test_independent_model(family: NodeFamily) -> None:
+    domain = make_domain(3, family)
+    psi = torch.tensor([-0.5, -1.0, -2.0], dtype=torch.float64)
+    model = GeneralizedRootEnergy(RootStructure.independent(domain), psi, family)
+    x = draw(family, (6, 3))
+    laws: dict[str, Callable[[], torch.distributions.Distribution]] = {
+        "poisson": lambda: torch.distributions.Poisson(psi.exp()),
+        "exponential": lambda: torch.distributions.Exponential(-psi),
+        "gaussian": lambda: torch.distributions.Normal(0.0, (-0.5 / psi).sqrt()),
+    }
+    if family.name in laws:
+        close(model.node_log_prob(x), laws[family.name]().log_prob(x))
+    else:
+        counts = torch.arange(10, dtype=torch.float64)
+        table = torch.log_softmax(psi[:, None] * counts - torch.lgamma(counts + 1), -1)
+        close(model.node_log_prob(x), table.gather(1, x.long().T).T)
+    assert torch.equal(model.node_natural(x), psi[:, None].expand(6, 3, 1))
+
+
+@pytest.mark.parametrize("family", [PoissonFamily(), ExponentialFamily()], ids=lambda family: family.name)
+def test_square_root_graphical_model(family: NodeFamily) -> None:
+    """Section 3.1: theta and Phi of the pairwise model; its exponent is sqrt(x)' Phi sqrt(x) + theta' sqrt(x)."""
+    rng = np.random.default_rng(0)
+    d = 4
+    phi = rng.normal(size=(d, d))
+    phi, theta = (phi + phi.T) / 2, rng.normal(size=d)
+    structure = RootStructure.complete(make_domain(d, family), 2)
+    pairs = [phi[i, j] for i, j in itertools.combinations(range(d), 2)]
+    model = GeneralizedRootEnergy(structure, torch.tensor([*np.diag(phi), *theta, *pairs]), family)
+    x = draw(family, (7, d))
+    root = x.sqrt().numpy()
+    exponent = np.einsum("ni,ij,nj->n", root, phi, root) + root @ theta + family.log_base(x).sum(-1).numpy()
+    close(model.energy(x), -exponent)
+    # The published node conditional: eta_1 = phi_ss, eta_2 = theta_s + 2 phi_s' sqrt(x) without s.
+    natural = model.node_natural(x)
+    close(natural[..., 0], np.broadcast_to(np.diag(phi), (7, d)))
+    close(natural[..., 1], theta + 2 * root @ (phi - np.diag(np.diag(phi))))
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_gaussian_pairs_are_the_multivariate_normal_law(batch: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(4)
+    d = 4
+    model = build(GaussianFamily(), d, 2, batch)
+    psi = model.psi.clone()
+    psi[..., model.structure.slices[1, 1]] -= 2.0
+    model = GeneralizedRootEnergy(model.structure, psi, GaussianFamily())
+    loc, precision = model.gaussian_parameters()
+    normal = torch.distributions.MultivariateNormal(loc, precision_matrix=precision)
+    x = torch.randn(9, *[1] * len(batch), d, generator=generator, dtype=torch.float64)
+    difference = model.energy(x) + normal.log_prob(x)
+    close(difference, difference[:1].expand_as(difference))
+    # And the node conditionals are those of the normal law.
+    diagonal = precision.diagonal(dim1=-2, dim2=-1)
+    pull = (precision @ (x - loc)[..., None]).squeeze(-1) - diagonal * (x - loc)
+    expected = torch.distributions.Normal(loc - pull / diagonal, diagonal.rsqrt()).log_prob(x)
+    close(model.node_log_prob(x), expected)
+
+
+def test_gaussian_parameters_refuse_other_models() -> None:
+    for model in (build(PoissonFamily(), 2, 2), build(GaussianFamily(), 3, 3)):
+        with pytest.raises(InputError, match="expected the gaussian family with k <= 2"):
+            model.gaussian_parameters()
+    structure = RootStructure.independent(make_domain(2, GaussianFamily()))
+    with pytest.raises(InputError, match="not positive definite"):
+        GeneralizedRootEnergy(structure, torch.tensor([-1.0, 1.0]), GaussianFamily()).gaussian_parameters()
+
+
+# Rays
+
+
+@ALL
+def test_radial_conditionals_are_the_energy_along_a_ray(family: NodeFamily) -> None:
+    model = build(family, 3, 4)
+    direction = draw(family, (5, 3), seed=9) + (0.25 if family.name == "exponential" else 1.0)
+    powers = model.radial_natural(direction)
+    assert list(powers) == [Fraction(1), Fraction(3, 4), Fraction(2, 3), Fraction(1, 2), Fraction(1, 3), Fraction(1, 4)]
+    for z in (0.0, 1.0, 3.0, 16.0):
+        point = direction * (math.sqrt(z) if family.name == "gaussian" else z)
+        scale = torch.full((5,), z, dtype=torch.float64)
+        expected = -model.energy(point, validate=False)
+        close(model.radial_log_density(scale, direction), expected)
+        exponent = sum(eta * z ** float(r) for r, eta in powers.items()) + family.log_base(point).sum(-1)
+        close(exponent, expected)
+    wrong = sum(eta * 3.0 for eta in powers.values()) + family.log_base(direction * 3).sum(-1)
+    assert (wrong + model.energy(direction * 3, validate=False)).abs().max() > 1e-2
+
+
+def test_rays_refuse_wrong_arguments() -> None:
+    model = build(PoissonFamily(), 3, 3)
+    v = torch.ones(3)
+    with pytest.raises(InputError, match="no negative values"):
+        model.radial_natural(-v)
+    with pytest.raises(InputError, match="direction: expected finite"):
+        model.radial_natural(v * math.inf)
+    with pytest.raises(InputError, match="direction: expected shape"):
+        model.radial_natural(torch.ones(2))
+    for z in (-1.0, math.nan):
+        with pytest.raises(InputError, match="z: expected scales of at least 0"):
+            model.radial_log_density(torch.tensor(z), v)
+    with pytest.raises(InputTypeError, match="z: expected a tensor"):
+        model.radial_log_density(1.0, v)  # type: ignore[arg-type]
+
+
+# Fixed variables, other names, batches, precision
+
+
+@ALL
+@pytest.mark.parametrize("fixed", [[], ["x2"], ["x3", "x0"], ["x0", "x1", "x2", "x3", "x4"]])
+def test_condition_is_the_energy_of_the_rest(family: NodeFamily, fixed: list[str]) -> None:
+    model, x = build(family, 5, 4), draw(family, (6, 5))
+    evidence = {name: float(value) for name, value in zip(fixed, draw(family, (5,), seed=8), strict=False)}
+    for name, value in evidence.items():
+        x[:, model.domain.index(name)] = value
+    rest, constant = model.condition_with_constant(evidence)
+    free = [i for i, name in enumerate(model.domain.names) if name not in evidence]
+    assert rest.domain.names == tuple(model.domain.names[i] for i in free)
+    close(constant - rest.energy(x[:, free]), -model.energy(x))
+    assert torch.equal(model.condition(evidence).psi, rest.psi)
+    close(rest.node_natural(x[:, free])[..., : model.order], model.node_natural(x)[:, free, : rest.order])
+
+
+def test_condition_keeps_the_roots_and_shrinks_the_sets() -> None:
+    family = PoissonFamily()
+    structure = RootStructure.simplified(make_domain(4, family), [("x0", "x1"), ("x0", "x1", "x2"), ("x1", "x2", "x3")])
+    model = GeneralizedRootEnergy(structure, torch.ones(structure.num_terms, dtype=torch.float64), family)
+    rest = model.condition({"x0": 8.0, "x3": 27.0})
+    assert rest.structure.names == (
+        ((1, 1), ("x1",)),
+        ((1, 1), ("x2",)),
+        ((2, 1), ("x1",)),
+        ((3, 2), ("x1", "x2")),
+    )
+    close(rest.coefficients, [1.0, 1.0, 2 * math.sqrt(8), 6 * 2 + 6 * 3])
+
+
+def test_condition_refuses_wrong_evidence() -> None:
+    model = build(PoissonFamily(), 2, 2)
+    with pytest.raises(UnknownNameError):
+        model.condition({"y": 1.0})
+    for value in (-1.0, 0.5, math.nan):
+        with pytest.raises(InputError, match=r"evidence\['x0'\]"):
+            model.condition({"x0": value})
+    with pytest.raises(InputTypeError, match="evidence: expected a mapping"):
+        model.condition(["x0"])  # type: ignore[arg-type]
+
+
+@ALL
+def test_relabelling_permutes(family: NodeFamily) -> None:
+    model, x = build(family, 4, 3), draw(family, (5, 4))
+    order = [2, 0, 3, 1]
+    domain = Domain([model.domain.variables[i] for i in order])
+    terms = {key: model.structure.tuples(key) for key in model.structure.keys}
+    structure = RootStructure(domain, terms)
+    psi = torch.stack([model.psi[model.structure.index(names, key[0])] for key, names in structure.names])
+    other = GeneralizedRootEnergy(structure, psi, family)
+    close(other.energy(x[:, order]), model.energy(x))
+    close(other.node_natural(x[:, order]), model.node_natural(x)[:, order])
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("batch", "sample"), [((3,), (5, 1)), ((2, 3), (3,)), ((2, 3), (4, 2, 1)), ((3,), (2, 3)), ((1,), (4,))]
+)
+def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...], sample: tuple[int, ...]) -> None:
+    model, x = build(family, 3, 3, batch), draw(family, (*sample, 3))
+    shape = torch.broadcast_shapes(batch, sample)
+    states, psi = x.expand(*shape, 3), model.psi.expand(*shape, model.structure.num_terms)
+    energy, score, natural = model.energy(x), model.interaction_score(x), model.node_natural(x)
+    assert energy.shape == score.shape == shape
+    assert natural.shape == (*shape, 3, 3)
+    for index in itertools.product(*map(range, shape)):
+        single = GeneralizedRootEnergy(model.structure, psi[index], family)
+        close(energy[index], single.energy(states[index]))
+        close(score[index], single.interaction_score(states[index]))
+        close(natural[index], single.node_natural(states[index]))
+    rest, constant = model.condition_with_constant({"x1": 2.0})
+    fixed = x.clone()
+    fixed[..., 1] = 2.0
+    assert rest.batch_shape == constant.shape == batch
+    close(constant - rest.energy(fixed[..., [0, 2]]), -model.energy(fixed))
+
+
+def test_many_states_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build(PoissonFamily(), 6, 4), draw(PoissonFamily(), (50, 6))
+    energy, natural = model.energy(x), model.node_natural(x)
+    monkeypatch.setattr("pyro_hoim.models._root_products._CHUNK_CELLS", 130)
+    close(model.energy(x), energy)
+    close(model.node_natural(x), natural)
+
+
+def test_expand_to_and_detach() -> None:
+    model = build(PoissonFamily(), 3, 3, (3,))
+    x = draw(PoissonFamily(), (4, 1, 3))
+    wide = model.expand((2, 3))
+    assert wide.batch_shape == (2, 3)
+    assert wide.psi.data_ptr() == model.psi.data_ptr()
+    assert torch.equal(wide.energy(x[:, None]), model.energy(x)[:, None].expand(4, 2, 3))
+    with pytest.raises(InputError, match="does not broadcast"):
+        model.expand((2,))
+    single = model.to(dtype=torch.float32)
+    for function in ("energy", "node_natural", "log_pseudo_prob", "interaction_score"):
+        found = getattr(single, function)(x)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), getattr(model, function)(x), rtol=2e-5, atol=2e-5)
+    assert torch.equal(model.energy(x.long()), model.energy(x))
+    trained = GeneralizedRootEnergy(model.structure, model.psi.clone().requires_grad_(), model.family)
+    assert trained.energy(x).requires_grad
+    assert not trained.detach().energy(x).requires_grad
+    close(GeneralizedRootEnergy.from_coefficients(model.structure, model.coefficients, model.family).psi, model.psi)
+    assert "batch_shape=(3,)" in repr(model)
+
+
+@ALL
+def test_empty_domain_and_no_terms(family: NodeFamily) -> None:
+    nothing = GeneralizedRootEnergy(RootStructure(Domain(), {}), torch.zeros(2, 0, dtype=torch.float64), family)
+    x = torch.zeros(5, 1, 0)
+    assert torch.equal(nothing.energy(x), torch.zeros(5, 2, dtype=torch.float64))
+    assert nothing.node_natural(x).shape == (5, 2, 0, 1)
+    assert torch.equal(nothing.log_pseudo_prob(x), torch.zeros(5, 2, dtype=torch.float64))
+    assert nothing.statistics(x).shape == (5, 1, 0)
+    assert nothing.radial_natural(x) == {}
+    flat = GeneralizedRootEnergy(RootStructure(make_domain(2, family), {}), torch.zeros(0), family)
+    values = draw(family, (3, 2))
+    close(flat.energy(values), -family.log_base(values.float()).sum(-1), rtol=1e-6, atol=1e-6)
+
+
+# Derivatives
+
+
+@ALL
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_derivatives_in_psi(family: NodeFamily, batch: tuple[int, ...]) -> None:
+    d = 2 if batch else 3
+    model, x = build(family, d, 3, batch, scale=0.1), draw(family, (2, *[1] * len(batch), d))
+    psi = model.psi.clone()
+    psi[..., model.structure.slices[1, 1]] -= 1.5
+    psi.requires_grad_()
+
+    def at(function: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda value: getattr(GeneralizedRootEnergy(model.structure, value, family), function)(x)
+
+    for function in ("energy", "interaction_score", "node_natural"):
+        assert torch.autograd.gradcheck(at(function), (psi,))
+        assert torch.autograd.gradgradcheck(
+            lambda value, f=function: at(f)(value).exp().sum(), (0.01 * psi.detach()).requires_grad_()
+        )
+    assert torch.autograd.gradcheck(at("log_pseudo_prob"), (psi,))
+    (slope,) = torch.autograd.grad(at("energy")(psi).sum(), psi)
+    totals = (model.statistics(x) * model.structure.multiplicity).reshape(-1, model.structure.num_terms).sum(0)
+    close(slope, -totals.expand_as(slope))
+
+
+@pytest.mark.parametrize("family", [PoissonFamily(), GaussianFamily()], ids=lambda family: family.name)
+def test_log_pseudo_prob_is_twice_differentiable(family: NodeFamily) -> None:
+    model, x = build(family, 2, 2, scale=0.1), draw(family, (2, 2))
+    psi = model.psi.clone()
+    psi[model.structure.slices[1, 1]] -= 1.0
+
+    def score(value: torch.Tensor) -> torch.Tensor:
+        return GeneralizedRootEnergy(model.structure, value, family).log_pseudo_prob(x).sum()
+
+    assert torch.autograd.gradgradcheck(score, (psi.requires_grad_(),), rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", [ExponentialFamily(), GaussianFamily()], ids=lambda family: family.name)
+def test_derivatives_in_the_state(family: NodeFamily) -> None:
+    model = build(family, 3, 3)
+    x = (draw(family, (4, 3)).abs() + 0.5).requires_grad_()
+    assert torch.autograd.gradcheck(model.energy, (x,))
+    assert torch.autograd.gradcheck(model.node_natural, (x,))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        ([1.0, 2.0], InputTypeError, "x: expected a tensor"),
+        (torch.tensor([True, False]), InputTypeError, "x: expected numbers"),
+        (torch.ones(3), InputError, r"x: expected shape \(\.\.\., 2\), received \(3,\)"),
+        (torch.tensor(1.0), InputError, "x: expected shape"),
+        (torch.tensor([1.0, -1.0]), InputError, r"received -1 at index \(1,\)"),
+        (torch.tensor([1.0, 0.5]), InputError, "whole numbers, received 0.5"),
+        (torch.tensor([1.0, math.nan]), InputError, "received nan"),
+        (torch.tensor([1.0, 10.0]), InputError, "maximum 9"),
+        (torch.ones(5, 2), InputError, r"broadcast with the batch shape \(3,\)"),
+    ],
+)
+def test_wrong_states_are_refused(x: Any, error: type[Exception], message: str) -> None:
+    model = build(TruncatedPoissonFamily(9), 2, 2, (3,))
+    for function in (
+        model.energy,
+        model.interaction_score,
+        model.node_natural,
+        model.log_pseudo_prob,
+        model.statistics,
+    ):
+        with pytest.raises(error, match=message):
+            function(x)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    family = PoissonFamily()
+    structure = RootStructure.independent(make_domain(2, family))
+    for arguments, error, message in (
+        (("a", torch.zeros(2), family), InputTypeError, "structure"),
+        ((structure, [0.0, 0.0], family), InputTypeError, "psi: expected a floating-point tensor, received list"),
+        ((structure, torch.zeros(2, dtype=torch.long), family), InputTypeError, r"received torch\.int64"),
+        ((structure, torch.zeros(3), family), InputError, r"psi: expected shape \(\.\.\., 2\)"),
+        ((structure, torch.tensor(0.0), family), InputError, "psi: expected shape"),
+        ((structure, torch.tensor([0.0, math.inf]), family), InputError, "psi: expected finite"),
+        ((structure, torch.zeros(2), "poisson"), InputTypeError, "family: expected a NodeFamily"),
+        ((structure, torch.zeros(2), GaussianFamily()), InputError, "'x0' is of kind 'count'"),
+    ):
+        with pytest.raises(error, match=message):
+            GeneralizedRootEnergy(*arguments)  # type: ignore[arg-type]
+    exponential = ExponentialFamily()
+    independent = RootStructure.independent(make_domain(2, exponential))
+    growing = GeneralizedRootEnergy(independent, torch.tensor([-1.0, 1.0]), exponential)
+    with pytest.raises(InputError, match="natural: the exponential family"):
+        growing.log_pseudo_prob(torch.ones(2))
