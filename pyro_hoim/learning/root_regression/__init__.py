@@ -1,6 +1,20 @@
 """Learning of generalized root models: l1-penalised regressions of every node on all others."""
 
+from .choice import L1Choice, RootStability, choose_l1, root_stability
 from .fit import fit_root_path, fit_roots
+from .low_rank import LowRankRootFit, fit_low_rank_roots
 from .result import RootFit, RootNodeFit, RootTerm
 
-__all__ = ["RootFit", "RootNodeFit", "RootTerm", "fit_root_path", "fit_roots"]
+__all__ = [
+    "L1Choice",
+    "LowRankRootFit",
+    "RootFit",
+    "RootNodeFit",
+    "RootStability",
+    "RootTerm",
+    "choose_l1",
+    "fit_low_rank_roots",
+    "fit_root_path",
+    "fit_roots",
+    "root_stability",
+]

@@ -18,7 +18,7 @@ from ...errors import InputError, InputTypeError, check_unique
 from ...models.node_families import NodeFamily
 from ...schema import Domain, Variable
 
-__all__ = ["RootRows", "RowTable", "prepare_rows"]
+__all__ = ["RootRows", "RowSubset", "RowTable", "prepare_rows"]
 
 _LARGEST = 2.0**53
 
@@ -36,6 +36,14 @@ class RowTable(Protocol):
     def matrix(self) -> Any:
         """The rows, a dense or sparse matrix (n, d)."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class RowSubset:
+    """A matrix with the domain of its columns."""
+
+    domain: Domain
+    matrix: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +111,17 @@ class RootRows:
         return found
 
     @cached_property
+    def is_fixed(self) -> NDArray[np.bool_]:
+        """Which columns are fixed, (d,)."""
+        return np.array([name in self.fixed_columns for name in self.domain.names])
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The values as a SciPy CSR matrix (n, d)."""
+        shape = (self.num_rows, len(self.domain))
+        return scipy.sparse.csc_matrix((self.values, self.rows, self.indptr), shape=shape).tocsr()
+
+    @cached_property
     def constant_columns(self) -> tuple[str, ...]:
         """Columns that hold one value in all rows."""
         found: list[str] = []
@@ -117,6 +136,10 @@ class RootRows:
         """Multiplications of one scan of all pairs of columns."""
         counts = np.bincount(self.rows, minlength=self.num_rows).astype(np.int64)
         return int((counts * (counts - 1) // 2).sum())
+
+    def take(self, index: NDArray[np.int64]) -> RootRows:
+        """Some of the rows."""
+        return prepare_rows(RowSubset(self.domain, self.matrix[index]), self.family, self.order)
 
     @cached_property
     def digest(self) -> str:

@@ -169,7 +169,6 @@ class _NodeSolver:
     def _scan_key(self, j: int, size: int, residual: Floats, threshold: float) -> tuple[Integers, Floats]:
         rows = self.rows
         listed = self.space.others(size, self.node)
-        padded = np.full((0, self.width), -1, np.int64)
         if listed is not None:
             gradients = np.empty(len(listed))
             scan_tuples(rows.indptr, rows.rows, rows.roots[j - 1], rows.num_rows, listed, residual, gradients)
@@ -187,6 +186,9 @@ class _NodeSolver:
                 rows.row_roots[j - 1], residual, self.node, threshold,
             )  # fmt: skip
             found = np.stack([first, second], 1)
+        if rows.is_fixed.any():
+            keep = np.flatnonzero(~rows.is_fixed[found].any(1))
+            found, gradients = found[keep], gradients[keep]
         padded = np.full((len(found), self.width), -1, np.int64)
         padded[:, : size - 1] = found
         return padded, gradients

@@ -91,8 +91,7 @@ def test_every_published_value(words_and_counts):
     assert float(fitted.kkt_residual.max()) < 1e-6
     values = {frozenset(term.names): term.coefficient for term in fitted.terms()}
     for name, (size, sign) in LISTS.items():
-        ours = [term for term in fitted.terms((size, size), sign=sign)]
-        ours.sort(key=lambda term: -term.coefficient * (sign or 1))
+        ours = sorted(fitted.terms((size, size), sign=sign), key=lambda term: -term.coefficient * (sign or 1))
         listed = [frozenset(tuple_words) for _, tuple_words in GOLDEN[name]]
         leading = {frozenset(term.names) for term in ours[: len(listed)]}
         assert len(leading & set(listed)) >= len(listed) - (2 if len(listed) == 50 else 1), name

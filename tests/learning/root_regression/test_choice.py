@@ -1,0 +1,142 @@
+"""Choice of the penalty, and stability of tuples."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.learning.root_regression import choose_l1, fit_root_path, fit_roots, root_stability
+
+L1S = [0.4, 0.1, 0.03, 0.003]
+
+
+def planted(seed=0, num_rows=400):
+    """x1 follows x0; x2 and x3 are independent of everything."""
+    rng = np.random.default_rng(seed)
+    x = rng.poisson(1.0, (num_rows, 4)).astype(float)
+    x[:, 1] = rng.poisson(0.3 + x[:, 0])
+    return x
+
+
+def test_held_out_score_is_the_pseudo_likelihood():
+    x = planted()
+    found = choose_l1(x[:300], L1S, order=2, validation=x[300:])
+    path = fit_root_path(x[:300], L1S, order=2)
+    expected = [float(fitted.log_pseudo_prob(x[300:]).mean()) for fitted in path]
+    assert list(found.scores) == pytest.approx(expected, abs=1e-10)
+    assert found.l1 == L1S[int(np.argmax(expected))]
+    assert found.fit is found.path[int(np.argmax(expected))]
+    assert found.l1 < 0.4  # the pair is worth having
+
+
+def test_cross_validation_scores_every_row_once():
+    """With the row order known, the parts can be repeated by hand."""
+    x = planted(1, 90)
+    found = choose_l1(x, L1S, order=2, folds=3, generator=torch.Generator().manual_seed(3))
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(3)).numpy()
+    values = np.zeros((len(L1S), 90))
+    for part in np.array_split(order, 3):
+        rest = np.setdiff1d(np.arange(90), part)
+        for step, fitted in enumerate(fit_root_path(x[rest], L1S, order=2)):
+            values[step, part] = fitted.log_pseudo_prob(x[part]).numpy()
+    assert list(found.scores) == pytest.approx(values.mean(1).tolist(), abs=1e-8)
+    assert list(found.std_errors) == pytest.approx((values.std(1, ddof=1) / math.sqrt(90)).tolist(), abs=1e-8)
+
+
+def test_columns_that_are_zero_in_a_part_do_not_spoil_the_score():
+    x = planted(2, 60)
+    x = np.concatenate([x, np.eye(60)[:, :1]], axis=1)  # one single 1: zero in the other rows
+    found = choose_l1(x, [0.4, 0.05], order=2, folds=4)
+    assert all(math.isfinite(score) for score in found.scores)
+
+
+def test_extended_bic_by_hand():
+    x = planted(3)
+    found = choose_l1(x, L1S, order=2, rule="ebic", gamma=1.0)
+    for fitted, score in zip(found.path, found.scores, strict=True):
+        own = fitted.log_pseudo_prob(x, symmetrized=False, by_node=True).sum(0)
+        base = torch.lgamma(torch.from_numpy(x) + 1).sum(0)
+        total = 0.0
+        for node, value, constant in zip(fitted.nodes, own.tolist(), base.tolist(), strict=True):
+            m = len(node.terms)
+            total += -2 * (value + constant) + m * math.log(400) + 2 * math.log(math.comb(3, m))
+        assert score == pytest.approx(total, abs=1e-6)
+    assert ((2, 2), ("x0", "x1")) in found.fit.structure.names
+    assert found.l1 not in (L1S[0], L1S[-1])
+
+
+def test_planted_pair_is_stable_and_noise_is_not():
+    x = planted(4)
+    found = root_stability(x, [0.25, 0.15], order=2, num_subsamples=20)
+    assert found.subsample_size == 200
+    assert found.selected(0.9) == [((2, 2), ("x0", "x1"))]
+    assert found.frequencies[(2, 2), ("x0", "x1")] == (1.0, 1.0)
+    assert 0 <= found.expected_false(0.9) <= found.mean_selected**2 / 0.8 / 6 + 1e-12
+    assert found.num_tuples == 6
+    # Negative control: with hardly a penalty everything is found, and nothing can be said.
+    loose = root_stability(x, [0.0005], order=2, num_subsamples=20)
+    assert len(loose.selected(0.9)) == 6
+    noise = x[:, 2:]
+    alone = root_stability(noise, [0.25, 0.15], order=2, num_subsamples=20)
+    assert len(alone.selected(0.9)) == 0
+
+
+def test_stability_rule_takes_the_weakest_stable_penalty():
+    x = planted(5)
+    l1s = [0.25, 0.18, 0.05, 0.02]
+    random = torch.Generator().manual_seed(1)
+    found = choose_l1(x, l1s, order=2, rule="stability", limit=0.05, generator=random)
+    stable = int((np.maximum.accumulate(found.scores) <= 0.05).sum())
+    assert 0 < stable < 4
+    assert found.l1 == l1s[stable - 1]
+    assert ((2, 2), ("x0", "x1")) in found.fit.structure.names
+
+
+def test_results_do_not_touch_global_random_state():
+    state = torch.get_rng_state()
+    first = choose_l1(planted(6, 50), [0.3, 0.1], order=2, folds=2)
+    second = choose_l1(planted(6, 50), [0.3, 0.1], order=2, folds=2)
+    assert torch.equal(state, torch.get_rng_state())
+    assert first.scores == second.scores
+
+
+def test_false_pairs_at_lambda_max_are_rare():
+    """At twice the 0.999 quantile of a null gradient no pair enters: 6 pairs x 2 nodes of independent columns."""
+    rng = np.random.default_rng(7)
+    x = rng.poisson(1.0, (1000, 4)).astype(float)
+    spread = np.sqrt(x).std() ** 2 / math.sqrt(1000)
+    assert len(fit_roots(x, order=2, l1=2 * scipy.stats.norm.ppf(0.9995) * spread).terms((2, 2))) == 0
+    assert len(fit_roots(x, order=2, l1=0.01 * spread).terms((2, 2))) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"rule": "aic"}, InputError, "rule: expected 'held-out', 'ebic' or 'stability'"),
+        ({"gamma": 2.0}, InputError, "gamma"),
+        ({"limit": 0.7}, InputError, "limit"),
+        ({"folds": 1}, InputError, "folds"),
+        ({"l1s": 0.1}, InputTypeError, "l1s: expected a sequence"),
+        ({"l1s": []}, InputError, "at least one penalty"),
+        ({"checkpoint": "file"}, InputError, "checkpoint"),
+        ({"generator": 3}, InputTypeError, "generator"),
+        ({"rule": "stability", "num_subsamples": 1}, InputError, "num_subsamples"),
+        ({"order": 0}, InputError, "order"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        choose_l1(planted(0, 30), **({"l1s": [0.3, 0.1], "order": 2} | arguments))
+
+
+def test_bad_thresholds():
+    found = root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2)
+    with pytest.raises(InputError, match="threshold"):
+        found.selected(0.0)
+    with pytest.raises(InputError, match="above 1/2"):
+        found.expected_false(0.5)
+    with pytest.raises(InputError, match="share"):
+        root_stability(planted(0, 30), [0.3], share=1.0)

@@ -1,0 +1,353 @@
+"""Fits of all nodes: the joint model, options, odd columns, workers, checkpoints, bad input."""
+
+import math
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import torch
+
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.learning.root_regression import RootFit, fit_root_path, fit_roots
+from pyro_hoim.models.generalized_root import GeneralizedRootEnergy
+from pyro_hoim.models.node_families import PoissonFamily, TruncatedPoissonFamily
+
+
+def count_table(seed=0, num_rows=120, width=6):
+    rng = np.random.default_rng(seed)
+    hidden = rng.gamma(0.7, 1.2, (num_rows, 3))
+    load = rng.random((3, width)) * (rng.random((3, width)) < 0.6)
+    return rng.poisson(hidden @ load + 0.15).astype(float)
+
+
+def check_equal(one: RootFit, other: RootFit):
+    assert one.structure == other.structure
+    assert torch.equal(one.psi, other.psi)
+    assert torch.equal(one.kkt_residual, other.kkt_residual)
+    assert torch.equal(one.objective, other.objective)
+    for first, second in zip(one.nodes, other.nodes, strict=True):
+        assert first.terms == second.terms
+
+
+# The joint model
+
+
+def test_tuples_are_joined_from_their_nodes():
+    fitted = fit_roots(count_table(), order=3, l1=0.01)
+    mean = {term.names: term.coefficient for term in fitted.terms() if len(term.names) > 1}
+    every = fitted.with_symmetrize("and")
+    some = fitted.with_symmetrize("or")
+    by_node = {}
+    for node in fitted.nodes:
+        for term in node.terms:
+            by_node.setdefault(term.names, []).append(term.coefficient)
+    partial = {names for names, found in by_node.items() if len(found) < len(names)}
+    assert partial
+    assert len(partial) < len(by_node)
+    assert mean == pytest.approx({names: sum(found) / len(names) for names, found in by_node.items()})
+    assert {t.names: t.coefficient for t in some.terms() if len(t.names) > 1} == pytest.approx(
+        {names: sum(found) / len(found) for names, found in by_node.items()}
+    )
+    kept = {t.names: t.coefficient for t in every.terms() if len(t.names) > 1}
+    assert kept == pytest.approx({names: value for names, value in mean.items() if names not in partial})
+    check_equal(fitted, some.with_symmetrize("mean"))
+
+
+def test_entries_are_coefficients_over_factorials():
+    fitted = fit_roots(count_table(), order=3, l1=0.005)
+    assert (3, 3) in fitted.structure.keys
+    for term, psi in zip(fitted.structure.names, fitted.psi.tolist(), strict=True):
+        (found,) = [t for t in fitted.terms(term[0]) if t.names == term[1]]
+        assert psi * math.factorial(len(term[1])) == pytest.approx(found.coefficient, abs=1e-15)
+    assert [abs(t.coefficient) for t in fitted.terms((2, 2), num=3)] == sorted(
+        (abs(t.coefficient) for t in fitted.terms((2, 2), num=3)), reverse=True
+    )
+    assert all(t.coefficient < 0 for t in fitted.terms(sign=-1))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_pseudo_likelihood_is_that_of_the_energy(full):
+    x = count_table(1)
+    fitted = fit_roots(x[:80], order=3, l1=0.01, full=full)
+    energy = GeneralizedRootEnergy(fitted.structure, fitted.psi, fitted.family)
+    expected = energy.node_log_prob(torch.from_numpy(x[80:]))
+    torch.testing.assert_close(fitted.log_pseudo_prob(x[80:], by_node=True), expected, rtol=0, atol=1e-9)
+    sparse = scipy.sparse.coo_matrix(x[80:])
+    torch.testing.assert_close(fitted.log_pseudo_prob(sparse), expected.sum(1), rtol=0, atol=1e-9)
+
+
+def test_objective_is_minus_the_pseudo_likelihood_of_the_rows_with_penalties():
+    x = count_table(2)
+    fitted = fit_roots(x, order=3, l1=0.02)
+    own = fitted.log_pseudo_prob(x, symmetrized=False, by_node=True).mean(0)
+    base = torch.from_numpy(scipy.special.gammaln(x + 1)).mean(0)
+    for node, mean, constant, objective in zip(fitted.nodes, own, base, fitted.objective, strict=True):
+        penalty = 0.02 * sum(abs(term.coefficient) for term in node.terms)
+        assert -mean.item() - constant.item() + penalty == pytest.approx(objective.item(), abs=1e-10)
+
+
+# Options
+
+
+def test_candidates_limit_the_search():
+    x = count_table(3)
+    free = fit_roots(x, order=3, l1=0.005)
+    pairs = {t.names for t in free.terms((2, 2))}
+    triples = {t.names for t in free.terms((3, 3))}
+    assert ("x0", "x1") not in triples
+    wanted = [("x2", "x0", "x1"), ("x1", "x2", "x3")]
+    some = fit_roots(x, order=3, l1=0.005, candidates=wanted)
+    assert {t.names for t in some.terms((3, 3))} <= {("x0", "x1", "x2"), ("x1", "x2", "x3")}
+    assert len({t.names for t in some.terms((2, 2))}) > 3
+    none = fit_roots(x, order=3, l1=0.005, candidates={3: []})
+    check_pairs = fit_roots(x, order=2, l1=0.005)
+    assert none.structure == check_pairs.structure
+    torch.testing.assert_close(none.psi, check_pairs.psi, rtol=0, atol=1e-5)
+    every = fit_roots(x, order=3, l1=0.005, candidates={2: sorted(pairs), 3: sorted(triples)})
+    assert every.structure == free.structure  # nothing that was left out was needed
+    torch.testing.assert_close(every.psi, free.psi, rtol=0, atol=1e-4)
+
+
+def test_order_four_finds_a_planted_quadruple():
+    rng = np.random.default_rng(4)
+    x = rng.poisson(0.8, (1500, 5)).astype(float)
+    # x4 depends on the product of fourth roots of x0, x1, x2 and on nothing else
+    x[:, 4] = rng.poisson(np.exp(-1.5 + 2.5 * (x[:, 0] * x[:, 1] * x[:, 2]) ** 0.25))
+    fitted = fit_roots(x, order=4, l1={2: 0.05, 3: 0.05, 4: 0.02})
+    node = fitted.nodes[4]
+    best = max(node.terms, key=lambda t: abs(t.coefficient))
+    assert best.key == (4, 4)
+    assert best.names == ("x0", "x1", "x2", "x4")
+    staged = fit_roots(x, order=4, l1={2: 0.05, 3: 0.05, 4: 0.02}, candidates=[("x0", "x1", "x2", "x4")])
+    assert staged.nodes[4].terms[-1].names == ("x0", "x1", "x2", "x4")
+
+
+def test_stages_search_cliques_only():
+    x = count_table(5, 200)
+    pairs = {t.names for t in fit_roots(x, order=2, l1=0.02).terms((2, 2))}
+    staged = fit_roots(x, order=3, l1={2: 0.02, 3: 0.002}, stagewise=True)
+    free = fit_roots(x, order=3, l1={2: 0.02, 3: 0.002})
+    triples = [t.names for t in staged.terms((3, 3))]
+    assert triples
+    for a, b, c in triples:
+        assert {(a, b), (a, c), (b, c)} <= pairs
+    assert len(triples) < len(free.terms((3, 3)))
+    assert staged.is_converged
+    assert (staged.objective >= free.objective - 1e-9).all()
+
+
+def test_all_keys_have_more_terms():
+    x = count_table(6)
+    fitted = fit_roots(x, order=2, l1=0.002, full=True)
+    assert (2, 1) in fitted.structure.keys
+    simplified = fit_roots(x, order=2, l1=0.002)
+    assert (fitted.objective <= simplified.objective + 1e-9).all()
+    assert (fitted.objective < simplified.objective - 1e-5).any()
+
+
+def test_one_column_and_order_one():
+    fitted = fit_roots([[1], [0], [3]], order=3)
+    assert fitted.structure.names == (((1, 1), ("x0",)),)
+    assert fitted.psi.item() == pytest.approx(math.log(4 / 3), abs=1e-10)
+    assert fit_roots(count_table(), order=1).structure.is_independent
+
+
+# Odd columns
+
+
+def test_zero_columns_are_left_out():
+    x = count_table(7)
+    with_zero = np.insert(x, 2, 0.0, axis=1)
+    names = ["a", "b", "none", "c", "d", "e", "f"]
+    fitted = fit_roots(with_zero, order=3, names=names)
+    plain = fit_roots(x, order=3, names=[n for n in names if n != "none"])
+    assert fitted.zero_columns == ("none",)
+    assert fitted.constant_columns == ("none",)
+    assert fitted.intercepts[2] == -math.inf
+    assert fitted.nodes[2].status == "fixed"
+    assert fitted.structure == plain.structure
+    torch.testing.assert_close(fitted.psi, plain.psi, rtol=0, atol=0)
+    torch.testing.assert_close(fitted.log_pseudo_prob(with_zero), plain.log_pseudo_prob(x), rtol=0, atol=1e-12)
+    with_zero[0, 2] = 1.0
+    assert fitted.log_pseudo_prob(with_zero)[0] == -math.inf
+
+
+def test_constant_and_saturated_columns():
+    x = np.concatenate([count_table(8), np.full((120, 1), 3.0)], axis=1)
+    fitted = fit_roots(x, order=3, l1=0.05)
+    assert fitted.is_converged
+    assert fitted.constant_columns == ("x6",)
+    assert fitted.zero_columns == ()
+    full = np.minimum(x, 3.0)
+    cut = fit_roots(full, TruncatedPoissonFamily(3), order=2, l1=0.05)
+    assert dict(cut.fixed_columns) == {"x6": 3.0}
+    assert cut.intercepts[6] == math.inf
+    assert "x6" not in cut.structure.domain.names
+    assert not any("x6" in term.names for node in cut.nodes for term in node.terms)
+
+
+def test_huge_counts():
+    rng = np.random.default_rng(9)
+    x = np.stack([rng.poisson(1e7, 60), rng.poisson(2.0, 60), rng.poisson(1e7, 60)], axis=1).astype(float)
+    fitted = fit_roots(x, order=1)
+    np.testing.assert_allclose(fitted.psi.numpy(), np.log(x.mean(0)), rtol=1e-10)
+    pairs = fit_roots(x, order=2, l1=50.0)
+    assert bool((pairs.kkt_residual < 1e-6).all())
+
+
+# Workers and checkpoints
+
+
+def test_workers_and_kinds_of_data_do_not_matter():
+    x = count_table(10)
+    one = fit_roots(x, order=3, jobs=1)
+    for other in (
+        fit_roots(x, order=3, jobs=2),
+        fit_roots(scipy.sparse.csr_matrix(x), order=3),
+        fit_roots(scipy.sparse.coo_array(x.astype(np.int32)), order=3),
+        fit_roots(torch.from_numpy(x).float(), PoissonFamily(), order=3),
+        fit_roots(CountTable.from_matrix(x, [f"x{i}" for i in range(6)]), order=3),
+        pickle.loads(pickle.dumps(one)),
+    ):
+        check_equal(one, other)
+
+
+def test_resume_continues_and_refuses_another_run(tmp_path):
+    x = count_table(11)
+    file = tmp_path / "run.checkpoint"
+    whole = fit_roots(x, order=3, l1=0.01, stagewise=True)
+    check_equal(whole, fit_roots(x, order=3, l1=0.01, stagewise=True, checkpoint=file))
+    start = time.perf_counter()
+    again = fit_roots(x, order=3, l1=0.01, stagewise=True, checkpoint=file, resume=True)
+    assert time.perf_counter() - start < 5
+    check_equal(whole, again)
+    assert [n.seconds for n in again.nodes] != [n.seconds for n in whole.nodes]
+    with pytest.raises(InputError, match="exists; pass resume=True"):
+        fit_roots(x, order=3, l1=0.01, checkpoint=file)
+    with pytest.raises(InputError, match="belongs to a run with"):
+        fit_roots(x, order=3, l1=0.02, stagewise=True, checkpoint=file, resume=True)
+    with pytest.raises(InputError, match="another data"):
+        fit_roots(x + 1, order=3, l1=0.01, stagewise=True, checkpoint=file, resume=True)
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from pyro_hoim.learning.root_regression import _run, fit_roots
+solve = _run.solve_node
+count = 0
+def stop(*arguments):
+    global count
+    count += 1
+    if count == 4:
+        raise KeyboardInterrupt
+    return solve(*arguments)
+_run.solve_node = stop
+fit_roots(np.load(sys.argv[1]), order=3, l1=0.01, checkpoint=sys.argv[2])
+"""
+
+
+def test_an_interrupted_run_is_continued(tmp_path):
+    x = count_table(12)
+    np.save(tmp_path / "x.npy", x)
+    file = tmp_path / "run.checkpoint"
+    run = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "x.npy", file], capture_output=True, check=False)
+    assert run.returncode != 0
+    assert b"KeyboardInterrupt" in run.stderr
+    assert file.exists()
+    check_equal(fit_roots(x, order=3, l1=0.01, checkpoint=file, resume=True), fit_roots(x, order=3, l1=0.01))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(math.nan, "finite numbers, received nan in row 2"), (-1.0, "whole numbers from 0, received -1 in row 2"),
+     (0.5, "received 0.5 in row 2"), (math.inf, "finite"), (1e300, "2\\^53")],
+)  # fmt: skip
+def test_values_outside_the_support_are_named(value, message):
+    x = count_table()
+    x[2, 3] = value
+    with pytest.raises(InputError, match=message) as found:
+        fit_roots(x)
+    assert "'x3'" in str(found.value)
+    with pytest.raises(InputError, match=message):
+        fit_roots(scipy.sparse.csr_matrix(x))
+
+
+def test_other_families_check_their_support():
+    with pytest.raises(InputError, match="numbers from 0, received -2"):
+        fit_roots([[1.0], [-2.0]], "exponential")
+    with pytest.raises(InputError, match="up to the maximum 3, received 4"):
+        fit_roots([[1], [4]], TruncatedPoissonFamily(3))
+    with pytest.raises(UnknownNameError, match="poison"):
+        fit_roots([[1], [4]], "poison")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"l1": -0.1}, InputError, "l1: expected a finite number from 0, received -0.1"),
+        ({"l1": math.nan}, InputError, "l1: expected a finite number"),
+        ({"l1": "0.1"}, InputTypeError, "l1: expected a number"),
+        ({"l1": [0.1, 0.2]}, InputTypeError, "l1: expected a number"),
+        ({"l1": {2: 0.1}}, InputError, "no penalty for root order 3"),
+        ({"l1": {1: 0.1, 2: 0.1, 3: 0.1}}, InputError, "expected root orders from 2 to 3 as keys, received 1"),
+        ({"order": 0}, InputError, "order: expected a whole number from 1"),
+        ({"order": 2.0}, InputTypeError, "order: expected a whole number"),
+        ({"names": ["a"]}, InputError, "names: expected one per column \\(6\\), received 1"),
+        ({"names": "abcdef"}, InputTypeError, "names: expected a sequence"),
+        ({"names": ["a"] * 6}, InputError, "'a' is repeated"),
+        ({"symmetrize": "max"}, InputError, "symmetrize: expected 'mean', 'and' or 'or'"),
+        ({"tolerance": 0}, InputError, "tolerance: expected a positive number"),
+        ({"max_iterations": 0}, InputError, "max_iterations: expected a whole number from 1"),
+        ({"jobs": 0}, InputError, "jobs"),
+        ({"jobs": 1.5}, InputTypeError, "jobs"),
+        ({"resume": True}, InputError, "resume: expected the path"),
+        ({"candidates": ["x0"]}, InputTypeError, "candidates: expected a tuple"),
+        ({"candidates": [("x0", "x9")]}, UnknownNameError, "x9"),
+        ({"candidates": [("x0", "x0")]}, InputError, "repeated"),
+        ({"candidates": [("x0",)]}, InputError, "expected 2 to 3 variables"),
+        ({"candidates": {4: []}}, InputError, "expected sizes from 2 to 3"),
+        ({"candidates": {3: [("x0", "x1")]}}, InputError, "expected tuples of 3 variables"),
+        ({"max_work": 10}, IntractableError, "multiplications.*max_work=10"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fit_roots(count_table(), **arguments)
+
+
+def test_bad_matrices_and_costs():
+    with pytest.raises(InputError, match="at least one row"):
+        fit_roots(np.zeros((0, 3)))
+    with pytest.raises(InputError, match="matrix"):
+        fit_roots([1, 2, 3])
+    with pytest.raises(InputTypeError, match="numbers"):
+        fit_roots([["a", "b"]])
+    with pytest.raises(IntractableError, match="of 4 variables would be searched") as found:
+        fit_roots(scipy.sparse.eye(400, format="csr"), order=4)
+    assert "candidates" in str(found.value)
+    assert "bytes" in str(found.value)
+    with pytest.raises(InputError, match="at least one penalty"):
+        fit_root_path(count_table(), [])
+    with pytest.raises(InputTypeError, match="sequence of penalties"):
+        fit_root_path(count_table(), 0.1)
+    fitted = fit_roots(count_table())
+    with pytest.raises(InputError, match="names: expected one per column"):
+        fitted.log_pseudo_prob(np.zeros((2, 3)))
+
+
+def test_too_few_steps_are_reported():
+    with pytest.warns(ConvergenceWarning, match="root regressions have not converged; the worst is"):
+        fitted = fit_roots(count_table(), order=3, max_iterations=1)
+    assert not fitted.is_converged
+    assert "max_iterations" in {node.status for node in fitted.nodes}
+    assert float(fitted.kkt_residual.max()) > 1e-6

@@ -1,0 +1,290 @@
+"""Node regressions against slow oracles (dense features of every tuple, FISTA, autograd) and against scikit-learn."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import gammaln
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from pyro_hoim.learning.root_regression import fit_root_path, fit_roots
+from pyro_hoim.models.node_families import PoissonFamily, TruncatedPoissonFamily, node_family
+
+
+def keys_of(order, full=False):
+    pairs = [(j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))]
+    return sorted(pairs, key=lambda key: (key[1], key[0]))
+
+
+def dense_features(x, node, order, family, full=False):
+    """[(key, others, column)] of every tuple, the constant of (1, 1) first."""
+    roots = [family.root(torch.tensor(x, dtype=torch.float64), j).numpy() for j in range(1, order + 1)]
+    rest = [t for t in range(x.shape[1]) if t != node]
+    return [
+        ((j, size), others, np.prod([roots[j - 1][:, t] for t in others], axis=0) * np.ones(len(x)))
+        for j, size in keys_of(order, full)
+        for others in itertools.combinations(rest, size - 1)
+    ]
+
+
+def count_log_partition(eta, top):
+    """log sum exp(sum_j eta_j x^(1/j) - log x!) over x = 0 ... top, and the means of the roots."""
+    x = np.arange(top + 1, dtype=float)
+    roots = np.stack([x ** (1 / j) for j in range(1, eta.shape[1] + 1)], 1)
+    logs = eta @ roots.T - gammaln(x + 1)
+    peak = logs.max(1, keepdims=True)
+    weights = np.exp(logs - peak)
+    total = weights.sum(1)
+    return peak[:, 0] + np.log(total), weights @ roots / total[:, None]
+
+
+def slow_node(x, node, order, l1, family, top, full=False, iterations=800):
+    """FISTA with restarts over all features; returns features, coefficients, objective."""
+    features = dense_features(x, node, order, family, full)
+    z = np.stack([column for _, _, column in features], 1)
+    roots = np.array([key[0] - 1 for key, _, _ in features])
+    penalty = np.array([0.0 if key == (1, 1) else l1 for key, _, _ in features])
+    own = family.roots(torch.tensor(x[:, node], dtype=torch.float64), order).numpy()
+
+    def smooth(c):
+        eta = np.stack([z[:, roots == j] @ c[roots == j] for j in range(order)], 1)
+        value, mean = count_log_partition(eta, top)
+        residual = (mean - own) / len(x)
+        return (value - (eta * own).sum(1)).mean(), (z * residual[:, roots]).sum(0)
+
+    c = np.zeros(len(features))
+    y, momentum, lipschitz, last = c, 1.0, 1.0, np.inf
+    for _ in range(iterations):
+        f, g = smooth(y)
+        while True:
+            step = y - g / lipschitz
+            new = np.sign(step) * np.maximum(np.abs(step) - penalty / lipschitz, 0)
+            value = smooth(new)[0]
+            d = new - y
+            if value <= f + g @ d + lipschitz / 2 * d @ d + 1e-15:
+                break
+            lipschitz *= 2
+        total = value + penalty @ np.abs(new)
+        if total > last:  # restart
+            momentum, y = 1.0, c
+            last = np.inf
+            continue
+        next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        y = new + (momentum - 1) / next_momentum * (new - c)
+        c, momentum, last = new, next_momentum, total
+    return features, c, last
+
+
+def dense_subgradient(x, node, order, l1, family, log_partition, coefficients, full=False):
+    """Distance of the subgradient from zero over every feature, by autograd of the objective written out."""
+    features = dense_features(x, node, order, family, full)
+    values = torch.tensor([coefficients.get((key, others), 0.0) for key, others, _ in features], dtype=torch.float64)
+    values.requires_grad_()
+    own = family.roots(torch.tensor(x[:, node], dtype=torch.float64), order)
+    z = torch.tensor(np.stack([column for _, _, column in features], 1))
+    roots = torch.tensor([key[0] - 1 for key, _, _ in features])
+    eta = torch.stack([(z * values)[:, roots == j].sum(1) for j in range(order)], 1)
+    smooth = (log_partition(eta) - (eta * own).sum(1)).mean()
+    (g,) = torch.autograd.grad(smooth, values)
+    c = values.detach()
+    penalty = torch.tensor([0.0 if key == (1, 1) else l1 for key, _, _ in features], dtype=torch.float64)
+    distance = torch.where(c != 0, (g + penalty * c.sign()).abs(), (g.abs() - penalty).clamp(min=0))
+    return float(distance.max()), float(smooth.detach() + (penalty * c.abs()).sum())
+
+
+def node_coefficients(fitted, name):
+    """{(key, positions of the others): coefficient} of one node's regression."""
+    index = fitted.domain.names.index
+    node = fitted.nodes[index(name)]
+    found = {(term.key, tuple(index(n) for n in term.names if n != name)): term.coefficient for term in node.terms}
+    return found | {((1, 1), ()): node.intercept}
+
+
+def count_table(seed=0, num_rows=200, width=6, scale=1.0):
+    """Counts with pair and triple dependence and many zeros."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.gamma(0.7, 1.2, (num_rows, 3))
+    load = rng.random((3, width)) * (rng.random((3, width)) < 0.6)
+    return rng.poisson(scale * (hidden @ load + 0.15)).astype(float)
+
+
+def count_sum(top):
+    """log partition of counts 0 ... top as a function of torch parameters (rows, k), summed term by term."""
+
+    def log_partition(eta):
+        x = torch.arange(top + 1, dtype=torch.float64)
+        roots = torch.stack([x ** (1 / j) for j in range(1, eta.shape[1] + 1)], 1)
+        return torch.logsumexp(eta @ roots.T - torch.lgamma(x + 1), 1)
+
+    return log_partition
+
+
+def quadrature(low, high, power, roots_of, num=4001):
+    """log partition by the trapezoid rule in y, where x = y^power makes the roots smooth at 0."""
+    y = torch.linspace(low, high, num, dtype=torch.float64)
+    log_weight = (power * y.abs() ** (power - 1) * (high - low) / (num - 1)).log()
+
+    def log_partition(eta):
+        return torch.logsumexp(eta @ roots_of(y)[:, : eta.shape[1]].T + log_weight, 1)
+
+    return log_partition
+
+
+SMOOTH = {
+    "exponential": quadrature(0.0, 2.2, 6, lambda y: torch.stack([y**6, y**3, y**2], 1)),
+    "gaussian": quadrature(-3.4, 3.4, 3, lambda y: torch.stack([y**6, y**3, y**2], 1)),
+}
+
+
+CASES = {
+    "pairs": (PoissonFamily(), 2, 0.02, False, 25),
+    "triples": (PoissonFamily(), 3, 0.02, False, 25),
+    "weak penalty": (PoissonFamily(), 3, 0.003, False, 25),
+    "all keys": (PoissonFamily(), 3, 0.02, True, 25),
+    "four": (PoissonFamily(), 4, 0.02, False, 25),
+    "truncated": (TruncatedPoissonFamily(3), 3, 0.02, False, 3),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_objective_is_that_of_fista_and_every_subgradient_holds(case):
+    """FISTA run long over all features, and autograd of the objective written out, over every feature."""
+    family, order, l1, full, top = CASES[case]
+    x = np.minimum(count_table(1, 80, 5), top)
+    fitted = fit_roots(x, family, order=order, l1=l1, full=full)
+    assert fitted.is_converged
+    num_interactions = 0
+    for node in range(x.shape[1]):
+        mine = node_coefficients(fitted, f"x{node}")
+        residual, objective = dense_subgradient(x, node, order, l1, family, count_sum(top), mine, full)
+        assert residual < 1.1e-6
+        assert fitted.nodes[node].kkt_residual == pytest.approx(residual, abs=1e-8)
+        assert fitted.nodes[node].objective == pytest.approx(objective, abs=1e-12)
+        num_interactions += len(mine) - 1
+        if node == 0:
+            _, _, best = slow_node(x, node, order, l1, family, top, full)
+            assert objective <= best + 1e-11
+            assert objective == pytest.approx(best, abs=1e-5)
+    assert num_interactions > 5
+
+
+def test_negative_controls_of_the_subgradient_oracle():
+    """A coefficient off by 1e-4, one dropped, and the penalty of another problem are all seen."""
+    x = count_table(1, 80, 5)
+    family = PoissonFamily()
+    fitted = fit_roots(x, family, order=3, l1=0.02)
+    mine = node_coefficients(fitted, "x0")
+    assert len(mine) > 2
+    key = next(k for k in mine if k != ((1, 1), ()))
+
+    def residual(coefficients, l1=0.02, order=3):
+        return dense_subgradient(x, 0, order, l1, family, count_sum(25), coefficients)[0]
+
+    assert residual(mine) < 1.1e-6
+    assert residual(mine | {key: mine[key] + 1e-4}) > 1e-5
+    assert residual({k: v for k, v in mine.items() if k != key}) > 1e-4
+    assert residual(mine, l1=0.0201) > 5e-5
+    pairs_only = node_coefficients(fit_roots(x, family, order=2, l1=0.02), "x0")
+    with_triples = [residual(node_coefficients(fitted, f"x{i}"), order=3) for i in range(1)]
+    assert max(with_triples) < 1.1e-6
+    assert dense_subgradient(x, 0, 2, 0.02, family, count_sum(25), pairs_only)[0] < 1.1e-6
+
+
+def test_independent_poisson_is_the_log_mean():
+    x = count_table(2, 300, 7, scale=2.0)
+    fitted = fit_roots(x, order=1)
+    np.testing.assert_allclose(fitted.psi.numpy(), np.log(x.mean(0)), rtol=0, atol=1e-10)
+    assert fitted.structure.num_terms == 7
+    assert fitted.structure.is_independent
+
+
+@pytest.mark.parametrize("l1", [0.01, 0.005, 0.002])
+def test_binary_pairs_are_l1_logistic_regression(l1):
+    """Poisson truncated at 1, k = 2: log x! = 0 and every root of a bit is the bit, so eta = psi_1 + sum of pairs."""
+    x = np.minimum(count_table(3, 250, 6), 1.0)
+    fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, tolerance=1e-10)
+    for node in range(6):
+        others = [t for t in range(6) if t != node]
+        # No penalty on the intercept: saga; C is the inverse of n times ours.
+        peer = LogisticRegression(C=1 / (250 * l1), l1_ratio=1.0, solver="saga", tol=1e-13, max_iter=200_000)
+        peer.fit(x[:, others], x[:, node])
+        mine = node_coefficients(fitted, f"x{node}")
+        np.testing.assert_allclose([mine.get(((2, 2), (t,)), 0.0) for t in others], peer.coef_[0], rtol=0, atol=1e-6)
+        assert mine[(1, 1), ()] == pytest.approx(peer.intercept_[0], abs=1e-6)
+
+
+def test_gaussian_pairs_are_the_lasso():
+    """Given eta_1 = -1 / (2 v), the coefficients times v minimise |x - z b|^2 / 2n + l1 |b|: the Lasso, whatever v."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.4 * rng.normal(size=(6, 6)))
+    fitted = fit_roots(x, "gaussian", order=2, l1=0.1, tolerance=1e-9)
+    assert fitted.structure.domain.variables[0].kind == "real"
+    for node in range(6):
+        others = [t for t in range(6) if t != node]
+        mine = node_coefficients(fitted, f"x{node}")
+        variance = -0.5 / mine[(1, 1), ()]
+        found = np.array([mine.get(((2, 2), (t,)), 0.0) for t in others]) * variance
+        peer = Lasso(alpha=0.1, fit_intercept=False, tol=1e-14, max_iter=10**6).fit(x[:, others], x[:, node])
+        np.testing.assert_allclose(found, peer.coef_, rtol=0, atol=1e-7)
+        rest = ((x[:, node] - x[:, others] @ found) ** 2).mean()
+        assert variance == pytest.approx(rest + 2 * 0.1 * np.abs(found).sum(), abs=1e-7)  # d/dv of the objective is 0
+
+
+@pytest.mark.parametrize(("name", "order"), [("exponential", 2), ("exponential", 3), ("gaussian", 3)])
+def test_continuous_families_satisfy_the_optimality_conditions(name, order):
+    family = node_family(name)
+    rng = np.random.default_rng(5)
+    hidden = rng.normal(size=(120, 1))
+    x = hidden * rng.normal(size=(1, 4)) + rng.normal(size=(120, 4))
+    if name == "exponential":
+        x = np.abs(x) + 0.05
+    fitted = fit_roots(x, family, order=order, l1=0.02)
+    assert fitted.is_converged
+    log_partition = SMOOTH[name]
+    for node in range(2):
+        mine = node_coefficients(fitted, f"x{node}")
+        residual, objective = dense_subgradient(x, node, order, 0.02, family, log_partition, mine)
+        assert residual < 2e-6
+        assert objective == pytest.approx(fitted.nodes[node].objective, abs=1e-6)
+
+
+def test_path_equals_single_fits():
+    x = count_table(6, 200, 7)
+    l1s = [0.2, 0.05, 0.02, 0.005]
+    path = fit_root_path(x, l1s, order=3, tolerance=1e-8)
+    for l1, fitted in zip(l1s, path, strict=True):
+        single = fit_roots(x, order=3, l1=l1, tolerance=1e-8)
+        assert fitted.is_converged
+        torch.testing.assert_close(fitted.objective, single.objective, rtol=0, atol=1e-9)
+        big = {t.names: t.coefficient for t in single.terms()}
+        for term in fitted.terms():
+            assert term.coefficient == pytest.approx(big.get(term.names, 0.0), abs=1e-4)
+    sizes = [fitted.structure.num_terms for fitted in path]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+def test_orders_of_rows_and_columns_do_not_matter():
+    x = count_table(7, 200, 6)
+    rng = np.random.default_rng(0)
+    names = [f"w{i}" for i in range(6)]
+    fitted = fit_roots(x, order=3, l1=0.01, names=names, tolerance=1e-9)
+    terms = {frozenset(t.names): t.coefficient for t in fitted.terms()}
+    shuffled = fit_roots(x[rng.permutation(200)], order=3, l1=0.01, names=names, tolerance=1e-9)
+    columns = rng.permutation(6)
+    permuted = fit_roots(x[:, columns], order=3, l1=0.01, names=[names[i] for i in columns], tolerance=1e-9)
+    assert len(terms) > 10
+    for other in (shuffled, permuted):
+        found = {frozenset(t.names): t.coefficient for t in other.terms()}
+        assert found == pytest.approx(terms, abs=1e-6)
+
+
+def test_zero_penalty_is_maximum_likelihood():
+    """Without a penalty the gradient vanishes and two bits have their log odds ratio."""
+    bits = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [40, 10, 20, 30], axis=0)
+    fitted = fit_roots(bits, TruncatedPoissonFamily(1), order=2, l1=0.0, tolerance=1e-10)
+    (pair,) = fitted.terms((2, 2))
+    assert pair.coefficient == pytest.approx(math.log(40 * 30 / (10 * 20)), abs=1e-7)
+    assert fitted.psi[-1].item() == pytest.approx(pair.coefficient / 2, abs=1e-15)
