@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -220,7 +221,7 @@ def negative_binomial_size(values: np.ndarray) -> float:
         high += 4.0
         if high > math.log(_LARGEST_SIZE):
             return math.inf
-    return math.exp(brentq(slope, low, high, xtol=1e-12))
+    return math.exp(cast(float, brentq(slope, low, high, xtol=1e-12)))
 
 
 def _truncated_rate(mean: float, maximum: float) -> float:
@@ -240,4 +241,4 @@ def _truncated_rate(mean: float, maximum: float) -> float:
         low -= 2.0
     while gap(high) < 0:
         high += 2.0
-    return math.exp(brentq(gap, low, high, xtol=1e-13))
+    return math.exp(cast(float, brentq(gap, low, high, xtol=1e-13)))

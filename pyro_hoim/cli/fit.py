@@ -17,6 +17,8 @@ from ..errors import InputError, IntractableError, check_names
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
 from ..structure import InteractionHypergraph
+from .count_reading import CountSource
+from .grm import GRM_ONLY, GRM_OPTIONS, GrmOptions, run_grm
 from .network import NETWORK_ONLY, NETWORK_OPTIONS, NetworkOptions, run_network
 from .options import SEED, WholeNumber
 from .output import Output, log_partition_json, peak_memory_mb, whole
@@ -27,7 +29,12 @@ from .session import Session, session
 __all__ = ["fit"]
 
 _SELECT_ONLY = ("refit", "heredity", "per_round", "trainer", "ordinal")
-_LOG_LINEAR_ONLY = ("order", "edges", "select", *_SELECT_ONLY, "posterior", "chains", "draws", "warmup")
+_LOG_LINEAR_ONLY = ("edges", "select", *_SELECT_ONLY, "posterior", "chains", "draws", "warmup")
+_OPTIONS_OF = {
+    "log-linear": (*_LOG_LINEAR_ONLY, "order", "target", "missing"),
+    "dependency-network": (*NETWORK_ONLY, "jobs", "target", "missing"),
+    "grm": (*GRM_ONLY, "order", "jobs"),
+}
 
 
 def _structures(
@@ -57,11 +64,12 @@ def _structures(
 def _check_family(model_kind: str) -> None:
     """Refuse options that were given and belong to another family of models."""
     context = click.get_current_context()
-    is_network = model_kind == "dependency-network"
-    other = "log-linear" if is_network else "dependency-network"
-    for option in _LOG_LINEAR_ONLY if is_network else NETWORK_ONLY:
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            raise InputError(f"--{option.replace('_', '-')}: belongs to --model {other}, received --model {model_kind}")
+    for option in dict.fromkeys(name for names in _OPTIONS_OF.values() for name in names):
+        owners = [model for model, names in _OPTIONS_OF.items() if option in names]
+        if model_kind not in owners and context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise InputError(
+                f"--{option.replace('_', '-')}: belongs to --model {' or '.join(owners)}, received --model {model_kind}"
+            )
 
 
 @click.command(short_help="Fit a model to a table and write a report.")
@@ -70,8 +78,8 @@ def _check_family(model_kind: str) -> None:
     "--order",
     type=WholeNumber(),
     metavar="K",
-    help="All interactions of up to K variables [default: 2]; with --select the largest that may be learned "
-    "[default: 3].",
+    help="All interactions of up to K variables [default: 2]; with --select or --model grm the largest that may be "
+    "learned [default: 3].",
 )
 @click.option("--edges", metavar="SPEC", help='Interactions as a formula, e.g. "smoke*mental + phys*systol".')
 @click.option("--select", is_flag=True, help="Learn the interactions and their strengths from the data.")
@@ -82,9 +90,10 @@ def _check_family(model_kind: str) -> None:
     type=click.Choice(["log-linear", "dependency-network", "grm"]),
     default="log-linear",
     show_default=True,
-    help="Family of models; this release has log-linear and dependency-network.",
+    help="Family of models; grm: generalized root models, of counts or real numbers.",
 )
 @NETWORK_OPTIONS
+@GRM_OPTIONS
 @click.option("--target", metavar="COL", help="Also report how well this column is predicted from the others.")
 @click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
 @click.option(
@@ -123,6 +132,13 @@ def fit(
     max_leaves: int | None,
     lossless: bool,
     jobs: int | None,
+    family: str,
+    l1: tuple[str, ...],
+    vocab: Path | None,
+    maximum: int | None,
+    symmetrize: str,
+    stagewise: bool,
+    full: bool,
     target: str | None,
     columns: str | None,
     missing: tuple[str, ...],
@@ -142,11 +158,22 @@ def fit(
     autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
 
     A dependency network (--model dependency-network) predicts every column from others by a decision graph.
+
+    A generalized root model (--model grm) holds counts or real numbers, in a CSV file or a sparse matrix of SciPy
+    (.npz with --vocab), and learns pairs and triples of columns that vary together.
     """
     started = time.perf_counter()
-    if model_kind == "grm":
-        raise InputError("--model grm: not in this release; use --model log-linear or dependency-network")
     _check_family(model_kind)
+    if model_kind == "grm":
+        if source is None:
+            raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
+        fractions = parse_split(split, False)
+        learn = GrmOptions.parse(family, maximum, order, l1, symmetrize, stagewise, full, jobs, fractions[1] > 0)
+        counts = CountSource.read(source, columns, vocab, learn.family)
+        learn = learn.for_columns(len(counts.rows.domain))
+        output = Output(counts, counts.rows, None, seed, out, resume, as_json, started)
+        run_grm(split_rows(counts.rows, fractions, seed), learn, output)
+        return
     if order is not None and edges is not None:
         raise InputError("--order and --edges: give one of them, not both")
     if select and (edges is not None or posterior or source is None):

@@ -15,7 +15,7 @@ from ..datasets import tables as tables_of_library
 from ..errors import InputError
 from ..report.words import fixed, short_edge
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
-from .model import JSON, MODEL, energy_of, is_network, read_model
+from .model import JSON, MODEL, energy_of, is_network, is_roots, read_model
 from .options import SEED, WholeNumber
 from .output import echo_json, log_partition_json
 
@@ -31,7 +31,7 @@ _EDGE, _LEVELS = 48, 32  # characters
 def log_z(
     model: Path, method: str, chains: int | None, temperatures: str | None, seed: int | None, as_json: bool
 ) -> None:
-    """Logarithm of the normalising constant of MODEL (balanced coding, in nats).
+    """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
 
     With --method ais also its standard error, one-sided limits, the effective sample size, and whether to trust it.
     """
@@ -39,7 +39,12 @@ def log_z(
         from .network_use import refuse_log_z
 
         refuse_log_z(model)
-    result = log_z_of(energy_of(read_model(model)), method, chains, temperatures, seed)
+    if is_roots(model):
+        from .grm_use import root_log_z
+
+        result = root_log_z(model, method, chains, temperatures, seed)
+    else:
+        result = log_z_of(energy_of(read_model(model)), method, chains, temperatures, seed)
     if as_json:
         echo_json(
             {
@@ -84,15 +89,19 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
     it are fitted again), estimated from rows drawn from the model, with its standard error; such numbers are marked <=.
 
     Of a dependency network: who reads whom, with the information in nats a row that the reader's graph gained from it.
+    Of a generalized root model: its tuples by coefficient, with the entry of the tensor.
     """
     if is_network(model):
         from .network_use import network_interactions
 
-        context = click.get_current_context()
-        for option in ("information", "samples", "seed"):
-            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise InputError(f"--{option}: not for a dependency network, whose file holds what its edges are worth")
+        _check_not_given("for a dependency network, whose file holds what its edges are worth")
         network_interactions(model, top, as_json)
+        return
+    if is_roots(model):
+        from .grm_use import root_interactions
+
+        _check_not_given("for a generalized root model, whose tuples are sorted by coefficient")
+        root_interactions(model, top, as_json)
         return
     stored = read_model(model)
     energy = energy_of(stored)
@@ -120,6 +129,14 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
         if information:
             shown += f"  {_information_text(row['refined_information']):>18}"
         click.echo(f"{name:<{width}}  {shown}  {short_edge(row['levels'], _LEVELS)}")
+
+
+def _check_not_given(reason: str) -> None:
+    """Refuse the options of removal values where these do not exist."""
+    context = click.get_current_context()
+    for option in ("information", "samples", "seed"):
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{option}: not {reason}")
 
 
 def _information(value: RemovalValue) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import InputError, IntractableError
-from ..models import LogLinearEnergy
-from ..partition import AnnealedImportance, Auto, LogPartition
+from ..models import GeneralizedRootEnergy, LogLinearEnergy
+from ..partition import AnnealedImportance, Auto, LogPartition, RootAnnealed, RootAuto
 from ..partition._annealed_result import ADVICE
 from .options import SEED, WholeNumber
 from .wording import in_option_words
 
-__all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of"]
+__all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of", "root_log_z_of"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _CHAINS, _TEMPERATURES = AnnealedImportance.num_chains, AnnealedImportance.num_temperatures
@@ -63,14 +63,33 @@ def log_z_of(
         InputError: an option of ais without ``--method ais``, or temperatures that are no number.
         IntractableError: exact methods are asked for and exceed their budget; names the alternative.
     """
+    return _log_z(energy, method, chains, temperatures, seed, AnnealedImportance, Auto())
+
+
+def root_log_z_of(
+    energy: GeneralizedRootEnergy, method: str, chains: int | None, temperatures: str | None, seed: int | None
+) -> LogPartition:
+    """Log Z of a generalized root model; as :func:`log_z_of`."""
+    return _log_z(energy, method, chains, temperatures, seed, RootAnnealed, RootAuto())
+
+
+def _log_z(
+    energy: Any,
+    method: str,
+    chains: int | None,
+    temperatures: str | None,
+    seed: int | None,
+    annealed: type[AnnealedImportance | RootAnnealed],
+    auto: Auto | RootAuto,
+) -> LogPartition:
     if method == "ais":
-        result = _annealed(chains, temperatures, seed).log_partition(energy)
+        result = _annealed(annealed, chains, temperatures, seed).log_partition(energy)
         return replace(result, notes=tuple(_in_option_words(note) for note in result.notes))
     for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
         if value is not None:
             raise InputError(f"{name}: belongs to --method ais, received --method {method}")
     try:
-        return Auto().log_partition(energy)
+        return auto.log_partition(energy)
     except IntractableError as error:
         raise IntractableError(
             f"{error}. At the command line: --method ais estimates log Z at any size, with an error bar"
@@ -82,15 +101,15 @@ def _in_option_words(note: str) -> str:
     return in_option_words(note.replace(ADVICE, _ADVICE), None if context is None else context.command)
 
 
-def _annealed(chains: int | None, temperatures: str | None, seed: int | None) -> AnnealedImportance:
+def _annealed(kind: Any, chains: int | None, temperatures: str | None, seed: int | None) -> Any:
     """The backend that the options describe."""
-    common: dict[str, Any] = {"num_chains": chains or _CHAINS, "seed": seed or 0, "progress": is_terminal()}
+    common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0, "progress": is_terminal()}
     if temperatures == "adaptive":
-        return AnnealedImportance(temperatures="adaptive", **common)
-    text = str(_TEMPERATURES) if temperatures is None else temperatures.strip()
+        return kind(temperatures="adaptive", **common)
+    text = str(kind.num_temperatures) if temperatures is None else temperatures.strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
         raise InputError(f"--temperatures: expected a whole number from 1 to 10,000,000 or adaptive, received {text!r}")
-    return AnnealedImportance(num_temperatures=int(text), **common)
+    return kind(num_temperatures=int(text), **common)
 
 
 def describe_log_z(result: LogPartition) -> list[str]:

@@ -12,7 +12,7 @@ from ..data import Observations
 from ..data.csv_file import read_csv
 from ..errors import InputError, check_names
 from ..learning.prediction import extend_rows
-from ..model_file import ModelFile, NetworkFile, load_model, load_network, model_kind
+from ..model_file import ModelFile, NetworkFile, RootFile, load_model, load_network, load_roots, model_kind
 from ..models import LogLinearEnergy
 from ..report.words import plural
 from ..schema import Domain
@@ -22,14 +22,19 @@ __all__ = [
     "JSON",
     "MISSING",
     "MODEL",
+    "VOCAB",
+    "check_no_vocab",
     "check_target_file",
     "energy_of",
     "is_network",
+    "is_roots",
     "number_text",
     "parse_given",
+    "parse_values",
     "read_for",
     "read_model",
     "read_network",
+    "read_roots",
     "read_without",
     "write_rows",
 ]
@@ -37,6 +42,12 @@ __all__ = [
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 DATA = click.argument("file", type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+VOCAB = click.option(
+    "--vocab",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Column names of a .npz FILE for a generalized root model.  [default: the same name with _vocab.txt]",
+)
 MISSING = click.option(
     "--missing", multiple=True, metavar="LABEL", help="Cells with this label are missing, as empty cells are."
 )
@@ -56,6 +67,15 @@ def is_network(path: Path) -> bool:
     return model_kind(_file_of(path)) == "dependency-network"
 
 
+def is_roots(path: Path) -> bool:
+    """Whether a model file, or the one in a folder, holds a generalized root model.
+
+    Raises:
+        ModelFileError: no readable model file.
+    """
+    return model_kind(_file_of(path)) == "generalized-root"
+
+
 def read_model(path: Path) -> ModelFile:
     """A log-linear model from its file or the folder that ``fit`` wrote."""
     return load_model(_file_of(path))
@@ -64,6 +84,11 @@ def read_model(path: Path) -> ModelFile:
 def read_network(path: Path) -> NetworkFile:
     """A dependency network from its file or the folder that ``fit`` wrote."""
     return load_network(_file_of(path))
+
+
+def read_roots(path: Path) -> RootFile:
+    """A generalized root model from its file or the folder that ``fit`` wrote."""
+    return load_roots(_file_of(path))
 
 
 def energy_of(stored: ModelFile) -> LogLinearEnergy:
@@ -92,16 +117,43 @@ def parse_given(given: tuple[str, ...], domain: Domain) -> dict[str, int]:
         InputError: no COL=VALUE, or a column that is fixed twice.
         UnknownNameError: an unknown column or label.
     """
-    evidence: dict[str, int] = {}
+    return domain.encode_state(_words_given(given, domain))
+
+
+def parse_values(given: tuple[str, ...], domain: Domain) -> dict[str, float]:
+    """Numbers at which ``--given`` holds columns of counts or real numbers.
+
+    Raises:
+        InputError: no COL=VALUE, a column that is fixed twice, or no number.
+        UnknownNameError: an unknown column.
+    """
+    found: dict[str, float] = {}
+    for name, word in _words_given(given, domain).items():
+        try:
+            found[name] = float(word)
+        except ValueError:
+            raise InputError(f"--given: expected a number for {name!r}, received {word!r}") from None
+    return found
+
+
+def _words_given(given: tuple[str, ...], domain: Domain) -> dict[str, str]:
+    """What stands behind the equals signs, by column."""
+    found: dict[str, str] = {}
     for text in given:
-        name, equals, label = text.partition("=")
+        name, equals, word = text.partition("=")
         if not equals:
             raise InputError(f"--given: expected COL=VALUE, received {text!r}")
         check_names([name], domain.names, "--given")
-        if name in evidence:
+        if name in found:
             raise InputError(f"--given: column {name!r} is fixed twice")
-        evidence.update(domain.encode_state({name: label}))
-    return evidence
+        found[name] = word
+    return found
+
+
+def check_no_vocab(vocab: Path | None) -> None:
+    """Refuse ``--vocab`` with a model of labelled columns."""
+    if vocab is not None:
+        raise InputError("--vocab: belongs to a .npz file for a generalized root model")
 
 
 def check_target_file(out: Path | None) -> None:

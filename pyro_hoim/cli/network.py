@@ -20,8 +20,8 @@ from .session import Session, announce, session
 
 __all__ = ["NETWORK_ONLY", "NETWORK_OPTIONS", "NetworkOptions", "run_network"]
 
-NETWORK_ONLY = ("alpha", "max_leaves", "lossless", "jobs")
-"""Names of the options of ``fit`` that belong to dependency networks."""
+NETWORK_ONLY = ("alpha", "max_leaves", "lossless")
+"""Names of the options of ``fit`` that belong to dependency networks alone."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OPTIONS = (
@@ -44,7 +44,7 @@ _OPTIONS = (
         "--jobs",
         type=WholeNumber(1),
         metavar="N",
-        help="With a dependency network: columns learned at a time.  [default: one per core]",
+        help="With a dependency network or grm: columns learned at a time.  [default: one per core]",
     ),
 )
 
@@ -66,7 +66,7 @@ class NetworkOptions:
     jobs: int | None = None
 
 
-def run_network(parts: dict[str, Observations], options: NetworkOptions, output: Output) -> None:
+def run_network(parts: dict[str, Observations], options: NetworkOptions, output: Output[Table]) -> None:
     """Learn a dependency network from the training rows, and write and print what was found.
 
     Args:

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import click
 
-from ..data import Observations
+from ..data import CountTable, Observations
 from ..errors import InputError
 from ..partition import LogPartition
+from .count_reading import CountSource
 from .reading import Table
 from .session import Session
 
@@ -116,8 +117,11 @@ def _unfinished(folder: Path) -> Path:
     return folder
 
 
+_Source = TypeVar("_Source", Table, CountSource)
+
+
 @dataclass(frozen=True)
-class Output:
+class Output(Generic[_Source]):
     """What a fit is told about its table and about what to print and write.
 
     Attributes:
@@ -131,8 +135,8 @@ class Output:
         started: ``time.perf_counter()`` when the command began.
     """
 
-    table: Table
-    as_read: Observations
+    table: _Source
+    as_read: Observations | CountTable
     target: str | None
     seed: int
     out: Path | None

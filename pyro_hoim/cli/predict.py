@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import torch
 
-from ..errors import check_names
+from ..errors import InputError, check_names
 from ..learning.given import RowMethod
 from ..learning.prediction import Prediction, predict as predict_rows
 from ..report.words import plural
@@ -16,9 +16,12 @@ from .model import (
     JSON,
     MISSING,
     MODEL,
+    VOCAB,
+    check_no_vocab,
     check_target_file,
     energy_of,
     is_network,
+    is_roots,
     number_text,
     read_model,
     read_without,
@@ -47,6 +50,7 @@ __all__ = ["predict"]
     "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the prediction of every row here."
 )
 @MISSING
+@VOCAB
 @JSON
 def predict(
     model: Path,
@@ -56,6 +60,7 @@ def predict(
     seed: int,
     out: Path | None,
     missing: tuple[str, ...],
+    vocab: Path | None,
     as_json: bool,
 ) -> None:
     """Predict column COL of FILE from its other columns and compare with what the file says.
@@ -63,8 +68,19 @@ def predict(
     FILE may leave COL out, or some of its cells empty: those rows are predicted (--out writes predictions and
     probabilities) but not scored. A label that the model does not know is an error; --missing LABEL makes it missing.
     With all other cells known a prediction is exact for models of any size.
+
+    Of a generalized root model: the mean of the column given all others, exact, and its errors.
     """
     check_target_file(out)
+    if is_roots(model):
+        from .grm_use import predict_with_roots
+
+        if missing or method == "gibbs":
+            name = "--missing" if missing else "--method gibbs"
+            raise InputError(f"{name}: not for a generalized root model, whose rows must be complete")
+        predict_with_roots(model, file, vocab, target, out, as_json)
+        return
+    check_no_vocab(vocab)
     if is_network(model):
         from .network_use import predict_with_network
 

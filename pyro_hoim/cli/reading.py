@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar, cast
 
 import torch
 
 from ..analysis.learn import ordered_columns, with_ordinal
-from ..data import Observations
+from ..data import CountTable, Observations
 from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
 from ..errors import InputError, MissingDataError, check_names
 from ..report.words import listed, plural
 from ..schema import Domain, Variable
 
-__all__ = ["MAIN_TABLE", "SELECT_SPLIT", "Missing", "Table", "parse_split", "read_source", "split_rows"]
+__all__ = [
+    "MAIN_TABLE",
+    "SELECT_SPLIT",
+    "Missing",
+    "Table",
+    "parse_columns",
+    "parse_split",
+    "read_source",
+    "split_rows",
+]
 
 MAIN_TABLE = "czech_autoworkers"
 """What ``fit`` without a table works on."""
@@ -162,7 +172,7 @@ def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ())
     Raises:
         InputError: neither a known name nor a readable CSV file.
     """
-    chosen = _parse_columns(columns)
+    chosen = parse_columns(columns)
     path = Path(source)
     embedded = [info.name for info in tables()]
     if not path.exists() and (source in embedded or source in _LOADERS):
@@ -207,7 +217,7 @@ def _about(name: str, source: str) -> list[str]:
     return [f"{info.title}. Source: {info.source}.", *([f"Note: {info.note}"] if info.note else [])]
 
 
-def _parse_columns(text: str | None) -> list[str] | int | None:
+def parse_columns(text: str | None) -> list[str] | int | None:
     """``--columns``: a number of leading columns, or names separated by commas."""
     if text is None:
         return None
@@ -234,14 +244,17 @@ def parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
     return parts[0], parts[1], parts[2]
 
 
-def split_rows(data: Observations, fractions: tuple[float, float, float], seed: int) -> dict[str, Observations]:
+_Rows = TypeVar("_Rows", Observations, CountTable)
+
+
+def split_rows(data: _Rows, fractions: tuple[float, float, float], seed: int) -> dict[str, _Rows]:
     """The three parts.
 
     Raises:
         InputError: a part that was asked for holds no row.
     """
     names = ["train", "validation", "test"]
-    parts = dict(zip(names, data.split(fractions, seed), strict=True))
+    parts = dict(zip(names, cast("tuple[_Rows, ...]", data.split(fractions, seed)), strict=True))
     for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
         if fraction and not rows.total_count > 0:
             raise InputError(

@@ -106,7 +106,7 @@ class SelectOptions:
         return cls(order, heredity, per_round, trainer, refit)
 
 
-def run_select(parts: Mapping[str, Observations], options: SelectOptions, output: Output) -> None:
+def run_select(parts: Mapping[str, Observations], options: SelectOptions, output: Output[Table]) -> None:
     """Learn a model from train and validation rows, and write and print what was found.
 
     Args:
@@ -144,7 +144,7 @@ def run_select(parts: Mapping[str, Observations], options: SelectOptions, output
 
 
 def run_trained(
-    parts: Mapping[str, Observations], hypergraph: InteractionHypergraph, reason: str, output: Output
+    parts: Mapping[str, Observations], hypergraph: InteractionHypergraph, reason: str, output: Output[Table]
 ) -> None:
     """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
 
@@ -175,7 +175,9 @@ def run_trained(
     _run(work, parts, replace(output, table=table), f"fitting {rows} by sampled gradients")
 
 
-def _run(work: Callable[[Path], LearnedModel], parts: Mapping[str, Observations], output: Output, stage: str) -> None:
+def _run(
+    work: Callable[[Path], LearnedModel], parts: Mapping[str, Observations], output: Output[Table], stage: str
+) -> None:
     table = output.table
     with session(output.folder(), output.started, output.as_read) as run:
         begin = time.perf_counter()

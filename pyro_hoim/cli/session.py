@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+import numpy as np
 
-from ..data import Observations
+from ..data import CountTable, Observations
 from ..errors import HoimError, InputError
 from .options import option_of
 
@@ -39,7 +40,7 @@ class Session:
         earlier_seconds: time of the sessions before; one that was killed counts up to its last checkpoint.
     """
 
-    def __init__(self, folder: Path, started: float, rows: Observations) -> None:
+    def __init__(self, folder: Path, started: float, rows: Observations | CountTable) -> None:
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
         self._file = self.checkpoint / _FILE
@@ -118,7 +119,7 @@ class Session:
 
 
 @contextmanager
-def session(folder: Path, started: float, rows: Observations) -> Generator[Session]:
+def session(folder: Path, started: float, rows: Observations | CountTable) -> Generator[Session]:
     """Make the folder, keep the record of the run in it, and leave nothing behind where nothing was computed.
 
     Args:
@@ -161,9 +162,17 @@ def _said(name: str, value: str | None) -> str:
     return f"no {name}" if value is None else f"{name} {value}".rstrip()
 
 
-def _digest(rows: Observations) -> str:
+def _numbers(rows: Observations | CountTable) -> tuple[Any, ...]:
+    """All numbers of a table, as arrays."""
+    if isinstance(rows, Observations):
+        return rows.codes.numpy(), rows.counts.numpy()
+    matrix = rows.matrix
+    return (matrix.indptr, matrix.indices, matrix.data) if rows.kind == "count" else (matrix,)
+
+
+def _digest(rows: Observations | CountTable) -> str:
     """Fingerprint of a table."""
     found = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    found.update(rows.codes.numpy().tobytes())
-    found.update(rows.counts.numpy().tobytes())
+    for numbers in _numbers(rows):
+        found.update(np.ascontiguousarray(numbers).tobytes())
     return found.hexdigest()[:32]

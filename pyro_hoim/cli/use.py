@@ -25,9 +25,12 @@ from .model import (
     JSON,
     MISSING,
     MODEL,
+    VOCAB,
+    check_no_vocab,
     check_target_file,
     energy_of,
     is_network,
+    is_roots,
     number_text,
     parse_given,
     read_for,
@@ -72,7 +75,7 @@ def _num_impossible(stored: ModelFile, data: Observations) -> float:
     "--burn-in",
     type=WholeNumber(0),
     metavar="N",
-    help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}; of a dependency network 200]",
+    help=f"Sweeps of gibbs before a row.  [default: {_BURN_IN}; of a dependency network or a grm 200]",
 )
 @click.option(
     "--complete",
@@ -111,6 +114,13 @@ def sample(
     for name, is_used in (("--most-probable", most_probable), ("--missing", bool(missing))):
         if is_used and complete is None:
             raise InputError(f"{name}: belongs to --complete FILE")
+    if is_roots(model):
+        from .grm_use import sample_roots
+
+        if complete is not None:
+            raise InputError("--complete: not for a generalized root model, whose rows are complete")
+        sample_roots(model, number, given, method, burn_in, seed, out)
+        return
     if is_network(model):
         from .network_use import complete_with_network, sample_network
 
@@ -209,12 +219,14 @@ def _draw(
 @MODEL
 @DATA
 @MISSING
+@VOCAB
 @LOG_Z_OPTIONS
 @JSON
 def score(
     model: Path,
     file: Path,
     missing: tuple[str, ...],
+    vocab: Path | None,
     method: str,
     chains: int | None,
     temperatures: str | None,
@@ -226,8 +238,17 @@ def score(
     Missing cells are summed over. The KL divergence needs complete rows. With --method ais both carry the error of the
     estimated log Z, which is the same for every row.
 
-    Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states).
+    Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states). Of a
+    generalized root model: the pseudo-likelihood, and the rest where log Z is exact, or estimated by --method ais.
     """
+    if is_roots(model):
+        from .grm_use import score_with_roots
+
+        if missing:
+            raise InputError("--missing: not for a generalized root model, whose rows must be complete")
+        score_with_roots(model, file, vocab, method, chains, temperatures, seed, as_json)
+        return
+    check_no_vocab(vocab)
     if is_network(model):
         from .network_use import score_with_network
 

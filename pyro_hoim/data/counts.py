@@ -270,6 +270,11 @@ class CountTable:
         """Number of observations."""
         return int(self.matrix.shape[0])
 
+    @property
+    def total_count(self) -> float:
+        """Number of observations, as :class:`~pyro_hoim.data.Observations` names it."""
+        return float(self.num_rows)
+
     @cached_property
     def totals(self) -> np.ndarray:
         """Sum of every column, (d,) float64."""

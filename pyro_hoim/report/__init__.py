@@ -9,6 +9,8 @@ from .page import render_report, write_report
 from .pair_matrix_figure import pair_matrix_figure
 from .plain import plain_report
 from .removal_figure import removal_figure
+from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
+from .root_page import render_root_report, root_plain_report, write_root_report
 from .selection_figures import capacity_figure
 
 __all__ = [
@@ -20,10 +22,16 @@ __all__ = [
     "network_plain_report",
     "num_states_text",
     "pair_matrix_figure",
+    "penalty_path_figure",
     "plain_report",
     "removal_figure",
     "render_network_report",
     "render_report",
+    "render_root_report",
+    "root_network_figure",
+    "root_plain_report",
+    "root_scores_figure",
     "write_network_report",
     "write_report",
+    "write_root_report",
 ]

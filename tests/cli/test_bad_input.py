@@ -48,7 +48,7 @@ FILES: list[tuple[str, str | bytes, list[str], list[str]]] = [
     ("order too high", GOOD, ["--order", "4"], ["1 to 3", "4"]),
     ("order zero", GOOD, ["--order", "0"], ["1 to 3", "0"]),
     ("order and edges", GOOD, ["--order", "1", "--edges", "a"], ["--order", "--edges", "not both"]),
-    ("other model", GOOD, ["--model", "grm"], ["grm", "not in this release"]),
+    ("text for grm", GOOD, ["--model", "grm"], ["expected a number", "received 'x'"]),
     ("unknown model", GOOD, ["--model", "tree"], ["tree", "log-linear"]),
     ("split sum", GOOD, ["--split", "0.5,0.5,0.5"], ["--split", "sum to 1"]),
     ("split words", GOOD, ["--split", "half"], ["--split", "three fractions"]),

@@ -1,0 +1,369 @@
+"""One study of one table of counts with a generalized root model: what was learned, beside simpler laws."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..data import CountTable
+from ..errors import InputError
+from ..learning.root_regression import RootFit, fit_root_path
+from ..model_file import RootFile, save_roots
+from ..models import GeneralizedRootEnergy, NodeFamily
+from ..partition import LogPartition
+from ..schema import Domain
+from .networks import PARTS
+from .root_baselines import BASELINES, IndependentLaw, fit_independent
+from .root_scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
+
+__all__ = ["AUTO_L1", "PathStep", "RootAnalysis", "RootPart", "analyse_roots", "compare_root_models", "model_of"]
+
+AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
+"""Penalties that are tried where none is given."""
+
+PAIRWISE = "pairwise"
+"""Name of the baseline of order 2 (the square root graphical model)."""
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """One penalty that was tried.
+
+    Attributes:
+        l1: the penalty, nats a row.
+        num_terms: terms of two and more variables.
+        train: pseudo-NLL of the training rows, nats a row.
+        validation: of the validation rows; None without any.
+        kkt_residual: largest of all nodes.
+        is_converged: whether every node is within the tolerance.
+    """
+
+    l1: float
+    num_terms: int
+    train: float
+    validation: float | None
+    kkt_residual: float
+    is_converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RootPart:
+    """One part of the rows.
+
+    Attributes:
+        scores: of the model.
+        baselines: of simpler laws by name, the independent member of the family first.
+    """
+
+    scores: RootScores
+    baselines: Mapping[str, RootScores]
+
+    @property
+    def independent(self) -> RootScores:
+        """Scores of the family's independent member."""
+        return next(iter(self.baselines.values()))
+
+    @property
+    def gain(self) -> float:
+        """Pseudo-NLL of the independent member less that of the model, nats a row."""
+        return self.independent.pseudo_nll - self.scores.pseudo_nll
+
+
+@dataclass(frozen=True, eq=False)
+class RootAnalysis:
+    """Everything that a report of a generalized root model shows.
+
+    Attributes:
+        title: of the data.
+        about: sentences on the data.
+        fit: the model that was kept.
+        path: all penalties that were tried, in the order tried.
+        pairwise: the same with pairs only, as baseline; None where the order is at most 2.
+        parts: ``train``, ``validation`` and ``test``; None for an empty one.
+        log_partition: of the model where it is exact, else None.
+        no_log_partition: why it is None.
+        seed: of everything random.
+        seconds: time by stage.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    fit: RootFit
+    path: tuple[PathStep, ...]
+    pairwise: RootFit | None
+    parts: Mapping[str, RootPart | None]
+    log_partition: LogPartition | None
+    no_log_partition: str
+    seed: int
+    seconds: Mapping[str, float] = field(repr=False)
+
+    @property
+    def domain(self) -> Domain:
+        """All columns."""
+        return self.fit.domain
+
+    @property
+    def order(self) -> int:
+        """Largest root."""
+        return max([1, *self.fit.l1])
+
+    @property
+    def l1(self) -> float | None:
+        """The penalty that was kept; None for independent variables."""
+        return next(iter(self.fit.l1.values()), None)
+
+    @property
+    def judged_on(self) -> str:
+        """The last part that holds rows: the one to judge the model by."""
+        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
+
+    @property
+    def num_terms(self) -> dict[tuple[int, int], int]:
+        """Terms of the joint model by key (j, l)."""
+        return {key: place.stop - place.start for key, place in self.fit.structure.slices.items()}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are lower roots, such as square roots of single columns."""
+        return not self.fit.structure.is_simplified
+
+    @property
+    def num_interactions(self) -> int:
+        """Terms of two and more variables."""
+        return sum(count for (_, size), count in self.num_terms.items() if size > 1)
+
+    def comparison_records(self) -> list[dict[str, Any]]:
+        """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
+        records: list[dict[str, Any]] = []
+        for name, part in self.parts.items():
+            if part is not None:
+                for model, found in {**part.baselines, f"grm order {self.order}": part.scores}.items():
+                    records.append(
+                        {
+                            "model": model,
+                            "part": name,
+                            "rows": found.rows,
+                            "pseudo_nll": found.pseudo_nll,
+                            "std_error": found.pseudo_nll_std_error,
+                            "gain": part.independent.pseudo_nll - found.pseudo_nll,
+                        }
+                    )
+        return records
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file; it also holds the columns that are no part of the model.
+
+        Args:
+            path: the file; its folder must exist.
+        """
+        found = self.fit
+        info = {
+            "data": self.title,
+            "rows": found.num_rows,
+            "columns": list(found.domain.names),
+            "fixed_columns": dict(found.fixed_columns),
+            "l1": {str(root): value for root, value in found.l1.items()},
+            "symmetrize": found.symmetrize,
+            "seed": self.seed,
+        }
+        save_roots(path, RootFile(found.structure, found.psi, found.family, info))
+
+
+def model_of(found: RootFit) -> RootModel:
+    """The joint model of a fit, ready to score and draw rows."""
+    energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
+    return RootModel(energy, found.domain, dict(found.fixed_columns))
+
+
+def analyse_roots(
+    parts: Mapping[str, CountTable],
+    family: NodeFamily,
+    *,
+    order: int = 3,
+    l1: float | Sequence[float] = 0.01,
+    symmetrize: str = "mean",
+    stagewise: bool = False,
+    full: bool = False,
+    jobs: int | None = None,
+    pairwise: bool = True,
+    seed: int = 0,
+    title: str = "data",
+    about: Sequence[str] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> RootAnalysis:
+    """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
+
+    Beside it stand independent columns by maximum likelihood (for counts Poisson and negative binomial) and, from
+    order 3 on, the model with pairs only. Of several penalties, each model keeps the one with the best
+    pseudo-likelihood of the validation rows.
+
+    Args:
+        parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
+        family: node family.
+        order: largest root.
+        l1: penalty, or several to choose from.
+        symmetrize: how the nodes' coefficients are joined: ``mean``, ``and`` or ``or``.
+        stagewise: learn pairs first and then only the cliques of their graph.
+        full: all keys (j, l), with lower roots of single columns and pairs, in place of the strongest alone.
+        jobs: nodes learned at a time.
+        pairwise: also learn the model with pairs only.
+        seed: noted in the model file; learning is deterministic.
+        title: of the data.
+        about: sentences on the data.
+        checkpoint: folder of the learner's checkpoints.
+        resume: continue from them.
+        progress: show the nodes that are done on standard error.
+
+    Raises:
+        InputError: no training rows, an unknown part, different columns, several penalties without validation rows, and
+            what the learner refuses.
+
+    Randomness:
+        None.
+
+    Example:
+        >>> from pyro_hoim.models import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> found = analyse_roots({"train": table}, PoissonFamily(), order=2)
+        >>> found.num_interactions, list(found.parts["train"].baselines)
+        (1, ['poisson', 'negative-binomial'])
+    """
+    penalties = [l1] if isinstance(l1, int | float) else list(l1)
+    _check_parts(parts, len(penalties))
+    train = parts["train"]
+    begin = time.perf_counter()
+    common: dict[str, Any] = {
+        "symmetrize": symmetrize,
+        "stagewise": stagewise,
+        "full": full,
+        "jobs": jobs,
+        "resume": resume,
+        "progress": progress,
+    }
+    folder = None if checkpoint is None else Path(checkpoint)
+
+    def learn(root: int) -> tuple[RootFit, tuple[PathStep, ...]]:
+        file = None if folder is None else folder / f"roots-{root}.safetensors"
+        fits = fit_root_path(train, penalties, family, order=root, checkpoint=file, **common)
+        return _chosen(fits, penalties, train, parts.get("validation"))
+
+    found, path = learn(order)
+    learning = time.perf_counter() - begin
+    laws: dict[str, IndependentLaw | RootFit] = {
+        kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]
+    }
+    pairs = learn(2)[0] if pairwise and order > 2 else None
+    if pairs is not None:
+        laws[PAIRWISE] = pairs
+    baselines = time.perf_counter() - begin - learning
+    model = model_of(found)
+    log_partition, reason = exact_log_partition(model.energy)
+    scored = {
+        name: _part(found, model, log_partition, laws, rows)
+        if (rows := parts.get(name)) is not None and rows.num_rows
+        else None
+        for name in PARTS
+    }
+    scoring = time.perf_counter() - begin - learning - baselines
+    seconds = {"learning": learning, "baselines": baselines, "scoring": scoring}
+    return RootAnalysis(title, tuple(about), found, path, pairs, scored, log_partition, reason, seed, seconds)
+
+
+def compare_root_models(
+    table: CountTable,
+    family: NodeFamily,
+    fractions: Sequence[float],
+    *,
+    order: int = 3,
+    l1: float | Sequence[float] = 0.01,
+    full: bool = False,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> list[dict[str, Any]]:
+    """Held-out comparison of independent, pairwise and higher-order models on rows split by a seed.
+
+    Args:
+        table: the rows.
+        family: node family.
+        fractions: of training, validation and test rows.
+        order: largest root of the model of higher order.
+        l1: penalty, or several, from which each model keeps the best on the validation rows.
+        full: all keys (j, l), see :func:`analyse_roots`.
+        seed: of the split.
+        jobs: nodes learned at a time.
+
+    Returns:
+        :meth:`RootAnalysis.comparison_records`.
+
+    Raises:
+        InputError: as :func:`analyse_roots`.
+
+    Randomness:
+        From ``seed`` only: the split.
+    """
+    parts: dict[str, CountTable] = dict(zip(PARTS, table.split(fractions, seed), strict=True))
+    found = analyse_roots(parts, family, order=order, l1=l1, full=full, seed=seed, jobs=jobs)
+    return found.comparison_records()
+
+
+def _check_parts(parts: Mapping[str, CountTable], num_penalties: int) -> None:
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+    if "train" not in parts or not parts["train"].num_rows:
+        raise InputError("parts: expected rows of 'train', received none")
+    for name, rows in parts.items():
+        if rows.domain != parts["train"].domain:
+            raise InputError(f"parts[{name!r}]: expected the columns of the training rows")
+    if not num_penalties:
+        raise InputError("l1: expected at least one penalty, received none")
+    if num_penalties > 1 and not (parts.get("validation") is not None and parts["validation"].num_rows):
+        raise InputError("l1: a choice among several penalties needs validation rows, received none")
+
+
+def _chosen(
+    fits: Sequence[RootFit], penalties: Sequence[float], train: CountTable, validation: CountTable | None
+) -> tuple[RootFit, tuple[PathStep, ...]]:
+    """The fit with the best validation score (the only one without a choice), and all steps."""
+    has_validation = validation is not None and validation.num_rows > 0
+    steps: list[PathStep] = []
+    for found, penalty in zip(fits, penalties, strict=True):
+        held = None if not has_validation else -float(found.log_pseudo_prob(validation).mean())
+        steps.append(
+            PathStep(
+                float(penalty),
+                sum(place.stop - place.start for (_, size), place in found.structure.slices.items() if size > 1),
+                -float(found.log_pseudo_prob(train).mean()),
+                held,
+                float(found.kkt_residual.max()),
+                found.is_converged,
+            )
+        )
+    best = min(range(len(fits)), key=lambda i: (steps[i].validation or 0.0, -steps[i].l1)) if len(fits) > 1 else 0
+    return fits[best], tuple(steps)
+
+
+def _part(
+    found: RootFit,
+    model: RootModel,
+    log_partition: LogPartition | None,
+    laws: Mapping[str, IndependentLaw | RootFit],
+    rows: CountTable,
+) -> RootPart:
+    entropy = empirical_entropy(rows)
+    log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
+    scores = root_scores(found.log_pseudo_prob(rows).numpy(), log_prob, entropy)
+    baselines: dict[str, RootScores] = {}
+    for name, law in laws.items():
+        if isinstance(law, RootFit):
+            baselines[name] = root_scores(law.log_pseudo_prob(rows).numpy())
+        else:
+            each = law.log_prob(rows)
+            baselines[name] = root_scores(each, each, entropy)
+    return RootPart(scores, baselines)

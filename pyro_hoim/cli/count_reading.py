@@ -1,0 +1,151 @@
+"""The rows of counts that ``fit --model grm`` and the commands on its model files work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+
+from ..data import CountTable
+from ..data._count_files import read_matrix, read_names
+from ..data.csv_file import read_csv
+from ..datasets import classic3_info, load_classic3
+from ..errors import InputError, check_names
+from ..models import NodeFamily
+from ..report.words import listed, plural
+from .reading import parse_columns
+
+__all__ = ["CountSource", "check_support", "read_counts_for", "read_counts_without"]
+
+_LOADERS: dict[str, Callable[[], CountTable]] = {"classic3": load_classic3}
+
+
+@dataclass(frozen=True)
+class CountSource:
+    """A table of counts or real numbers and where it comes from.
+
+    Attributes:
+        name: short name.
+        rows: what is fitted.
+        about: sentences on where it comes from.
+    """
+
+    name: str
+    rows: CountTable
+    about: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily) -> CountSource:
+        """A table by path or name; a file of that name wins.
+
+        Raises:
+            InputError: neither a known name nor a readable file, or values that the family does not take.
+        """
+        path, chosen = Path(source), parse_columns(columns)
+        if not path.exists() and source in _LOADERS:
+            if vocab is not None:
+                raise InputError(f"--vocab: belongs to a .npz file, received the data set {source}")
+            rows = _LOADERS[source]()
+            rows = rows if chosen is None else rows.columns(chosen)
+            found = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
+        elif not path.exists():
+            raise InputError(f"{source}: no such file, nor one of the data sets of counts {', '.join(_LOADERS)}")
+        else:
+            if path.suffix == ".npz":
+                rows = CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen)
+            elif vocab is not None:
+                raise InputError(f"--vocab: belongs to a .npz file, received {source}, whose header names its columns")
+            else:
+                rows = CountTable.from_csv(path, kind=family.kind, columns=chosen)
+            found = cls(path.stem, rows, (f"Read from {source}.",))
+        if not found.rows.num_rows:
+            raise InputError(f"{source}: expected at least one observation, received none")
+        check_support(found.rows, family)
+        return found
+
+    def told(self) -> tuple[str, ...]:
+        """Sentences on what a reader may not expect of the rows."""
+        found: list[str] = []
+        zero, constant = self.rows.zero_columns, self.rows.constant_columns
+        if zero:
+            found.append(f"{plural(len(zero), 'column')} without a count, left out of the model: {listed(zero)}.")
+        if constant:
+            found.append(f"Constant column{'s' * (len(constant) > 1)}: {listed(constant)}.")
+        return tuple(found)
+
+
+def check_support(rows: CountTable, family: NodeFamily) -> None:
+    """Refuse values that a family does not take, by their place.
+
+    Raises:
+        InputError: a value outside the family's support.
+    """
+    if family.name == "truncated-poisson":
+        rows.check_range(0, family.largest_value, f"--family {family.name} with --maximum {family.largest_value:.0f}")
+    elif family.name != "gaussian":
+        rows.check_range(0, np.inf, f"--family {family.name}")
+
+
+def read_counts_for(names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily) -> CountTable:
+    """Rows of a file with the columns of a model, in their order; other columns are ignored.
+
+    Raises:
+        UnknownNameError: a column that the file lacks.
+        InputError: an unreadable file, or values that the family does not take.
+    """
+    table, absent = _read(names, file, vocab, family)
+    if absent:
+        check_names(absent[:1], _header(file, vocab), str(file), noun="column")
+    return table
+
+
+def read_counts_without(
+    names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily, target: str
+) -> tuple[CountTable, bool]:
+    """The same of a file that may leave the target out, and whether it holds it; a missing target is all zero.
+
+    Raises:
+        UnknownNameError: another column that the file lacks.
+        InputError: as :func:`read_counts_for`.
+    """
+    table, absent = _read(names, file, vocab, family)
+    others = [name for name in absent if name != target]
+    if others:
+        check_names(others[:1], _header(file, vocab), str(file), noun="column")
+    return table, target not in absent
+
+
+def _header(file: Path, vocab: Path | None) -> tuple[str, ...]:
+    if file.suffix == ".npz":
+        return read_names(file, vocab, int(read_matrix(file).shape[1]))
+    return read_csv(file).header
+
+
+def _read(names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily) -> tuple[CountTable, list[str]]:
+    """Rows with the columns that a file has and zero for the others, and the names of these."""
+    if vocab is not None and file.suffix != ".npz":
+        raise InputError(f"--vocab: belongs to a .npz file, received {file}, whose header names its columns")
+    header = set(_header(file, vocab))
+    held = [name for name in names if name in header]
+    absent = [name for name in names if name not in header]
+    if not held:
+        return CountTable.from_matrix(np.zeros((0, len(names))), names, kind=family.kind), absent
+    kind: Literal["count", "real"] = family.kind
+    if file.suffix == ".npz":
+        table = CountTable.from_npz(file, vocab, kind=kind, columns=held)
+    else:
+        table = CountTable.from_csv(file, kind=kind, columns=held)
+    check_support(table, family)
+    if absent:
+        empty = np.zeros((table.num_rows, len(absent)))
+        joined = (
+            sparse.hstack([sparse.csr_matrix(table.matrix), empty])
+            if kind == "count"
+            else np.hstack([table.matrix, empty])
+        )
+        table = CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file)).columns(names)
+    return table, absent

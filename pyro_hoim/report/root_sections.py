@@ -1,0 +1,330 @@
+"""What the report of a generalized root model says. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..analysis import RootAnalysis, RootPart
+from ..learning.root_regression import RootTerm
+from .blocks import Hint, Part, edge_cell, figure, heading, note, number, table, text
+from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
+from .words import fixed, listed, plural
+
+__all__ = ["law_names", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
+
+_FIRST, _MOST = 15, 200
+_DRAWN_PAIRS, _DRAWN_SETS = 40, 12
+_NODES = 20
+_LAWS = {
+    "poisson": "independent Poisson",
+    "truncated-poisson": "independent truncated Poisson",
+    "negative-binomial": "independent negative binomial",
+    "exponential": "independent exponential",
+    "gaussian": "independent centred normal",
+    "normal": "independent normal",
+    "pairwise": "pairs only",
+}
+_SIZES = {2: "Pairs", 3: "Triples"}
+
+
+def law_names(analysis: RootAnalysis) -> dict[str, str]:
+    """How the report calls each baseline, and last the model itself under an empty key."""
+    names = {name: _LAWS[name] for name in _held(analysis)[analysis.judged_on].baselines}
+    return {**names, "": f"root model of order {analysis.order}"}
+
+
+def singles(analysis: RootAnalysis) -> list[RootTerm]:
+    """Coefficients of the columns themselves, largest first."""
+    return sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
+
+
+def tuples(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
+    """Tuples of one size with coefficients of one sign, strongest first."""
+    found = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
+    return sorted(found, key=lambda term: -abs(term.coefficient))
+
+
+def _sizes(analysis: RootAnalysis) -> list[int]:
+    return sorted({size for _, size in analysis.num_terms if size > 1})
+
+
+def _counted(analysis: RootAnalysis) -> str:
+    counts = {size: sum(n for (_, s), n in analysis.num_terms.items() if s == size) for size in _sizes(analysis)}
+    words = {2: "pair", 3: "triple"}
+    return " and ".join(
+        plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
+        for size, n in counts.items()
+    )
+
+
+def root_summary(analysis: RootAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    found = analysis.fit
+    learned = _counted(analysis) or "no tuples"
+    penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
+    sentences = [
+        (
+            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
+            f"generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
+        )
+    ]
+    where = analysis.judged_on
+    judged = _held(analysis)[where]
+    names = law_names(analysis)
+    others = ", ".join(f"{names[name]} {_digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
+    sentences.append(
+        f"On the {where} rows, predicting every cell of a row from all others costs "
+        f"{_digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
+    )
+    if where == "train":
+        sentences[-1] += " These are the rows it was learned from; new rows will cost more."
+    for sign, word in ((1, "rise together"), (-1, "avoid each other")):
+        strongest = tuples(analysis, 2, sign)[:3]
+        if strongest:
+            pairs = "; ".join(" + ".join(term.names) for term in strongest)
+            sentences.append(f"The pairs that {word} most: {pairs}.")
+    return sentences
+
+
+def root_warnings(analysis: RootAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found = analysis.fit
+    warnings: list[str] = []
+    if not found.is_converged:
+        worst = float(found.kkt_residual.max())
+        warnings.append(
+            f"Not every regression has converged: the largest residual is {worst:.1e}, the tolerance "
+            f"{found.tolerance:.1e}."
+        )
+    if found.fixed_columns:
+        columns = list(found.fixed_columns)
+        verb = "holds" if len(columns) == 1 else "hold"
+        warnings.append(
+            f"{plural(len(columns), 'column')} {verb} one value in all training rows, at the edge of the family's "
+            f"range ({listed(columns)}): no finite coefficient fits best (for zeros it is minus infinity). Any other "
+            "value is impossible to this model, and no tuple can hold these columns."
+        )
+    for name, part in _held(analysis).items():
+        rows = part.scores.impossible_rows
+        if rows:
+            warnings.append(
+                f"{plural(rows, 'row')} of {name} hold counts in columns that the training rows knew as empty, so that "
+                "scores are infinite; leave these columns out, or train on more rows."
+            )
+    if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
+        warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
+    return warnings
+
+
+def root_parts(analysis: RootAnalysis) -> list[Part]:
+    """The sections of the page, in reading order."""
+    parts = [_scores(analysis), _network(analysis)]
+    parts += [_tuples(analysis, size) for size in _sizes(analysis)]
+    parts.append(_singles(analysis))
+    if len([step for step in analysis.path if step.l1 > 0]) > 1:
+        parts.append(_path(analysis))
+    return [*parts, _trust(analysis)]
+
+
+def _held(analysis: RootAnalysis) -> dict[str, RootPart]:
+    """The parts that hold rows."""
+    return {name: part for name, part in analysis.parts.items() if part is not None}
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else number(value) if not math.isfinite(value) else fixed(value)
+
+
+def _scores(analysis: RootAnalysis) -> Part:
+    part = Part("How well it predicts rows")
+    names = law_names(analysis)
+    rows: list[list[object]] = []
+    drawn: dict[str, dict[str, object]] = {}
+    for name, held in _held(analysis).items():
+        laws = {**held.baselines, "": held.scores}
+        drawn[name] = {names[law]: scores for law, scores in laws.items()}
+        for law, scores in laws.items():
+            rows.append(
+                [
+                    name,
+                    names[law],
+                    scores.rows,
+                    _digits(scores.pseudo_nll),
+                    number(scores.pseudo_nll_std_error),
+                    _digits(held.independent.pseudo_nll - scores.pseudo_nll),
+                    _digits(scores.nll),
+                    _digits(scores.kl),
+                ]
+            )
+    part.blocks.append(table(["part", "law", "rows", "pseudo-NLL", "standard error", "gain", "NLL", "KL"], rows))
+    if any(math.isfinite(s.pseudo_nll) for held in _held(analysis).values() for s in held.baselines.values()):
+        drawing = root_scores_figure(drawn)  # type: ignore[arg-type]
+        part.blocks.append(figure(drawing, "Pseudo-NLL of the model and of simpler laws"))
+    part.blocks.append(
+        note(
+            "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
+            "cells; for independent columns it is the NLL itself. Gain: less than the family's own independent law. "
+            "NLL and KL need the joint law's normalising constant, and are there where that is exact."
+        )
+    )
+    return part
+
+
+def _network(analysis: RootAnalysis) -> Part:
+    part = Part("What varies together")
+    drawn = False
+    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+        terms = [
+            term
+            for size in _sizes(analysis)
+            for term in tuples(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
+        ]
+        if terms:
+            strongest = [t for t in terms if t.key[1] == 2] + [t for t in terms if t.key[1] > 2]
+            part.blocks.append(
+                figure(
+                    root_network_figure(strongest, title=words),
+                    f"{words}: the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars",
+                )
+            )
+            drawn = True
+    if not drawn:
+        part.blocks.append(text("No tuple of columns is worth its penalty: the columns are independent."))
+        return part
+    part.blocks.append(
+        note(
+            "The strongest tuples with coefficients above zero, and those below; wider is stronger, relative to the "
+            "strongest of its size. A missing tuple does not mean independence, and a tuple does not mean cause."
+        )
+    )
+    return part
+
+
+def _cells(terms: Sequence[RootTerm], sign: int) -> list[list[object]]:
+    between = " + " if sign > 0 else " − "
+    many = len({term.key[0] for term in terms}) > 1
+    return [
+        [
+            _names(term, between),
+            fixed(term.coefficient, sign=True).replace("-", "−"),
+            fixed(term.coefficient / math.factorial(term.key[1]), sign=True).replace("-", "−"),
+            *([term.key[0]] if many else []),
+        ]
+        for term in terms
+    ]
+
+
+def _names(term: RootTerm, between: str) -> Hint | str:
+    return edge_cell(term.names, between)
+
+
+def _tuples(analysis: RootAnalysis, size: int) -> Part:
+    part = Part(_SIZES.get(size, f"Sets of {size}"))
+    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+        terms = tuples(analysis, size, sign)
+        if not terms:
+            continue
+        columns = ["columns", "coefficient", "tensor entry"]
+        if len({term.key[0] for term in terms}) > 1:
+            columns.append("root")
+        cells = _cells(terms[:_MOST], sign)
+        part.blocks.append(heading(f"{words} ({len(terms)})"))
+        part.blocks.append(table(columns, cells[:_FIRST]))
+        if len(cells) > _FIRST:
+            part.blocks.append(table(columns, cells[_FIRST:], folded=f"Further ones ({len(cells) - _FIRST})"))
+    root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
+    part.blocks.append(
+        note(
+            f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
+            "root where one is named); it is the mean over the columns' own regressions, with absent ones as zero "
+            f"({analysis.fit.symmetrize}). The entry of the symmetric tensor is the coefficient over {size}!."
+            if analysis.fit.symmetrize == "mean"
+            else f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a "
+            "higher root where one is named); the columns' own regressions were joined by "
+            f"'{analysis.fit.symmetrize}'. The entry of the symmetric tensor is the coefficient over {size}!."
+        )
+    )
+    return part
+
+
+def _singles(analysis: RootAnalysis) -> Part:
+    part = Part("Single columns")
+    rows = [
+        [_names(term, ""), fixed(term.coefficient, sign=True).replace("-", "−")] for term in singles(analysis)[:_MOST]
+    ]
+    part.blocks.append(table(["column", "coefficient"], rows[:_FIRST]))
+    if len(rows) > _FIRST:
+        part.blocks.append(
+            table(["column", "coefficient"], rows[_FIRST:], folded=f"Further ones ({len(rows) - _FIRST})")
+        )
+    part.blocks.append(note("The coefficient of the column's own statistic, which no penalty shrinks; largest first."))
+    return part
+
+
+def _path(analysis: RootAnalysis) -> Part:
+    part = Part("The penalty")
+    part.blocks.append(
+        table(
+            ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
+            [
+                [f"{s.l1:g}", s.num_terms, _digits(s.train), _digits(s.validation), f"{s.kkt_residual:.1e}"]
+                for s in analysis.path
+            ],
+            chosen=next(i for i, s in enumerate(analysis.path) if s.l1 == analysis.l1),
+        )
+    )
+    if all(math.isfinite(s.train) and math.isfinite(s.validation or 0.0) for s in analysis.path):
+        drawing = penalty_path_figure(analysis.path, analysis.l1 or 0.0)
+        part.blocks.append(figure(drawing, "Pseudo-NLL and number of tuples against the penalty"))
+    part.blocks.append(note("The penalty with the lowest pseudo-NLL on the validation rows was kept."))
+    return part
+
+
+def _trust(analysis: RootAnalysis) -> Part:
+    part = Part("How far to trust it")
+    found = analysis.fit
+    state = "all converged" if found.is_converged else "not all of them converged"
+    part.blocks.append(
+        text(
+            f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
+            f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
+            f"{found.tolerance:.1e}). The regressions were learned one by one and then "
+            "joined, so the model fits a little worse than each by itself."
+        )
+    )
+    log_z = analysis.log_partition
+    if log_z is not None:
+        part.blocks.append(text(f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."))
+    else:
+        part.blocks.append(
+            text(
+                "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no "
+                f"likelihoods ({analysis.no_log_partition.split('; for an estimate')[0]}). The command log-z "
+                "--method ais estimates it with an error bar."
+            )
+        )
+    slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
+    part.blocks.append(
+        table(
+            ["column", "tuples", "objective", "residual", "steps", "state"],
+            [
+                [
+                    _names_of(n.variable),
+                    len(n.terms),
+                    _digits(n.objective),
+                    f"{n.kkt_residual:.1e}",
+                    n.num_steps,
+                    n.status,
+                ]
+                for n in slowest
+            ],
+            folded=f"Regressions with the largest residuals ({len(slowest)})",
+        )
+    )
+    part.blocks.append(note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + "."))
+    return part
+
+
+def _names_of(name: str) -> Hint | str:
+    return edge_cell([name])

@@ -1,0 +1,284 @@
+"""Analyses with generalized root models: scores, predictions and draws against enumeration, and the choice of l1."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim.analysis import (
+    RootAnalysis,
+    RootModel,
+    analyse_roots,
+    compare_root_models,
+    draw_roots,
+    model_of,
+    predict_roots,
+)
+from pyro_hoim.analysis.root_scores import empirical_entropy, root_scores
+from pyro_hoim.data import CountTable, Observations
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.learning.root_regression import fit_roots
+from pyro_hoim.model_file import load_roots
+from pyro_hoim.models import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootStructure,
+    TruncatedPoissonFamily,
+)
+from pyro_hoim.testing import assert_exact_law
+
+FAMILY = TruncatedPoissonFamily(3)
+NAMES = ["a", "b", "c"]
+
+
+def made_rows(num: int = 240, maximum: int = 3) -> np.ndarray:
+    """Counts that share a cause, in three columns."""
+    generator = np.random.default_rng(3)
+    rate = generator.gamma(1.0, 1.0, size=(num, 1))
+    return np.minimum(generator.poisson(rate * np.array([1.0, 0.7, 0.5])), maximum)
+
+
+@lru_cache
+def analysis(order: int = 3) -> RootAnalysis:
+    table = CountTable.from_matrix(made_rows(), NAMES)
+    parts = dict(zip(("train", "validation", "test"), table.split((0.5, 0.25, 0.25), 1), strict=True))
+    return analyse_roots(parts, FAMILY, order=order, l1=[0.02, 0.005], title="made")
+
+
+def enumerated(model: RootModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """All states and their log probabilities, summed by brute force."""
+    top = int(FAMILY.maximum)
+    states = torch.tensor(list(itertools.product(range(top + 1), repeat=len(model.domain))), dtype=torch.float64)
+    log_q = torch.from_numpy(model.log_q(CountTable.from_matrix(states, model.domain.names)))
+    return states, log_q - torch.logsumexp(log_q, 0)
+
+
+def counted(rows: torch.Tensor) -> torch.Tensor:
+    """How often each state of a few columns was drawn, in the order of enumeration."""
+    size = int(FAMILY.maximum) + 1
+    place = (rows * size ** torch.arange(rows.shape[1] - 1, -1, -1)).sum(1).long()
+    return torch.bincount(place, minlength=size ** rows.shape[1])
+
+
+def test_scores_agree_with_enumeration() -> None:
+    found = analysis()
+    model = model_of(found.fit)
+    states, log_probs = enumerated(model)
+    assert float(found.log_partition.value) == pytest.approx(  # type: ignore[union-attr]
+        float(torch.logsumexp(torch.from_numpy(model.log_q(CountTable.from_matrix(states, NAMES))), 0)), rel=1e-10
+    )
+    place = {tuple(state): i for i, state in enumerate(states.int().tolist())}
+    table = CountTable.from_matrix(made_rows(), NAMES)
+    parts = dict(zip(("train", "validation", "test"), table.split((0.5, 0.25, 0.25), 1), strict=True))
+    for name, rows in parts.items():
+        scores = found.parts[name].scores  # type: ignore[union-attr]
+        values = [tuple(row) for row in rows.to_array().astype(int).tolist()]
+        nll = -np.mean([float(log_probs[place[v]]) for v in values])
+        pseudo = 0.0
+        for row in values:
+            for s in range(3):
+                same = [(*row[:s], x, *row[s + 1 :]) for x in range(4)]
+                each = torch.stack([log_probs[place[v]] for v in same])
+                pseudo -= float(log_probs[place[row]] - torch.logsumexp(each, 0)) / len(values)
+        entropy = Observations.from_numpy(np.array(values)).entropy()
+        assert scores.nll == pytest.approx(nll, rel=1e-9)
+        assert scores.pseudo_nll == pytest.approx(pseudo, rel=1e-9)
+        assert scores.kl == pytest.approx(nll - entropy, rel=1e-9)
+        assert empirical_entropy(rows) == pytest.approx(entropy, rel=1e-12)
+        assert found.parts[name].baselines["pairwise"].nll is None  # type: ignore[union-attr]
+        assert found.parts[name].independent.nll == found.parts[name].independent.pseudo_nll  # type: ignore[union-attr]
+
+
+def test_fit_and_loaded_model_score_alike(tmp_path) -> None:
+    found = analysis()
+    found.save(tmp_path / "m.safetensors")
+    stored = load_roots(tmp_path / "m.safetensors")
+    assert stored.structure == found.fit.structure
+    assert torch.equal(stored.psi, found.fit.psi)
+    assert stored.family == FAMILY
+    assert stored.info["columns"] == NAMES
+    rows = CountTable.from_matrix(made_rows(50), NAMES)
+    direct = found.fit.log_pseudo_prob(rows).numpy()
+    assert model_of(found.fit).log_pseudo_prob(rows) == pytest.approx(direct, abs=1e-10)
+
+
+def test_the_penalty_is_chosen_on_validation_rows() -> None:
+    found = analysis()
+    assert [step.l1 for step in found.path] == [0.02, 0.005]
+    best = min(found.path, key=lambda step: step.validation)
+    assert found.l1 == best.l1
+    assert found.parts["validation"].scores.pseudo_nll == pytest.approx(best.validation, rel=1e-12)  # type: ignore[union-attr]
+    assert found.path[0].num_terms <= found.path[1].num_terms
+    assert found.path[1].train <= found.path[0].train  # less penalty fits the training rows better
+    assert found.judged_on == "test"
+    assert found.order == 3
+    assert analysis(2).pairwise is None
+    assert found.pairwise is not None
+    assert max(size for _, size in found.pairwise.structure.keys) <= 2
+
+
+def test_records_of_a_comparison() -> None:
+    table = CountTable.from_matrix(made_rows(120, maximum=50), NAMES)
+    records = compare_root_models(table, PoissonFamily(), (0.6, 0.0, 0.4), seed=2)
+    assert [r["model"] for r in records if r["part"] == "test"] == [
+        "poisson", "negative-binomial", "pairwise", "grm order 3"
+    ]  # fmt: skip
+    assert {r["part"] for r in records} == {"train", "test"}
+    assert all(r["gain"] == 0 for r in records if r["model"] == "poisson")
+    assert all(r["gain"] > 0 for r in records if r["model"] == "grm order 3")
+
+
+# Predictions
+
+
+def test_predictions_agree_with_enumeration() -> None:
+    model = model_of(analysis().fit)
+    states, log_probs = enumerated(model)
+    rows = CountTable.from_matrix(made_rows(30), NAMES)
+    for s, target in enumerate(NAMES):
+        found = predict_roots(model, rows, target)
+        for i, row in enumerate(rows.to_array()):
+            others = [k for k in range(3) if k != s]
+            same = (states[:, others] == torch.from_numpy(row[others])).all(1)
+            probs = (log_probs[same] - torch.logsumexp(log_probs[same], 0)).exp()
+            values = states[same][:, s]
+            mean = float(probs @ values)
+            assert found.mean[i] == pytest.approx(mean, rel=1e-9)
+            assert found.std[i] == pytest.approx(math.sqrt(float(probs @ (values - mean) ** 2)), rel=1e-8)
+            assert found.log_probs[i] == pytest.approx(float(probs[int(row[s])].log()), rel=1e-9)  # type: ignore[index]
+        error = rows.column(target) - found.mean
+        assert found.rmse == pytest.approx(math.sqrt(np.mean(error**2)))
+        assert found.mae == pytest.approx(np.mean(np.abs(error)))
+    unknown = predict_roots(model, rows, "a", is_known=False)
+    assert (unknown.values, unknown.rmse, unknown.log_loss) == (None, None, None)
+    with pytest.raises(UnknownNameError, match="unknown variable"):
+        predict_roots(model, rows, "z")
+
+
+def test_predictions_of_normals_are_regressions() -> None:
+    generator = np.random.default_rng(0)
+    first = generator.normal(size=(400, 1))
+    values = np.hstack([first, first + 0.5 * generator.normal(size=(400, 1))])
+    table = CountTable.from_matrix(values, ["x", "y"], kind="real")
+    fit = fit_roots(table, GaussianFamily(), order=2, l1=0.0)
+    found = predict_roots(model_of(fit), table, "y")
+    coefficients = dict(zip(fit.structure.names, fit.coefficients.tolist(), strict=True))
+    slope = coefficients[(2, 2), ("x", "y")] / (-2 * coefficients[(1, 1), ("y",)])
+    assert found.mean == pytest.approx(slope * values[:, 0], rel=1e-8)
+    assert found.std == pytest.approx(math.sqrt(-0.5 / coefficients[(1, 1), ("y",)]), rel=1e-8)
+    alone = predict_roots(model_of(fit_roots(table, GaussianFamily(), order=1)), table, "y")
+    assert alone.mean == pytest.approx(np.zeros(400), abs=1e-12)
+
+
+# Draws
+
+
+@pytest.mark.parametrize("method", ["exact", "gibbs"])
+def test_draws_follow_the_law(method: str) -> None:
+    model = model_of(analysis().fit)
+    _, log_probs = enumerated(model)
+    drawn = draw_roots(model, 6000, method=method, burn_in=30, seed=4)  # type: ignore[arg-type]
+    assert drawn.is_exact == (method == "exact")
+    assert_exact_law(counted(drawn.values), log_probs.exp())
+    # Control: the independent member is another law.
+    alone = fit_roots(CountTable.from_matrix(made_rows(), NAMES), FAMILY, order=1)
+    other = draw_roots(model_of(alone), 6000, seed=4).values
+    with pytest.raises(AssertionError):
+        assert_exact_law(counted(other), log_probs.exp())
+
+
+def test_draws_given_values() -> None:
+    model = model_of(analysis().fit)
+    states, log_probs = enumerated(model)
+    drawn = draw_roots(model, 4000, given={"b": 2}, seed=1).values
+    assert drawn[:, 1].unique().tolist() == [2.0]
+    inside = states[:, 1] == 2
+    probs = (log_probs[inside] - torch.logsumexp(log_probs[inside], 0)).exp()
+    assert_exact_law(counted(drawn[:, [0, 2]]), probs)
+    assert torch.equal(draw_roots(model, 5, seed=9).values, draw_roots(model, 5, seed=9).values)
+    assert draw_roots(model, 3, given={"a": 1, "b": 0, "c": 2}).values.tolist() == [[1.0, 0.0, 2.0]] * 3
+    with pytest.raises(InputError, match="given 'a'"):
+        draw_roots(model, 1, given={"a": 0.5})
+    with pytest.raises(UnknownNameError):
+        draw_roots(model, 1, given={"z": 0.5})
+
+
+# Columns that are no part of the model
+
+
+def test_zero_columns_stay_zero() -> None:
+    rows = np.hstack([made_rows(100, 9), np.zeros((100, 1), dtype=int)])
+    table = CountTable.from_matrix(rows, [*NAMES, "never"])
+    later = CountTable.from_matrix(np.array([[1, 0, 0, 0], [1, 0, 0, 2]]), table.domain.names)
+    found = analyse_roots({"train": table, "test": later}, PoissonFamily(), order=2)
+    assert found.fit.zero_columns == ("never",)
+    model = model_of(found.fit)
+    scores = found.parts["test"].scores  # type: ignore[union-attr]
+    assert scores.impossible_rows == 1
+    assert scores.pseudo_nll == math.inf
+    assert scores.kl == math.inf
+    assert model.log_pseudo_prob(later)[0] == pytest.approx(float(found.fit.log_pseudo_prob(later)[0]), rel=1e-10)
+    assert model.log_pseudo_prob(later)[1] == -math.inf
+    assert found.parts["test"].independent.impossible_rows == 1  # type: ignore[union-attr]
+    drawn = draw_roots(model, 20, seed=0).values
+    assert drawn[:, 3].unique().tolist() == [0.0]
+    with pytest.raises(InputError, match="was 0 in all rows"):
+        draw_roots(model, 1, given={"never": 1})
+    prediction = predict_roots(model, later, "never")
+    assert prediction.mean.tolist() == [0.0, 0.0]
+    assert prediction.log_probs.tolist() == [0.0, -math.inf]  # type: ignore[union-attr]
+    only = analyse_roots({"train": CountTable.from_matrix(np.zeros((3, 2)))}, PoissonFamily(), order=2)
+    assert only.parts["train"].scores.pseudo_nll == 0.0  # type: ignore[union-attr]
+    assert draw_roots(model_of(only.fit), 2).values.tolist() == [[0.0, 0.0]] * 2
+
+
+def test_reals_have_no_kl() -> None:
+    values = np.random.default_rng(0).gamma(2.0, size=(60, 2))
+    found = analyse_roots({"train": CountTable.from_matrix(values, kind="real")}, ExponentialFamily(), order=1)
+    scores = found.parts["train"].scores  # type: ignore[union-attr]
+    assert list(found.parts["train"].baselines) == ["exponential"]  # type: ignore[union-attr]
+    assert scores.nll == pytest.approx(found.parts["train"].independent.nll, rel=1e-6)  # type: ignore[union-attr]
+    assert scores.kl is None
+
+
+def test_scores_of_rows() -> None:
+    found = root_scores(np.array([-1.0, -3.0]))
+    assert (found.rows, found.pseudo_nll, found.pseudo_nll_std_error, found.nll) == (2, 2.0, 1.0, None)
+    assert math.isnan(root_scores(np.array([-1.0])).pseudo_nll_std_error)
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        ({}, {}, "rows of 'train'"),
+        ({"train": 0}, {}, "rows of 'train'"),
+        ({"train": 5, "rest": 5}, {}, "received 'rest'"),
+        ({"train": 5}, {"l1": [0.1, 0.2]}, "needs validation rows"),
+        ({"train": 5, "validation": 0}, {"l1": [0.1, 0.2]}, "needs validation rows"),
+        ({"train": 5}, {"l1": []}, "at least one penalty"),
+    ],
+)
+def test_bad_arguments(parts: dict[str, int], options: dict[str, object], message: str) -> None:
+    tables = {name: CountTable.from_matrix(made_rows()[:num], NAMES) for name, num in parts.items()}
+    with pytest.raises(InputError, match=message):
+        analyse_roots(tables, FAMILY, **options)  # type: ignore[arg-type]
+
+
+def test_other_columns_are_refused() -> None:
+    model = model_of(analysis().fit)
+    with pytest.raises(InputError, match="expected columns a, b, c"):
+        model.log_pseudo_prob(CountTable.from_matrix(made_rows(), ["x", "y", "z"]))
+    with pytest.raises(InputError, match="columns of the training rows"):
+        analyse_roots(
+            {"train": CountTable.from_matrix(made_rows(), NAMES), "test": CountTable.from_matrix(made_rows())}, FAMILY
+        )
+    energy = GeneralizedRootEnergy(RootStructure.independent(model.domain), torch.zeros(3), FAMILY)
+    with pytest.raises(InputError, match="fixed"):
+        RootModel(energy, model.domain, {"a": 0.0})

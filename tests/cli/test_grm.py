@@ -1,0 +1,393 @@
+"""Generalized root models at the command line: what is printed agrees with the library; bad input is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from scipy import sparse
+
+from pyro_hoim.analysis import analyse_roots, fit_independent, model_of, predict_roots
+from pyro_hoim.analysis.roots import AUTO_L1
+from pyro_hoim.cli import run
+from pyro_hoim.cli.grm import parse_l1
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import InputError
+from pyro_hoim.learning.root_regression import fit_roots
+from pyro_hoim.model_file import load_roots
+from pyro_hoim.models import PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.partition import RootAuto
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+GRM = ["--model", "grm"]
+NAMES = ["flow", "heat", "wing", "count_of_words"]
+
+
+def made_rows(num: int = 150) -> np.ndarray:
+    generator = np.random.default_rng(7)
+    rate = generator.gamma(1.0, 0.8, size=(num, 1))
+    return np.hstack([generator.poisson(rate * np.array([1.0, 0.7, 0.5])), np.zeros((num, 1), dtype=int)])
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a model of three words (a fourth is always zero), and its rows in both kinds of file beside it."""
+    folder = tmp_path_factory.mktemp("grm")
+    pd.DataFrame(made_rows(), columns=NAMES).to_csv(folder / "rows.csv", index=False)
+    sparse.save_npz(folder / "rows.npz", sparse.csr_matrix(made_rows()))
+    (folder / "rows_vocab.txt").write_text("\n".join(NAMES))
+    arguments = ["fit", str(folder / "rows.csv"), *GRM, "--split", "0.6,0.2,0.2", "--l1", "0.02", "--l1", "0.005"]
+    assert run([*arguments, "--out", str(folder / "out")]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a model whose log Z is exact, and its rows."""
+    folder = tmp_path_factory.mktemp("small")
+    rows = np.minimum(made_rows()[:, :2], 3)
+    pd.DataFrame(rows, columns=NAMES[:2]).to_csv(folder / "rows.csv", index=False)
+    arguments = ["fit", str(folder / "rows.csv"), *GRM, "--family", "truncated-poisson", "--maximum", "3"]
+    assert run([*arguments, "--out", str(folder / "out")]) == 0
+    return folder
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an error; nothing may be left behind."""
+    capsys.readouterr()
+    before = sorted(Path().rglob("*"))
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("[")]
+    assert len(lines) == 1, captured.err
+    assert captured.out == ""
+    assert sorted(Path().rglob("*")) == before
+    return lines[0].removeprefix("pyro-hoim: error: ")
+
+
+# Good input
+
+
+@pytest.mark.parametrize("file", ["rows.csv", "rows.npz"])
+def test_fit_prints_what_the_library_finds(file: str, fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--split", "0.6,0.2,0.2", "--seed", "3", "--l1", "0.01", "--jobs", "1"]
+    found = call_json(["fit", str(fitted / file), *GRM, *options], capsys)
+    table = CountTable.from_matrix(made_rows(), NAMES)
+    parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.2, 0.2), 3), strict=True))
+    fit = fit_roots(parts["train"], "poisson", order=3, l1=0.01)
+    assert found["num_states"] is None
+    assert found["num_variables"] == 4
+    assert found["num_parameters"] == fit.structure.num_terms
+    assert found["num_interactions"] == fit.structure.num_terms - 3
+    assert {tuple(edge) for edge in found["edges"]} == {t.names for t in fit.terms() if t.key[1] > 1}
+    assert found["zero_columns"] == ["count_of_words"]
+    assert found["kkt_residual"] == pytest.approx(float(fit.kkt_residual.max()))
+    assert found["status"] == "converged"
+    for name, rows in parts.items():
+        assert found["rows"][name] == rows.num_rows
+        assert found["pseudo_nll"][name] == pytest.approx(-float(fit.log_pseudo_prob(rows).mean()), rel=1e-9)
+        for kind in ("poisson", "negative-binomial"):
+            law = fit_independent(parts["train"], kind, PoissonFamily())
+            assert found["baselines"][kind][name] == pytest.approx(-law.log_prob(rows).mean(), rel=1e-9)
+        pairs = fit_roots(parts["train"], "poisson", order=2, l1=0.01)
+        expected = -float(pairs.log_pseudo_prob(rows).mean())
+        assert found["baselines"]["pairwise"][name] == pytest.approx(expected, rel=1e-9)
+    for row in found["interactions"]:
+        assert row["value"] == pytest.approx(row["coefficient"] / math.factorial(row["order"]))
+    assert [row["coefficient"] for row in found["singles"]] == sorted(
+        (row["coefficient"] for row in found["singles"]), reverse=True
+    )
+    assert found["seconds"] > 0
+    assert found["peak_memory_mb"] > 0
+    folder = Path(f"pyro-hoim-{Path(file).stem}")
+    assert json.loads((folder / "fit.json").read_text()) == found
+    assert load_roots(found["model"]).structure == fit.structure
+    assert Path(found["report"]).exists()
+    assert not (folder / "checkpoint").exists()
+
+
+def test_exact_models_have_a_likelihood(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads((small / "out" / "fit.json").read_text())
+    stored = load_roots(small / "out" / "model.safetensors")
+    rows = CountTable.from_csv(small / "rows.csv")
+    analysis = analyse_roots({"train": rows}, TruncatedPoissonFamily(3), order=2)
+    log_z = float(RootAuto().log_partition(model_of(analysis.fit).energy).value)
+    assert found["log_partition"]["kind"] == "exact"
+    assert found["log_partition"]["value"] == pytest.approx(log_z, rel=1e-9)
+    assert found["nll"]["train"] == pytest.approx(analysis.parts["train"].scores.nll, rel=1e-9)  # type: ignore[union-attr]
+    assert found["kl"]["train"] == pytest.approx(analysis.parts["train"].scores.kl, rel=1e-9)  # type: ignore[union-attr]
+    assert found["nll"]["test"] is None
+    assert stored.family == TruncatedPoissonFamily(3)
+    for method in ("auto", "exact"):
+        again = call_json(["log-z", str(small / "out"), "--method", method], capsys)
+        assert again["value"] == pytest.approx(log_z, rel=1e-9)
+    annealing = ["--method", "ais", "--chains", "64", "--temperatures", "30"]
+    estimate = call_json(["log-z", str(small / "out"), *annealing], capsys)
+    assert estimate["kind"] == "biased"
+    limit = scipy.stats.t.isf(FALSE_ALARM_RATE / 2, 63)
+    assert abs(estimate["value"] - log_z) < limit * estimate["std_error"]
+    scored = call_json(["score", str(small / "out"), str(small / "rows.csv")], capsys)
+    assert scored["nll"] == pytest.approx(found["nll"]["train"], rel=1e-9)
+    assert scored["kl"] == pytest.approx(found["kl"]["train"], rel=1e-9)
+    assert scored["pseudo_nll"] == pytest.approx(found["pseudo_nll"]["train"], rel=1e-9)
+    assert scored["log_z_kind"] == "exact"
+
+
+def test_several_penalties(fitted: Path) -> None:
+    found = json.loads((fitted / "out" / "fit.json").read_text())
+    assert [step["l1"] for step in found["path"]] == [0.02, 0.005]
+    best = min(found["path"], key=lambda step: step["pseudo_nll"]["validation"])
+    assert found["l1"] == best["l1"]
+    assert found["pseudo_nll"]["validation"] == pytest.approx(best["pseudo_nll"]["validation"])
+
+
+def test_text_names_scores_tuples_and_files(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", str(fitted / "rows.csv"), *GRM, "--order", "2", "--out", "again"]) == 0
+    captured = capsys.readouterr()
+    assert "1 column without a count, left out of the model: count_of_words." in captured.out
+    assert "train: independent negative binomial" in captured.out
+    assert "flow + heat" in captured.out
+    assert "report: again" in captured.out
+    assert "--resume" in captured.err
+
+
+def test_other_families_and_options(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame(np.random.default_rng(0).gamma(2, size=(60, 2)), columns=["x", "y"]).to_csv("r.csv", index=False)
+    found = call_json(["fit", "r.csv", *GRM, "--family", "gaussian"], capsys)
+    assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["gaussian", "normal"])
+    assert found["nll"]["train"] is not None
+    found = call_json(["fit", "r.csv", *GRM, "--family", "exponential", "--order", "1"], capsys)
+    assert found["nll"]["train"] == pytest.approx(found["baselines"]["exponential"]["train"], rel=1e-6)
+    options = ["--stagewise", "--symmetrize", "and", "--full"]
+    found = call_json(["fit", str(fitted / "rows.csv"), *GRM, *options], capsys)
+    expected = fit_roots(CountTable.from_csv(fitted / "rows.csv"), stagewise=True, symmetrize="and", full=True)
+    assert found["num_parameters"] == expected.structure.num_terms
+    assert found["is_full"] is True
+
+
+def test_interactions_are_sorted_by_coefficient(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = call_json(["interactions", str(fitted / "out")], capsys)["interactions"]
+    stored = load_roots(fitted / "out" / "model.safetensors")
+    assert len(rows) == sum(len(names) > 1 for _, names in stored.structure.names)
+    sizes = [abs(row["coefficient"]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    index = {names: float(value) for (_, names), value in zip(stored.structure.names, stored.psi, strict=True)}
+    for row in rows:
+        assert row["value"] == pytest.approx(index[tuple(row["edge"])], rel=1e-12)
+        assert row["order"] == len(row["edge"])
+    assert call_json(["interactions", str(fitted / "out"), "--top", "1"], capsys)["interactions"] == rows[:1]
+    assert run(["interactions", str(fitted / "out"), "--top", "1"]) == 0
+    assert ":".join(rows[0]["edge"]) in capsys.readouterr().out
+
+
+def test_rows_are_drawn(fitted: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    arguments = ["sample", str(fitted / "out"), "-n", "40", "--given", "heat=2", "--seed", "1"]
+    assert run([*arguments, "--method", "gibbs", "--burn-in", "20"]) == 0
+    captured = capsys.readouterr()
+    assert "the rows are approximate" in captured.err
+    Path("drawn.csv").write_text(captured.out)
+    drawn = CountTable.from_csv("drawn.csv")
+    assert drawn.domain.names == tuple(NAMES)
+    assert drawn.num_rows == 40
+    assert set(drawn.column("heat")) == {2.0}
+    assert set(drawn.column("count_of_words")) == {0.0}
+    assert run([*arguments, "--method", "gibbs", "--burn-in", "20"]) == 0
+    assert capsys.readouterr().out == captured.out
+    assert run(["sample", str(small / "out"), "-n", "10", "--out", "exact.csv"]) == 0
+    assert "approximate" not in capsys.readouterr().err
+    assert CountTable.from_csv("exact.csv").to_array().max() <= 3
+
+
+def test_prediction_is_the_conditional_mean(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", str(fitted / "out"), str(fitted / "rows.npz"), "--target", "wing"]
+    found = call_json([*arguments, "--out", "p.csv"], capsys)
+    stored = load_roots(fitted / "out" / "model.safetensors")
+    analysis = analyse_roots(
+        {"train": CountTable.from_csv(fitted / "rows.csv").split((0.6, 0.2, 0.2), 0)[0]},
+        PoissonFamily(),
+        l1=next(iter(stored.info["l1"].values())),
+        pairwise=False,
+    )
+    expected = predict_roots(model_of(analysis.fit), CountTable.from_csv(fitted / "rows.csv"), "wing")
+    assert found["rmse"] == pytest.approx(expected.rmse, rel=1e-6)
+    assert found["log_loss"] == pytest.approx(expected.log_loss, rel=1e-6)
+    assert found["accuracy"] is None
+    assert found["rows"] == 150
+    frame = pd.read_csv("p.csv")
+    assert frame["mean"].to_numpy() == pytest.approx(expected.mean, rel=1e-6)
+    assert frame["wing"].tolist() == made_rows()[:, 2].tolist()
+    pd.DataFrame(made_rows(), columns=NAMES).drop(columns="wing").to_csv("without.csv", index=False)
+    without = call_json(["predict", str(fitted / "out"), "without.csv", "--target", "wing"], capsys)
+    assert (without["rows"], without["rmse"], without["predicted_rows"]) == (0, None, 150)
+    assert without["mean_prediction"] == pytest.approx(found["mean_prediction"], rel=1e-9)
+
+
+def test_scores_of_a_file(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame({**{name: [0, 1] for name in reversed(NAMES)}, "other": [5, 5]}).to_csv("new.csv", index=False)
+    found = call_json(["score", str(fitted / "out"), "new.csv"], capsys)
+    assert found["rows"] == 2
+    assert found["impossible_rows"] == 1
+    assert found["pseudo_nll"] is None  # infinite
+    assert run(["score", str(fitted / "out"), str(fitted / "rows.csv")]) == 0
+    assert "pseudo-NLL per row" in capsys.readouterr().out
+
+
+def test_an_interrupted_run_is_continued(
+    fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyro_hoim.cli.grm as module
+
+    original = module.analyse_roots
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        original(*arguments, **options)  # the checkpoints are complete, the report is not
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "analyse_roots", interrupted)
+    arguments = ["fit", str(fitted / "rows.csv"), *GRM, "--out", "run"]
+    assert run(arguments) == 130
+    assert sorted(path.name for path in Path("run/checkpoint").iterdir()) == [
+        "roots-2.safetensors", "roots-3.safetensors", "run.json"
+    ]  # fmt: skip
+    monkeypatch.setattr(module, "analyse_roots", original)
+    assert "was started with no --l1, and received --l1 0.02" in refused(
+        [*arguments, "--l1", "0.02", "--resume"], capsys
+    )
+    found = call_json([*arguments, "--resume"], capsys)
+    whole = call_json(["fit", str(fitted / "rows.csv"), *GRM], capsys)
+    assert found["pseudo_nll"] == whole["pseudo_nll"]
+    assert "is complete" in refused([*arguments, "--resume"], capsys)
+
+
+# Penalties
+
+
+def test_words_of_penalties() -> None:
+    assert parse_l1(()) == (0.01,)
+    assert parse_l1(("auto",)) == AUTO_L1
+    assert parse_l1(("0.01,0.1", "0")) == (0.1, 0.01, 0.0)
+    for words in (("x",), ("-1",), ("0.1", "auto"), ("nan",), ("inf",), ("0.1,",), ("0.1", "0.10")):
+        with pytest.raises(InputError, match="--l1"):
+            parse_l1(words)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--l1", "0.1,0.2"], "--l1: several penalties are compared on validation rows; pass --split"),
+        (["--l1", "auto"], "--l1: several penalties"),
+        (["--l1", "much"], "--l1: expected numbers from 0"),
+        (["--order", "5"], "--order: expected 1 to 4 (the number of columns), received 5"),
+        (["--order", "0"], "--order: expected a whole number of at least 1"),
+        (["--family", "binomial"], "--family: "),
+        (["--family", "truncated-poisson"], "--maximum: --family truncated-poisson needs its largest count"),
+        (["--maximum", "3"], "--maximum: belongs to --family truncated-poisson, received --family poisson"),
+        (["--family", "truncated-poisson", "--maximum", "1"], "takes numbers from 0 to 1"),
+        (["--vocab", "v.txt"], "--vocab: belongs to a .npz file"),
+        (["--columns", "9"], "--columns: expected a number from 1 to 4"),
+        (["--columns", "flow,hat"], "unknown column 'hat'"),
+        (["--select"], "--select: belongs to --model log-linear, received --model grm"),
+        (["--posterior"], "--posterior: belongs to --model log-linear, received --model grm"),
+        (["--alpha", "2"], "--alpha: belongs to --model dependency-network, received --model grm"),
+        (["--target", "flow"], "--target: belongs to --model log-linear or dependency-network, received --model grm"),
+        (["--missing", "drop"], "--missing: belongs to --model log-linear or dependency-network"),
+        (["--resume", "--out", "none"], "none"),
+    ],
+)
+def test_bad_options(options: list[str], message: str, fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(["fit", str(fitted / "rows.csv"), *GRM, *options], capsys) if options[0] != "--resume" else message
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--family", "poisson"], ["--l1", "0.1"], ["--vocab", "v"], ["--maximum", "3"], ["--stagewise"], ["--full"]],
+)
+def test_options_of_grm_belong_to_it(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for other in ("log-linear", "dependency-network"):
+        line = refused(["fit", "czech_autoworkers", "--model", other, *option], capsys)
+        assert line == f"{option[0]}: belongs to --model grm, received --model {other}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3,-4\n", "bad.csv line 3, column 'b': expected a whole number from 0"),
+        ("a,b\n1,2.5\n3,4\n", "bad.csv line 2, column 'b': expected a whole number"),
+        ("a,b\n1,\n,4\n", "bad.csv: 2 empty cells in columns 'a', 'b'"),
+        ("a,b\n1,few\n", "bad.csv line 2, column 'b': expected a number, received 'few'"),
+        ("a,b\n1,1e300\n", "line 2, column 'b'"),
+        ("a,a\n1,2\n", "'a' is repeated"),
+        ("a,b\n", "header only"),
+        ("a,count\n1,0\n", "expected at least one observation, received none"),
+    ],
+)
+def test_bad_files(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.csv").write_text(text)
+    assert message in refused(["fit", "bad.csv", *GRM], capsys)
+
+
+def test_bad_matrices(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sparse.save_npz("m.npz", sparse.csr_matrix(made_rows()))
+    assert "m_vocab.txt" in refused(["fit", "m.npz", *GRM], capsys)
+    Path("v.txt").write_text("a\nb\n")
+    assert "v.txt: expected 4 names" in refused(["fit", "m.npz", *GRM, "--vocab", "v.txt"], capsys)
+    objects = np.array([{}], dtype=object)
+    np.savez("o.npz", data=objects, format=np.array("csr"), shape=np.array([1, 1]), indices=[0], indptr=[0, 1])
+    assert "o.npz: holds Python objects, which are never read" in refused(["fit", "o.npz", *GRM], capsys)
+    Path("d.npz").write_bytes(Path("m.npz").read_bytes()[:200])
+    assert "d.npz: damaged or no .npz file" in refused(["fit", "d.npz", *GRM], capsys)
+    assert "no such file, nor one of the data sets of counts classic3" in refused(["fit", "none.npz", *GRM], capsys)
+    assert "expected a FILE of counts" in refused(["fit", *GRM], capsys)
+    assert "received the data set classic3" in refused(["fit", "classic3", *GRM, "--vocab", "v.txt"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sample", "MODEL", "-n", "1", "--given", "heat"], "--given: expected COL=VALUE"),
+        (["sample", "MODEL", "-n", "1", "--given", "heat=x"], "--given: expected a number for 'heat', received 'x'"),
+        (["sample", "MODEL", "-n", "1", "--given", "heat=0.5"], "--given: expected a whole number from 0 for 'heat'"),
+        (["sample", "MODEL", "-n", "1", "--given", "heat=-1"], "--given: expected a whole number from 0 for 'heat'"),
+        (["sample", "MODEL", "-n", "1", "--given", "hat=1"], "--given: unknown variable 'hat'"),
+        (["sample", "MODEL", "-n", "1", "--given", "count_of_words=1"], "was 0 in all rows learned from"),
+        (["sample", "MODEL", "-n", "1", "--complete", "ROWS"], "--complete: not for a generalized root model"),
+        (["score", "MODEL", "ROWS", "--missing", "9"], "--missing: not for a generalized root model"),
+        (["score", "MODEL", "ROWS", "--vocab", "v"], "--vocab: belongs to a .npz file"),
+        (["score", "MODEL", "ROWS", "--chains", "20"], "--chains: belongs to --method ais"),
+        (["score", "MODEL", "SHORT"], "unknown column 'wing'"),
+        (["predict", "MODEL", "SHORT", "--target", "flow"], "unknown column 'wing'"),
+        (["predict", "MODEL", "ROWS", "--target", "hat"], "--target: unknown variable 'hat'"),
+        (["predict", "MODEL", "ROWS", "--target", "flow", "--method", "gibbs"], "--method gibbs: not for"),
+        (["interactions", "MODEL", "--samples", "200"], "--samples: not for a generalized root model"),
+        (["log-z", "MODEL", "--seed", "1"], "--seed: belongs to --method ais"),
+    ],
+)
+def test_bad_use(words: list[str], message: str, fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pd.DataFrame({"flow": [1], "heat": [0]}).to_csv("short.csv", index=False)
+    paths = {"MODEL": str(fitted / "out"), "ROWS": str(fitted / "rows.csv"), "SHORT": "short.csv"}
+    assert message in refused([paths.get(word, word) for word in words], capsys)

@@ -1,0 +1,139 @@
+"""Report of a generalized root model: pictures from known numbers, the page and the text from an analysis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from pyro_hoim.analysis import PathStep, RootAnalysis, RootScores, analyse_roots
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import InputError
+from pyro_hoim.learning.root_regression import RootTerm
+from pyro_hoim.models import PoissonFamily
+from pyro_hoim.report import (
+    penalty_path_figure,
+    render_root_report,
+    root_network_figure,
+    root_plain_report,
+    root_scores_figure,
+)
+from pyro_hoim.report.root_sections import root_parts, root_summary, root_warnings, singles, tuples
+
+NAMES = ["flow", "heat", "<b>wing</b>", "$x$", "never"]
+
+
+@lru_cache
+def analysis() -> RootAnalysis:
+    generator = np.random.default_rng(5)
+    rate = generator.gamma(0.7, 1.5, size=(200, 1))
+    rows = generator.poisson(rate * np.array([1.0, 0.8, 0.6]))
+    apart = generator.poisson(1.5 / (1 + rows[:, :1]))
+    table = CountTable.from_matrix(np.hstack([rows, apart, np.zeros((200, 1))]), NAMES)
+    parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.2, 0.2), 0), strict=True))
+    return analyse_roots(parts, PoissonFamily(), l1=[0.05, 0.01], title="made_words", about=["Made up."])
+
+
+# Pictures
+
+
+def test_network_of_strongest_tuples() -> None:
+    terms = [
+        RootTerm((2, 2), ("a", "b"), 2.0),
+        RootTerm((2, 2), ("c", "d"), -1.0),
+        RootTerm((3, 3), ("a", "b", "c"), 0.5),
+        RootTerm((2, 2), ("e", "f"), 0.25),
+    ]
+    figure = root_network_figure(terms, max_variables=4, title="Rise")
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["a", "b", "c", "d"]
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend[0] == "pairs: 2"
+    assert legend[1] == "sets of 3: 1"
+    assert figure.axes[0].get_title() == "Rise"
+    with pytest.raises(InputError, match="two or more"):
+        root_network_figure([RootTerm((1, 1), ("a",), 2.0)])
+
+
+def test_bars_are_as_long_as_the_scores() -> None:
+    scores = {"test": {"one": RootScores(5, 0, 3.0, 0.1), "two": RootScores(5, 1, math.inf, math.inf)}}
+    figure = root_scores_figure(scores)
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [3.0]
+    assert [text.get_text().strip() for text in figure.axes[0].texts] == ["infinite"]
+    with pytest.raises(InputError, match="finite"):
+        root_scores_figure({"test": {"two": scores["test"]["two"]}})
+
+
+def test_path_of_penalties() -> None:
+    steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7, True), PathStep(0.01, 9, 4.0, 5.0, 1e-7, True)]
+    figure = penalty_path_figure(steps, 0.01)
+    left, right = figure.axes
+    assert [line.get_label() for line in left.lines] == ["training", "validation", "kept"]
+    assert left.lines[1].get_ydata().tolist() == [5.0, 5.5]
+    assert right.lines[0].get_ydata().tolist() == [9, 3]
+    with pytest.raises(InputError, match="at least two"):
+        penalty_path_figure(steps[:1], 0.1)
+
+
+# The page
+
+
+def test_page_holds_what_the_analysis_found() -> None:
+    found = analysis()
+    page = render_root_report(found)
+    assert page.count("data:image/png") == page.count("<img")
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "<b>wing</b>" not in page
+    assert "&lt;b&gt;wing&lt;/b&gt;" in page
+    assert "Made up." in page
+    parts = root_parts(found)
+    titles = [part.title for part in parts]
+    assert titles[:2] == ["How well it predicts rows", "What varies together"]
+    assert "Pairs" in titles
+    assert titles[-2:] == ["The penalty", "How far to trust it"]
+    strongest = tuples(found, 2, 1)[0]
+    assert strongest.coefficient == max(t.coefficient for t in found.fit.terms((2, 2)))
+    cells = next(b for p in parts if p.title == "Pairs" for b in p.blocks if b.kind == "table").rows
+    assert cells[0][:2] == (" + ".join(strongest.names), f"{strongest.coefficient:+.4f}")
+    assert cells[0][2] == f"{strongest.coefficient / 2:+.4f}"
+    assert [t.coefficient for t in singles(found)] == sorted((t.coefficient for t in singles(found)), reverse=True)
+    chosen = next(b for p in parts if p.title == "The penalty" for b in p.blocks if b.kind == "table")
+    assert chosen.rows[chosen.chosen][0] == f"{found.l1:g}"
+
+
+def test_sentences() -> None:
+    found = analysis()
+    summary = " ".join(root_summary(found))
+    assert "120 rows of 5 columns" in summary
+    assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary  # type: ignore[union-attr]
+    assert "new rows will cost more" not in summary
+    assert any("never" in sentence and "minus infinity" in sentence for sentence in root_warnings(found))
+    only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
+    assert "new rows will cost more" in " ".join(root_summary(only))
+    test = found.parts["test"]
+    assert test is not None
+    bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
+    broken = replace(found, parts={**found.parts, "test": bad}, no_log_partition="the model cannot be normalised: x")
+    warnings = " ".join(root_warnings(broken))
+    assert "2 rows of test" in warnings
+    assert "cannot be normalised" in warnings
+    assert "∞" in render_root_report(broken)
+
+
+def test_text() -> None:
+    found = analysis()
+    text = root_plain_report(found)
+    assert "test: independent negative binomial" in text
+    strongest = tuples(found, 2, 1)[0]
+    assert f"{' + '.join(strongest.names)}" in text
+    assert f"{strongest.coefficient:+.4f}" in text
+
+
+def test_independent_columns_have_a_report() -> None:
+    table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
+    found = analyse_roots({"train": table}, PoissonFamily(), order=1)
+    assert "no tuples" in root_summary(found)[0]
+    assert "columns are independent" in render_root_report(found)
+    assert "test:" not in root_plain_report(found)
