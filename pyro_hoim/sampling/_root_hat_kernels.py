@@ -42,6 +42,7 @@ _LARGEST = 2.0**53
 _SLACK = 1e-10  # added to every line, against rounding
 _WASTE = 0.25
 _ROUNDS = 64
+_MAX_PROPOSALS = 10**6
 _FROM_STIRLING = 10.0
 
 
@@ -375,8 +376,8 @@ def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, words, b):
-    """One draw: (number of its side, u)."""
-    while True:
+    """One draw: (number of its side, u); the number is -1 if nothing was accepted, which no law makes happen."""
+    for _ in range(_MAX_PROPOSALS):
         target = uniform(words, b) * cumulative[count - 1]
         i = 0
         while i < count - 1 and cumulative[i] <= target:
@@ -396,3 +397,4 @@ def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets
         c, _, v = parts(u, sides[s], coefficients, powers, anchored[s])
         if math.log(uniform(words, b)) <= c + v + offsets[s] - (pieces[i, _LINE] + falling * away):
             return s, u
+    return -1, math.nan

@@ -111,9 +111,8 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _draw_all(code, maximum, small, work, words, drawn):
-    """One draw in every chain from the node conditionals in the workspace; NaN where there is no law."""
-    natural = work[0]
+def draw_nodes(code, maximum, natural, small, work, words, drawn):
+    """One draw (chains,) from every row of natural parameters (chains, k); NaN where there is no law."""
     num_chains, order = natural.shape
     if code <= TRUNCATED:
         draw_small(natural, maximum, small, work[4], words, drawn)
@@ -133,15 +132,6 @@ def _draw_all(code, maximum, small, work, words, drawn):
         else:
             mean = -0.5 * natural[b, 1] / natural[b, 0] if order > 1 else 0.0
             drawn[b] = mean + normal(words, b) / math.sqrt(-2.0 * natural[b, 0])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def draw_nodes(code, maximum, natural, small, work, words, drawn):
-    """One draw (n,) from every row of natural parameters (n, k); NaN where there is no law."""
-    width = work[0].shape[0]
-    for low in range(0, natural.shape[0] - width + 1, width):
-        work[0][:] = natural[low : low + width]
-        _draw_all(code, maximum, small, work, words[low : low + width], drawn[low : low + width])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
@@ -209,7 +199,7 @@ def sweep(code, maximum, program, beta, order, num_sweeps, small, work, words, s
     for _ in range(num_sweeps):
         for s in order:
             _add_natural(program, beta, s, roots, natural, product)
-            _draw_all(code, maximum, small, work, words, drawn)
+            draw_nodes(code, maximum, natural, small, work, words, drawn)
             for b in range(states.shape[1]):
                 x = drawn[b]
                 if math.isnan(x):

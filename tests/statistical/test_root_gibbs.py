@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 from pyro_hoim.models import GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily, node_family
 from pyro_hoim.sampling import RootChains, draw_from_nodes
@@ -449,3 +449,61 @@ def test_sweeps_of_gaussians_keep_the_multivariate_normal():
     fresh = RootChains(gaussian_model(), NUM_DRAWS, generator=torch.Generator().manual_seed(26))
     fresh.sweep(60)
     assert_multivariate_normal(fresh.states, law)
+
+
+# One draw from each of many random laws: their probability integral transforms are uniform
+
+
+def random_naturals(rng, num, order, largest):
+    """Roots of either sign and any strength; about a third is zero."""
+    natural = rng.standard_normal((num, order)) * 10 ** rng.uniform(-2, largest, (num, order))
+    return natural * (rng.random((num, order)) < 0.7)
+
+
+@pytest.mark.parametrize("maximum", [None, 60, 900])
+def test_one_draw_from_each_of_many_random_laws_of_counts(maximum):
+    rng, num, top = np.random.default_rng(30), 3000, 3000 if maximum is None else maximum
+    natural = random_naturals(rng, num, 4, 1.0)
+    natural[:, 0] = rng.uniform(-6, 4, num)
+    x = np.arange(top + 1, dtype=np.float64)
+    log_p = natural @ np.stack([x ** (1 / j) for j in range(1, 5)]) - special.gammaln(x + 1)
+    inside = log_p[:, -1] < log_p.max(1) - 50 if maximum is None else np.full(num, True)
+    assert inside.mean() > 0.9
+    natural, log_p = natural[inside], log_p[inside]
+    p = np.exp(log_p - special.logsumexp(log_p, axis=1, keepdims=True))
+    family = node_family("poisson") if maximum is None else node_family("truncated-poisson", maximum=maximum)
+    draws = (
+        draw_from_nodes(family, torch.from_numpy(natural), generator=torch.Generator().manual_seed(31)).long().numpy()
+    )
+    here = np.arange(len(draws)), draws
+    shares = p.cumsum(1)[here] - rng.random(len(draws)) * p[here]
+    assert_uniform(shares)
+    with pytest.raises(AssertionError):  # negative control: the neighbouring count
+        assert_uniform(p.cumsum(1)[here[0], np.minimum(draws + 1, top)] - rng.random(len(draws)) * p[here])
+
+
+@pytest.mark.parametrize("name", ["exponential", "gaussian"])
+def test_one_draw_from_each_of_many_random_laws_of_reals(name):
+    rng, num = np.random.default_rng(32), 1500
+    natural = random_naturals(rng, num, 4, 1.0)
+    natural[:, 0] = -(10 ** rng.uniform(-1, 1, num))
+    draws = draw_from_nodes(
+        node_family(name), torch.from_numpy(natural), generator=torch.Generator().manual_seed(33)
+    ).numpy()
+    t = np.linspace(-60, 12, 6001)  # logarithms of distances from 0; the trapezium rule errs by 1e-5 at most
+    u = np.exp(t)
+    signs = [1.0] if name == "exponential" else [-1.0, 1.0]
+    power = 1 if name == "exponential" else 2
+    shares = []
+    for eta, x in zip(natural, draws, strict=True):
+        parts = []
+        for sign in signs:
+            log_density = sum(a * u ** (power / (j + 1)) for j, a in enumerate(eta) if not (power == 2 and j == 1))
+            parts.append(log_density + t + (sign * eta[1] * u if power == 2 else 0.0))
+        top = max(part.max() for part in parts)
+        sums = [integrate.cumulative_trapezoid(np.exp(part - top), t, initial=0.0) for part in parts]
+        total = sum(s[-1] for s in sums)
+        own = sums[0] if power == 1 or x < 0 else sums[1]
+        below = np.interp(np.log(abs(x)), t, own)
+        shares.append(below / total if power == 1 else (sums[0][-1] + (below if x > 0 else -below)) / total)
+    assert_uniform(shares)
