@@ -11,7 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import InformationTable as InformationTable, Observations as Observations
+    from .data import (
+        CountTable as CountTable,
+        InformationTable as InformationTable,
+        Observations as Observations,
+    )
     from .datasets import (
         FileInfo as FileInfo,
         TableInfo as TableInfo,
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
         dataset_files as dataset_files,
         load_adult as load_adult,
         load_breast_cancer as load_breast_cancer,
+        load_classic3 as load_classic3,
         load_mushroom as load_mushroom,
         load_table as load_table,
         table_info as table_info,
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from .distributions import (
         DependencyNetwork as DependencyNetwork,
         DiaconisYlvisaker as DiaconisYlvisaker,
+        GeneralizedRoot as GeneralizedRoot,
         HierarchicalLogLinear as HierarchicalLogLinear,
         LogLinearStatistics as LogLinearStatistics,
         MarginalCounts as MarginalCounts,
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
         PseudoGibbs as PseudoGibbs,
         RecordingNUTS as RecordingNUTS,
         Replicates as Replicates,
+        RootGibbs as RootGibbs,
         VectorizedKernel as VectorizedKernel,
         cell_log_likelihood as cell_log_likelihood,
         deviance_discrepancy as deviance_discrepancy,
@@ -151,6 +158,13 @@ if TYPE_CHECKING:
         learn_network as learn_network,
         learn_node as learn_node,
     )
+    from .learning.root_regression import (
+        RootFit as RootFit,
+        choose_l1 as choose_l1,
+        fit_low_rank_roots as fit_low_rank_roots,
+        fit_root_path as fit_root_path,
+        fit_roots as fit_roots,
+    )
     from .learning.selection import (
         Selection as Selection,
         SelectionRound as SelectionRound,
@@ -175,11 +189,14 @@ if TYPE_CHECKING:
     from .model_file import (
         ModelFile as ModelFile,
         NetworkFile as NetworkFile,
+        RootFile as RootFile,
         load_model as load_model,
         load_network as load_network,
+        load_roots as load_roots,
         model_kind as model_kind,
         save_model as save_model,
         save_network as save_network,
+        save_roots as save_roots,
     )
     from .models import (
         ClampedConditional as ClampedConditional,
@@ -190,16 +207,28 @@ if TYPE_CHECKING:
         DecisionGraph as DecisionGraph,
         DependencyConditionals as DependencyConditionals,
         EnergyModel as EnergyModel,
+        ExponentialFamily as ExponentialFamily,
         FeatureEncoding as FeatureEncoding,
+        GaussianFamily as GaussianFamily,
+        GeneralizedRootEnergy as GeneralizedRootEnergy,
         LeafConditional as LeafConditional,
         LogLinearEnergy as LogLinearEnergy,
         Merge as Merge,
         ModelConditional as ModelConditional,
         NodeConditional as NodeConditional,
+        NodeFamily as NodeFamily,
+        Normalizability as Normalizability,
         Parametrization as Parametrization,
+        PoissonFamily as PoissonFamily,
+        RootStructure as RootStructure,
         Split as Split,
         TableConditional as TableConditional,
+        TruncatedPoissonFamily as TruncatedPoissonFamily,
+        check_normalizable as check_normalizable,
         encode_features as encode_features,
+        node_bounds as node_bounds,
+        node_family as node_family,
+        node_log_partition as node_log_partition,
         parametrization as parametrization,
     )
     from .partition import (
@@ -211,6 +240,9 @@ if TYPE_CHECKING:
         LogPartition as LogPartition,
         MatrixEnumeration as MatrixEnumeration,
         PartitionBackend as PartitionBackend,
+        RootAnnealed as RootAnnealed,
+        RootAuto as RootAuto,
+        RootEnumeration as RootEnumeration,
         Sandwich as Sandwich,
         StationaryLaw as StationaryLaw,
         VariableElimination as VariableElimination,
@@ -230,10 +262,12 @@ if TYPE_CHECKING:
         ParallelTempering as ParallelTempering,
         PseudoGibbsChains as PseudoGibbsChains,
         PseudoGibbsRun as PseudoGibbsRun,
+        RootChains as RootChains,
         TemperedRun as TemperedRun,
         check_ergodic as check_ergodic,
         sample_chains as sample_chains,
         sample_pseudo_gibbs as sample_pseudo_gibbs,
+        sample_root_chains as sample_root_chains,
         sample_tempered as sample_tempered,
     )
     from .schema import Domain as Domain, Variable as Variable
@@ -261,8 +295,13 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "Domain",
         "Variable",
     ),
-    "data": ("InformationTable", "Observations"),
+    "data": (
+        "InformationTable",
+        "Observations",
+        "CountTable",
+    ),
     "datasets": (
+        "load_classic3",
         "FileInfo",
         "TableInfo",
         "adult_domain",
@@ -281,6 +320,18 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "elimination_order",
     ),
     "models": (
+        "ExponentialFamily",
+        "GaussianFamily",
+        "GeneralizedRootEnergy",
+        "NodeFamily",
+        "Normalizability",
+        "PoissonFamily",
+        "RootStructure",
+        "TruncatedPoissonFamily",
+        "check_normalizable",
+        "node_bounds",
+        "node_family",
+        "node_log_partition",
         "Coding",
         "ConditionalModel",
         "EnergyModel",
@@ -302,6 +353,8 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "encode_features",
     ),
     "sampling": (
+        "RootChains",
+        "sample_root_chains",
         "ChainRun",
         "GibbsChains",
         "GibbsSchedule",
@@ -316,6 +369,9 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "sample_pseudo_gibbs",
     ),
     "partition": (
+        "RootAnnealed",
+        "RootAuto",
+        "RootEnumeration",
         "AnnealedImportance",
         "Auto",
         "Cost",
@@ -336,6 +392,9 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "stationary_law",
     ),
     "model_file": (
+        "RootFile",
+        "load_roots",
+        "save_roots",
         "ModelFile",
         "NetworkFile",
         "load_model",
@@ -345,6 +404,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "save_network",
     ),
     "distributions": (
+        "GeneralizedRoot",
         "DiaconisYlvisaker",
         "HierarchicalLogLinear",
         "LogLinearStatistics",
@@ -391,6 +451,13 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "leaf_probs",
         "learn_network",
         "learn_node",
+    ),
+    "learning.root_regression": (
+        "RootFit",
+        "fit_root_path",
+        "fit_roots",
+        "choose_l1",
+        "fit_low_rank_roots",
     ),
     "learning.selection": (
         "Selection",
@@ -443,6 +510,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "node_divergence",
     ),
     "inference": (
+        "RootGibbs",
         "BlockGibbs",
         "Discrepancy",
         "IntervalCoverage",

@@ -15,11 +15,19 @@ import pyro_hoim
 from pyro_hoim import (
     DiaconisYlvisaker,
     Domain,
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRoot,
     HierarchicalLogLinear,
     InteractionHypergraph,
     IntractableError,
     LogLinearEnergy,
     LogLinearStatistics,
+    PoissonFamily,
+    RootAnnealed,
+    RootAuto,
+    RootStructure,
+    Variable,
 )
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
@@ -159,3 +167,33 @@ def test_networks_are_as_exact_as_their_table_says() -> None:
                 network.log_prob(state)
             with pytest.raises(IntractableError):
                 network.marginal([domain.names[0]])
+
+
+def test_root_models_are_as_exact_as_their_table_says() -> None:
+    body = README.split("<!-- root-table-start -->")[1].split("<!-- root-table-end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.strip().splitlines()]
+    says = {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+    assert len(says) == 6
+    backends = {"`RootAuto`": RootAuto(), "`RootAnnealed`": RootAnnealed(num_chains=64)}
+    psi = torch.tensor([-1.0, -1.5, 0.2], dtype=torch.float64)
+    sampled = {
+        "samples of independent, Gaussian (k <= 2) and listed count models": (PoissonFamily(), GaussianFamily()),
+        "samples of interacting reals otherwise": (ExponentialFamily(),),
+    }
+    for column, backend in backends.items():
+        assert says["node and radial conditionals, log pseudo-likelihood"][column] == "exact"
+        for row, families in sampled.items():
+            for family in families:
+                domain = Domain([Variable(name, kind=family.kind) for name in "ab"])
+                pair = RootStructure.simplified(domain, [("a", "b")])
+                law = GeneralizedRoot(pair, psi, family, partition=backend)
+                is_exact = says["log Z and `log_prob` of `GeneralizedRoot`, within the budget"][column] == "exact"
+                assert (law.log_partition.kind == "exact") is is_exact is backend.is_exact
+                assert law.sample_is_exact is (says[row][column] == "exact")
+    words = Domain([Variable(f"w{i}", kind="count") for i in range(12)])
+    dense = RootStructure.complete(words, 2)
+    beyond = GeneralizedRoot(dense, torch.full((dense.num_terms,), -0.05, dtype=torch.float64), PoissonFamily())
+    assert says["log Z and `log_prob` of `GeneralizedRoot`, beyond"]["`RootAuto`"] == "refused"
+    with pytest.raises(IntractableError):
+        beyond.log_prob(torch.zeros(12, dtype=torch.float64))
+    assert torch.isfinite(beyond.log_pseudo_prob(torch.zeros(12, dtype=torch.float64)))
