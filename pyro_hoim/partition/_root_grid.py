@@ -108,30 +108,24 @@ def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Prof
 
 
 def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: float) -> _Profile:
+    """Every count up to one after which the function stays ``depth`` nats below its largest value.
+
+    That one is found among points a twentieth apart. They may miss the top of a narrow mode, which only takes the
+    end further out.
+    """
     limit = family.largest_value
-    count = 64
-    while True:
-        x = np.arange(min(count, limit + 1.0), dtype=np.float64)
-        values = bounds.log_above(family, variable, x)
-        ended = count > limit or (
-            int(values.argmax()) < count // 2
-            and values[-1] < values.max() - depth
-            and _falls(family, bounds, variable, x)
+    probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
+    probes = probes[probes <= limit]
+    values = bounds.log_above(family, variable, probes)
+    last = float(probes[min(int(np.flatnonzero(values > values.max() - depth)[-1]) + 1, len(probes) - 1)])
+    if last >= _MAX_POINTS:
+        raise IntractableError(
+            f"RootEnumeration: counts up to {last:.3g} matter for variable number {variable}, more than the "
+            f"{size_text(_MAX_POINTS)} that a sum can reach; use RootAnnealed()"
         )
-        if ended:
-            return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
-        count *= 2
-        if count > _MAX_POINTS:
-            raise IntractableError(
-                f"RootEnumeration: counts of more than {size_text(_MAX_POINTS)} matter for variable number {variable}, "
-                "more than a sum can reach; use RootAnnealed()"
-            )
-
-
-def _falls(family: NodeFamily, bounds: Bounds, variable: int, x: Floats) -> bool:
-    """Whether the function goes on falling at twice, four and eight times the end, so that no second mode follows."""
-    ends = bounds.log_above(family, variable, len(x) * np.array([1.0, 2.0, 4.0, 8.0, 16.0, 1024.0]))
-    return bool((np.diff(ends) < 0).all())
+    x = np.arange(min(last, limit) + 1)
+    values = bounds.log_above(family, variable, x)
+    return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
 
 
 def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
@@ -159,6 +153,7 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
             f"RootEnumeration: variable number {variable} has a law too wide for a grid; use RootAnnealed()"
         )
     lower, upper = (-edge if signed else 0.0), edge
+    points, values = np.zeros(0), np.zeros(0)
     for _ in range(12):
         points = lower + (upper - lower) * (np.arange(_POINTS) + 0.5) / _POINTS
         values = log_value(points)
@@ -169,8 +164,8 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
         half = (upper - lower) / _POINTS / 2
         lower, upper = float(points[first]) - half, float(points[last]) + half
     spacing = (upper - lower) / _POINTS
-    values = values + math.log(spacing)
-    return _Profile(points, values, float(np.logaddexp.reduce(values)), spacing, power, splits)
+    scaled = np.asarray(values + math.log(spacing))
+    return _Profile(points, scaled, float(np.logaddexp.reduce(scaled)), spacing, power, splits)
 
 
 @lru_cache(maxsize=64)

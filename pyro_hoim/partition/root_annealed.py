@@ -252,7 +252,7 @@ class RootAnnealed:
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value <= 1
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1
 
 
 def _check_whole(value: object, name: str, least: int) -> None:

@@ -218,7 +218,7 @@ class RootRadial:
         inside = np.flatnonzero(best > best.max() - _DEPTH)
         if inside[0] == 0 or inside[-1] == len(coarse) - 1:
             raise IntractableError("RootRadial: the radius has no end within floating-point range; use RootAnnealed()")
-        lower, upper = coarse[inside[0]] - 0.25, coarse[inside[-1]] + 0.25
+        lower, upper = float(coarse[inside[0]]) - 0.25, float(coarse[inside[-1]]) + 0.25
         if len(before) and before[0] <= lower and upper <= before[-1] + 0.25:
             return before
         value = math.nan
