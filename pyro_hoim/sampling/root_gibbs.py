@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from ..errors import ConvergenceWarning, InputError, InputTypeError, check_names
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
+from ..models.node_log_partition import node_log_partition
+from ..models.normalizability import check_normalizable
 from ..schema import Domain
 from ._root_program import RootProgram
 from .arguments import count, positive, received
@@ -22,6 +24,7 @@ __all__ = ["RootChains", "draw_from_nodes", "independent_log_partition", "indepe
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
+_MOST_CHECKED = 16
 
 
 class RootChains:
@@ -48,7 +51,8 @@ class RootChains:
         start: first states, given variables included (they take their given values). None draws from the independent
             member.
         generator: what the seed is drawn from, once; PyTorch's global generator when None.
-        check: refuse models of reals that cannot be normalised. Counts always can.
+        check: refuse models of reals that cannot be normalised (given the values of the first 16 chains that differ,
+            if there are any). Counts always can.
 
     Shape:
         start (num_chains, d) or what broadcasts to it; values of given () or (num_chains,).
@@ -100,7 +104,7 @@ class RootChains:
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
         first = None if start is None else _checked_states(energy, start, self._num_chains, "start")
         if check:
-            self._check_normalizable()
+            self._check_normalizable(fixed)
         if first is None:
             self._check_independent()
         self._seed = seed_from(generator)
@@ -119,17 +123,21 @@ class RootChains:
             f"chains={self._num_chains})"
         )
 
-    def _check_normalizable(self) -> None:
-        if self._energy.family.is_discrete:
+    def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
+        """Refuse a model of reals whose law given the fixed values cannot be normalised."""
+        if self._energy.family.is_discrete or not len(self._free):
             return
-        from ..models.normalizability import check_normalizable
-
-        found = check_normalizable(self._energy)
-        if found.verdict == "disproven":
-            found.check()
-        elif found.verdict == "undecided":
-            message = f"energy: it is not known whether the model can be normalised ({found.reason})"
-            warnings.warn(ConvergenceWarning(message), stacklevel=3)
+        names = [self.domain.names[s] for s in fixed]
+        values = np.stack(list(fixed.values()), axis=1) if fixed else np.zeros((1, 0))
+        for row in np.unique(values, axis=0)[:_MOST_CHECKED] if fixed else values:
+            rest = self._energy.condition(dict(zip(names, row.tolist(), strict=True))) if fixed else self._energy
+            found = check_normalizable(rest)
+            if found.verdict == "disproven":
+                found.check()
+            elif found.verdict == "undecided":
+                message = f"energy: it is not known whether the model can be normalised ({found.reason})"
+                warnings.warn(ConvergenceWarning(message), stacklevel=3)
+                return
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
@@ -422,8 +430,6 @@ def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
         InputError: the independent member cannot be normalised.
         InputTypeError: an argument of another type.
     """
-    from ..models.node_log_partition import node_log_partition
-
     if not isinstance(energy, GeneralizedRootEnergy):
         raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
     structure, coefficients = energy.structure, energy.coefficients

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import GeneralizedRootEnergy, RootStructure, node_family
-from pyro_hoim.sampling import RootChains, draw_from_nodes, independent_log_partition, independent_samples
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
+from pyro_hoim.models import GeneralizedRootEnergy, Normalizability, RootStructure, node_family
+from pyro_hoim.sampling import (
+    RootChains,
+    draw_from_nodes,
+    independent_log_partition,
+    independent_samples,
+    root_gibbs as module,
+)
 from pyro_hoim.sampling._root_hat_kernels import (
     FACTORIAL,
     LINEAR,
@@ -259,7 +265,7 @@ def test_models_that_cannot_be_normalised_are_refused() -> None:
     energy = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, -1.0, 2.0], dtype=torch.float64), node_family("exponential")
     )
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="cannot be normalised"):
         RootChains(energy, 2, generator=generator())
     unbounded = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, 1.0, -0.1], dtype=torch.float64), node_family("exponential")
@@ -269,6 +275,27 @@ def test_models_that_cannot_be_normalised_are_refused() -> None:
     chains = RootChains(unbounded, 2, start=torch.ones(2), generator=generator(), check=False)
     with pytest.raises(InputError, match="conditional of 'b' in chain 0 cannot be normalised"):
         chains.sweep(1, beta=0.0)
+
+
+def test_what_is_not_known_to_be_normalised_is_sampled_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy = model("exponential", d=3)
+    monkeypatch.setattr(module, "check_normalizable", lambda energy: Normalizability("undecided", "too hard"))
+    with pytest.warns(ConvergenceWarning, match="not known whether the model can be normalised .too hard."):
+        RootChains(energy, 2, generator=generator())
+
+
+def test_given_values_may_make_a_model_normalisable() -> None:
+    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    structure = RootStructure.complete(domain, 2)
+    psi = torch.zeros(structure.num_terms, dtype=torch.float64)
+    psi[structure.slices[1, 1]] = -1.0
+    psi[structure.slices[2, 2]] = 1.5
+    energy = GeneralizedRootEnergy(structure, psi, node_family("exponential"))
+    with pytest.raises(InputError, match="cannot be normalised"):
+        RootChains(energy, 2, generator=generator())
+    chains = RootChains(energy, 2, given={"a": 4.0}, generator=generator())
+    chains.sweep(3)
+    assert bool(torch.isfinite(chains.log_q()).all())
 
 
 def test_counts_beyond_all_bounds_are_refused() -> None:

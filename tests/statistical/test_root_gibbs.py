@@ -13,7 +13,7 @@ from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law
 
 LEVELS = 4  # counts 0, ..., 3
-NUM_DRAWS = 60_000
+NUM_DRAWS = 30_000
 
 
 def counts_model(d=3, scale=0.5, seed=0):
@@ -403,11 +403,11 @@ def test_a_sweep_of_gaussians_with_cube_roots_keeps_the_law_of_quadrature():
         lambda x, y: -(x**2) - 1.2 * y**2 + 0.3 * x * y + 0.5 * np.abs(x * y) ** (2 / 3), GAUSSIAN_EDGES
     )
     assert_exact_law(rectangles(start, GAUSSIAN_EDGES), law)  # the start itself
-    for linear in (0.3, 0.2):
+    for linear in (0.3, 0.1):
         chains = RootChains(
             cube_roots(linear), NUM_DRAWS, start=start, generator=torch.Generator().manual_seed(23), check=False
         )
-        chains.sweep(2)
+        chains.sweep(1 if linear == 0.3 else 3)
         if linear == 0.3:
             assert_exact_law(rectangles(chains.states, GAUSSIAN_EDGES), law)
         else:  # negative control
@@ -462,7 +462,7 @@ def random_naturals(rng, num, order, largest):
 
 @pytest.mark.parametrize("maximum", [None, 60, 900])
 def test_one_draw_from_each_of_many_random_laws_of_counts(maximum):
-    rng, num, top = np.random.default_rng(30), 3000, 3000 if maximum is None else maximum
+    rng, num, top = np.random.default_rng(30), 2000, 2000 if maximum is None else maximum
     natural = random_naturals(rng, num, 4, 1.0)
     natural[:, 0] = rng.uniform(-6, 4, num)
     x = np.arange(top + 1, dtype=np.float64)
