@@ -211,6 +211,12 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[_Terms], part: Inde
         return _Found("proven", "; ".join(ways))
     if len(part) == 1:
         return _Found("disproven", f"no term contains {rest[0]!r}, its law is flat", np.eye(d)[part[0]])
+    for s in np.flatnonzero(left):
+        holding = [set(row) - {int(s)} for t in mine for row in t.rows.tolist() if s in row]
+        if holding and (shared := set[int].intersection(*holding)):
+            # The mass where the shared variable is below 1/x_s is that of 1/x_s, whose integral is infinite.
+            reason = f"{names[s]!r} occurs only in products with {names[min(shared)]!r}, whose values near 0 free it"
+            return _Found("disproven", reason, np.eye(d)[s])
     return _Found("undecided", f"only products with other variables bound {rest[0]!r}")
 
 

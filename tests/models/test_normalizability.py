@@ -229,7 +229,9 @@ def test_lower_powers_decide_where_the_highest_is_absent() -> None:
         ("ab", {(2, 1): {"a": -1, "b": -1}, (4, 2): {"ab": 2.1}}, "disproven"),
         # a near sqrt(b) makes log q grow as sqrt(b), although every ray falls: not proven.
         ("ab", {(1, 1): {"a": -1}, (3, 1): {"b": -1}, (3, 2): {"ab": 1}}, "undecided"),
-        ("ab", {(1, 1): {"a": -1}, (2, 2): {"ab": -1}}, "undecided"),
+        # The integral over b is 2 / a; with two partners it is 2 / (sqrt(a) + sqrt(c))^2, which is integrable.
+        ("ab", {(1, 1): {"a": -1}, (2, 2): {"ab": -1}}, "disproven"),
+        ("abc", {(1, 1): {"a": -1, "c": -1}, (2, 2): {"ab": -1, "bc": -1}}, "undecided"),
     ]
     for names, terms, verdict in cases:
         model = make(EXPONENTIAL, names, terms)
@@ -237,6 +239,35 @@ def test_lower_powers_decide_where_the_highest_is_absent() -> None:
         assert found.verdict == verdict, (terms, found.reason)
         if verdict == "disproven":
             assert_witness(model, found.witness)
+
+
+def log_mass(terms: dict[tuple[int, int], dict[str, float]], log_top: float) -> float:
+    """Log integral of q over two variables from 1e-6 to exp(log_top), by the trapezoidal rule in logarithms."""
+    grid = np.arange(-14, log_top, 0.15)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    log_q = a + b
+    for (j, _), sets in terms.items():
+        for letters, value in sets.items():
+            log_q += value * np.exp(sum({"a": a, "b": b}[letter] for letter in letters) / j)
+    return float(log_q.max() + np.log(np.exp(log_q - log_q.max()).sum()))
+
+
+def test_random_models_at_the_boundary_against_integrals() -> None:
+    """Models where some powers are absent: the mass far out grows if disproven, and does not if proven."""
+    rng = np.random.default_rng(0)
+    seen = {"proven": 0, "disproven": 0, "undecided": 0}
+    for _ in range(30):
+        terms: dict[tuple[int, int], dict[str, float]] = {}
+        for key, names in {(1, 1): "ab", (2, 1): "ab", (2, 2): ["ab"], (3, 1): "ab", (3, 2): ["ab"]}.items():
+            terms[key] = {name: float(rng.choice([0, -1, 1], p=[0.4, 0.4, 0.2]) * rng.choice([1, 2])) for name in names}
+        found = check_normalizable(make(EXPONENTIAL, "ab", terms))
+        growth = log_mass(terms, 26) - log_mass(terms, 20)
+        if found.verdict == "proven":
+            assert growth < 1e-5, (terms, found.reason)
+        if found.verdict == "disproven" and "occurs only in products" not in found.reason:
+            assert growth > 1e-3, (terms, found.reason)
+        seen[found.verdict] += 1
+    assert min(seen["proven"], seen["disproven"]) >= 6, seen
 
 
 def test_a_proof_on_every_ray_would_be_no_proof() -> None:
