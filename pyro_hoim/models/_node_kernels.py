@@ -135,7 +135,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
-    """Add larger counts to the rows whose sum is incomplete."""
+    """Add larger counts to the rows whose sum is not complete."""
     k = eta.shape[1]
     no_mean, no_cov = np.empty(k), np.empty((k, k))
     for row in range(eta.shape[0]):

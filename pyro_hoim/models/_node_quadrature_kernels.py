@@ -22,7 +22,8 @@ __all__ = ["add_far_counts", "number_values"]
 
 _DEPTH = 44.0
 _NODES = 4096
-_SETTLED = 1e-8
+_SETTLED = 1e-10
+_ROUNDING = 1e-12
 _EPSILON = 2.220446049250313e-16
 _LONGEST = 16777216.0  # counts that are summed one by one where nothing else will do
 
@@ -94,12 +95,12 @@ def _trapezoid(kind, coefs, powers, centre, left, right, order, part_mean, part_
     """Log of the integral from left to right of the centre, and moments; both ends are negligible.
 
     Returns:
-        log of the integral; change at the last doubling of the nodes.
+        log of the integral; its change, or that of the second moment of the first statistic, when the nodes were
+        doubled last.
     """
     k = coefs.shape[0]
     s, steps, scratch = np.empty(_NODES + 1), np.empty((k, _NODES + 1)), np.empty((3, _NODES + 1))
-    old = np.zeros(k)
-    n, value, change = 32, 0.0, np.inf
+    n, value, other, change = 32, 0.0, 0.0, np.inf
     while n <= _NODES:
         step = (right - left) / n
         if n == 32:
@@ -107,15 +108,13 @@ def _trapezoid(kind, coefs, powers, centre, left, right, order, part_mean, part_
         else:
             half = n // 2
             _fill(kind, coefs, powers, centre, 0.0, left + step, 2.0 * step, half, half, s, steps)
-        if order == 2:
-            for j in range(k):
-                old[j] = part_cov[j, j]
         new = moments(s, steps, n, -1, scratch, order, part_mean, part_cov) + math.log(step)
-        change = abs(new - value) if n > 32 else np.inf
-        if order == 2:
-            for j in range(k):
-                change = max(change, abs(old[j] / part_cov[j, j] - 1.0))
-        value = new
+        second = 0.0
+        for i in range(n):
+            second += scratch[0, i] * steps[0, i] * steps[0, i]
+        second *= step
+        change = max(abs(new - value), abs(second - other) / second) if n > 32 else np.inf
+        value, other = new, second
         if change < _SETTLED:
             break
         n *= 2
@@ -202,8 +201,12 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
     ends, peaks = np.empty((2 * k + 8, 2)), np.empty((2 * k + 8, 3))
     count = _united(COUNT, coefs, powers, np.array([0.0, 2.0]), floors, low, high, ends, peaks)
     part_mean, part_cov = np.zeros(k), np.zeros((k, k))
-    error = 0.0
+    error = _ROUNDING
     for w in range(count):
+        terms = 0.0
+        for j in range(k):
+            terms += abs(coefs[j]) * math.exp(powers[j] * peaks[w, 0])
+        terms += math.exp(peaks[w, 0]) * peaks[w, 0]
         is_cut = ends[w, 0] <= low or ends[w, 1] >= math.log(last)
         is_peak = peaks[w, 2] == 1.0 and low < peaks[w, 0] < high
         centre = math.exp(peaks[w, 0])
@@ -218,11 +221,12 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
                 left = -right
             if right - left > 256.0:
                 total, change = _trapezoid(COUNT, coefs, powers, centre, left, right, order, part_mean, part_cov)
-                if change < _SETTLED or right - left > _LONGEST:
+                if change < 1e-7 or right - left > _LONGEST:
                     for j in range(k):
                         part_mean[j] += math.exp(powers[j] * peaks[w, 0])
+                    error = max(error, change * change if change < 1e-7 else change)
+                    error += _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total))
                     value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
-                    error = max(error, change * change if change < _SETTLED else change)
                     continue
         if right - left > _LONGEST:
             return value, np.inf
@@ -235,6 +239,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
             total = moments(s, steps, n, -1, scratch, order, part_mean, part_cov)
             for j in range(k):
                 part_mean[j] += math.exp(powers[j] * peaks[w, 0])
+            error = max(error, _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total)))
             value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
             x += n
     return value, error
@@ -265,11 +270,16 @@ def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
     weights, floors = np.array([1.0, 1.0 + 2.0 * powers[0]]), np.array([-np.inf, -np.inf])
     count = _united(REAL, coefs, powers, weights, floors, -800.0, 700.0 / powers[lead], ends, peaks)
     part_mean, part_cov = np.zeros(k), np.zeros((k, k))
-    error = 0.0
+    error = _ROUNDING
     for w in range(count):
         left, right = ends[w, 0] - peaks[w, 0], ends[w, 1] - peaks[w, 0]
         total, change = _trapezoid(REAL, coefs, powers, peaks[w, 0], left, right, order, part_mean, part_cov)
-        error = max(error, change * change if change < _SETTLED else change)
+        error = max(error, change * change if change < 1e-7 else change)
+        if has_part:
+            terms = 0.0
+            for j in range(k):
+                terms += abs(coefs[j]) * math.exp(powers[j] * peaks[w, 0])
+            error += _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total))
         for j in range(k):
             part_mean[j] += math.exp(powers[j] * peaks[w, 0])
         if sign < 0.0 and k > 1:

@@ -47,7 +47,7 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
         raise InputError("bounds: expected at least one result of node_bounds, received none")
     if len({b.power for b in bounds}) > 1:
         raise InputError(f"bounds: expected one power, received {sorted({b.power for b in bounds})}")
-    if any(len(b.halves) > 1 or b.halves[0].lead != 1 for b in bounds):
+    if any([half.lead for half in b.halves] != [1.0] for b in bounds):
         raise InputError("bounds: expected those of one half line with eta_1 not zero (no Gaussian family)")
     right = _right_end(family, natural, bounds[0].power)
     figure = Figure(figsize=(4.7 * len(bounds), 6.2), layout="constrained")

@@ -7,8 +7,20 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings, strategies as st
 
-from pyro_hoim.models._node_kernels import node_values
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.models._node_kernels import evaluate_nodes, node_values
+from pyro_hoim.models.node_bounds import node_bounds
+from pyro_hoim.models.node_families import (
+    ExponentialFamily,
+    GaussianFamily,
+    NodeFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+)
+from pyro_hoim.models.node_log_partition import node_log_partition, node_moments
 
 
 def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order: int = 2) -> tuple[np.ndarray, ...]:
@@ -19,15 +31,19 @@ def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order
     return value, mean, cov
 
 
-def count_oracle(eta: list[float], first: int, last: int) -> tuple[mpmath.mpf, list, list]:
-    """Sum from first to last in arbitrary precision."""
-    with mpmath.workdps(70):
+def count_oracle(
+    eta: list[float], first: int, last: int, digits: int = 70, start: int = 0
+) -> tuple[mpmath.mpf, list, list]:
+    """Sum from first to last in arbitrary precision; with ``start``, without the counts from 100 to it."""
+    with mpmath.workdps(digits):
         k = len(eta)
         natural = [mpmath.mpf(e) for e in eta]
         rows = []
         log_factorial = mpmath.loggamma(first + 1)
         for x in range(first, last + 1):
             log_factorial += mpmath.log(x) if x > first else 0
+            if 100 < x < start:
+                continue
             t = [mpmath.root(x, j + 1) for j in range(k)]
             rows.append((mpmath.exp(mpmath.fdot(natural, t) - log_factorial), t))
         total = mpmath.fsum(w for w, _ in rows)
@@ -78,3 +94,327 @@ def test_poisson_order_one_is_the_rate() -> None:
     rate = np.exp(eta[:, 0])
     for found in (value, mean[:, 0], cov[:, 0, 0]):
         np.testing.assert_allclose(found, rate, rtol=1e-12)
+
+
+def far_oracle(eta: list[float]) -> tuple[mpmath.mpf, list, list]:
+    """Counts about one large mode: trapezoidal sums with whole steps of at most an eighth of a standard deviation.
+
+    By Poisson's summation formula this equals the sum over all counts up to exp(-2 pi^2 8^2) at such a mode.
+    """
+    with mpmath.workdps(45):
+        k = len(eta)
+        natural = [mpmath.mpf(e) for e in eta]
+
+        def slope(x: mpmath.mpf) -> mpmath.mpf:
+            roots = sum(e * mpmath.power(x, mpmath.mpf(1) / j - 1) / j for j, e in enumerate(natural, 1))
+            return roots - mpmath.psi(0, x + 1)
+
+        guess = evaluate(0, [eta])[1][0, 0]
+        mode = mpmath.findroot(slope, guess)
+        curve = -mpmath.diff(slope, mode)
+        spread = 1 / mpmath.sqrt(curve)
+        step = max(1, int(spread / 4))
+        centre = int(mode)
+        rows = []
+        for i in range(-int(14 * spread / step), int(14 * spread / step) + 1):
+            x = centre + i * step
+            if x < 0:
+                continue
+            t = [mpmath.root(x, j + 1) for j in range(k)]
+            rows.append((mpmath.fdot(natural, t) - mpmath.loggamma(x + 1), t))
+        peak = max(w for w, _ in rows)
+        rows = [(mpmath.exp(w - peak), t) for w, t in rows]
+        total = mpmath.fsum(w for w, _ in rows)
+        mean = [mpmath.fsum(w * t[j] for w, t in rows) / total for j in range(k)]
+        cov = [
+            [mpmath.fsum(w * (t[i] - mean[i]) * (t[j] - mean[j]) for w, t in rows) / total for j in range(k)]
+            for i in range(k)
+        ]
+        return peak + mpmath.log(total * step), mean, cov
+
+
+FAR = [
+    [16.118, 0.0, 0.0],
+    [9.0, 0.0, 0.0],
+    [8.4, -3.0, 0.5],
+    [10.0, 40.0, -30.0],
+    [14.0, -400.0, 0.0],
+    [15.0, 300.0, -2000.0],
+    [-40.0, 6000.0, 10.0],
+    [30.0, 0.0, 100.0],
+]
+
+
+@pytest.mark.parametrize("row", range(len(FAR)))
+def test_poisson_large_means_against_mpmath(row: int) -> None:
+    assert_agree(evaluate(0, FAR), row, far_oracle(FAR[row]))
+
+
+BIMODAL = [[9.4, -133.3839, 0.0], [9.2, -121.2031, 2.0]]
+
+
+@pytest.mark.parametrize("row", range(len(BIMODAL)))
+def test_poisson_two_modes_against_mpmath(row: int) -> None:
+    """One mode at 0 with six tenths of the mass and one at thousands with the rest."""
+    found = evaluate(0, BIMODAL)
+    assert 1000 < found[1][row, 0] < 6000
+    assert_agree(found, row, count_oracle(BIMODAL[row], 0, 9_000, digits=30, start=3_000))
+
+
+def real_oracle(code: int, eta: list[float]) -> tuple[mpmath.mpf, list, list]:
+    """Trapezoidal sums in the log of |x| in arbitrary precision, over all that is above exp(-75) of the largest."""
+    k, scale = len(eta), 2 if code == 3 else 1
+    grid = np.arange(-200, 200, 1 / 512)
+    rows = []
+    with mpmath.workdps(40):
+        for sign in (1, -1) if code == 3 else (1,):
+            coefs = [e * (sign if code == 3 and j == 1 else 1) for j, e in enumerate(eta)]
+            with np.errstate(over="ignore", invalid="ignore"):
+                logs = sum((c * np.exp(grid * scale / j) for j, c in enumerate(coefs, 1) if c), grid)
+            logs = np.where(np.isnan(logs), -np.inf, logs)
+            # Weights up to the square of the first statistic count.
+            kept = grid[(logs > logs.max() - 75) | (logs + 2 * scale * grid > (logs + 2 * scale * grid).max() - 75)]
+            low, high = mpmath.mpf(kept[0]), mpmath.mpf(kept[-1])
+            step = (high - low) / 600
+            for i in range(601):
+                y = low + i * step
+                t = [mpmath.exp(y * scale / j) for j in range(1, k + 1)]
+                log_weight = y + mpmath.log(step) + mpmath.fdot([mpmath.mpf(c) for c in coefs], t)
+                if sign < 0:
+                    t[1:2] = [-v for v in t[1:2]]
+                rows.append((log_weight, t))
+        peak = max(w for w, _ in rows)
+        weights = [(mpmath.exp(w - peak), t) for w, t in rows]
+        total = mpmath.fsum(w for w, _ in weights)
+        mean = [mpmath.fsum(w * t[j] for w, t in weights) / total for j in range(k)]
+        cov = [
+            [mpmath.fsum(w * (t[i] - mean[i]) * (t[j] - mean[j]) for w, t in weights) / total for j in range(k)]
+            for i in range(k)
+        ]
+        return peak + mpmath.log(total), mean, cov
+
+
+EXPONENTIAL = [
+    [-1.0, 2.0, 3.0],
+    [-1e-6, 3.0, 5.0],
+    [-1e-9, -0.5, 0.1],
+    [0.0, -2.0, 3.0],
+    [0.0, 0.0, -1.0],
+    [-1.0, 200.0, 0.0],
+    [-1.0, -200.0, 50.0],
+    [-5e4, 0.0, 0.0],
+    [-2.0, 60.0, -40.0],
+    [-1.0, 9.0, -12.5],
+    [-0.01, 0.0, -7.0],
+]
+
+
+@pytest.mark.parametrize("row", range(len(EXPONENTIAL)))
+def test_exponential_against_mpmath(row: int) -> None:
+    assert_agree(evaluate(2, EXPONENTIAL), row, real_oracle(2, EXPONENTIAL[row]))
+
+
+GAUSSIAN = [
+    [-1.0, 2.0, 3.0, 0.0],
+    [-0.5, 0.3, -4.0, 1.0],
+    [-0.5, 30.0, 1.0, -2.0],
+    [-0.5, -30.0, 1.0, 2.0],
+    [-1e-4, 0.1, 3.0, -5.0],
+    [0.0, 0.0, -1.0, 3.0],
+    [-3.0, -1.0, 12.0, -20.0],
+]
+
+
+@pytest.mark.parametrize("row", range(len(GAUSSIAN)))
+def test_gaussian_against_mpmath(row: int) -> None:
+    found, (value, mean, cov) = evaluate(3, GAUSSIAN), real_oracle(3, GAUSSIAN[row])
+    np.testing.assert_allclose(found[0][row], float(value), rtol=1e-10)
+    spread = np.sqrt(np.array([float(cov[i][i]) for i in range(4)]))
+    # Odd moments may vanish: errors are measured against the spreads.
+    np.testing.assert_allclose((found[1][row] - np.array(mean, dtype=float)) / spread, 0, atol=1e-10)
+    scaled = (found[2][row] - np.array(cov, dtype=float)) / np.outer(spread, spread)
+    np.testing.assert_allclose(scaled, 0, atol=1e-10)
+
+
+def test_gaussian_up_to_order_two_by_quadrature() -> None:
+    """The closed form of order 2 and the quadrature of order 3 with a third parameter of 0 share no line."""
+    eta = [[-0.5, 0.0, 0.0], [-2.0, 7.0, 0.0], [-1e-3, -0.4, 0.0], [-5e3, 100.0, 0.0]]
+    closed, sums = evaluate(3, [row[:2] for row in eta]), evaluate(3, eta)
+    np.testing.assert_allclose(closed[0], sums[0], rtol=1e-11)
+    np.testing.assert_allclose(closed[1], sums[1][:, :2], rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(closed[2], sums[2][:, :2, :2], rtol=1e-10, atol=1e-14)
+
+
+def test_exponential_closed_forms() -> None:
+    rates = np.array([1e-12, 1e-3, 1.0, 40.0, 1e9])
+    value, mean, cov = evaluate(2, [[-r] for r in rates])
+    np.testing.assert_allclose(value, -np.log(rates), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(mean[:, 0], 1 / rates, rtol=1e-10)
+    np.testing.assert_allclose(cov[:, 0, 0], 1 / rates**2, rtol=1e-10)
+    for rate, slope in ((1.0, 0.7), (3.0, -5.0), (0.2, 4.0), (1e-4, 0.05)):
+        with mpmath.workdps(40):
+            # With x = u^2, the integral of 2 u exp(-rate u^2 + slope u), a Gaussian by parts.
+            c = mpmath.mpf(slope) / (2 * mpmath.sqrt(rate))
+            density = 1 + mpmath.sqrt(mpmath.pi) * c * mpmath.exp(c * c) * mpmath.erfc(-c)
+            expected = float(mpmath.log(density / rate))
+        assert evaluate(2, [[-rate, slope]])[0][0] == pytest.approx(expected, rel=1e-11)
+
+
+NUMBERS = st.floats(-8, 8).map(lambda v: round(v, 4))
+FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(12), ExponentialFamily(), GaussianFamily()]
+ids = [f.name for f in FAMILIES]
+
+
+def normalisable(family: NodeFamily, eta: list[float]) -> list[float]:
+    return eta if family.is_discrete else [-abs(eta[0]) - 0.01, *eta[1:]]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(family=st.sampled_from(FAMILIES), eta=st.lists(NUMBERS, min_size=1, max_size=5))
+def test_values_lie_between_certified_bounds_and_covariances_are_positive(family: NodeFamily, eta: list[float]) -> None:
+    row = torch.tensor([normalisable(family, eta)], dtype=torch.float64)
+    found = node_moments(family, row)
+    bounds = node_bounds(family, row[0], 0.0, 6)
+    slack = 1e-12 * (1 + abs(found.value.item()))
+    assert bounds.lower - slack <= found.value.item() <= bounds.upper + slack
+    assert found.covariance is not None
+    spread = found.covariance[0].diagonal().sqrt()
+    correlation = found.covariance[0] / torch.outer(spread, spread)
+    assert torch.equal(found.covariance, found.covariance.mT)
+    assert torch.linalg.eigvalsh(correlation).min() > -1e-9
+    assert 0 <= found.error.item() < 1e-10
+    for j in range(len(eta)):
+        # Means by bounds: E T_j = exp(M(a) - M(0)) for the statistics that are powers.
+        if isinstance(family, GaussianFamily) and j == 1:
+            continue
+        power = (2.0 if isinstance(family, GaussianFamily) else 1.0) / (j + 1)
+        at = node_bounds(family, row[0], power, 6)
+        log_mean = math.log(found.mean[0, j].item())
+        assert at.lower - bounds.upper - slack <= log_mean <= at.upper - bounds.lower + slack
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=ids)
+def test_autograd_twice(family: NodeFamily) -> None:
+    generator = torch.Generator().manual_seed(0)
+    eta = torch.randn(2, 3, 3, generator=generator, dtype=torch.float64)
+    if not family.is_discrete:
+        eta[..., 0] = -eta[..., 0].abs() - 0.1
+    eta.requires_grad_()
+    assert torch.autograd.gradcheck(lambda e: node_log_partition(family, e), eta)
+    assert torch.autograd.gradgradcheck(lambda e: node_log_partition(family, e), eta)
+    value = node_log_partition(family, eta)
+    found = node_moments(family, eta)
+    (gradient,) = torch.autograd.grad(value.sum(), eta, create_graph=True)
+    assert torch.equal(value, found.value) and torch.equal(gradient, found.mean)
+    hessian = torch.autograd.functional.hessian(lambda e: node_log_partition(family, e), eta[1, 2].detach())
+    assert found.covariance is not None
+    torch.testing.assert_close(hessian, found.covariance[1, 2], rtol=1e-12, atol=0)
+
+
+def test_near_the_edge_of_the_domain_by_finite_differences() -> None:
+    for row in ([-1e-4, 0.02, 0.01], [-1e-3, 0.5, -0.2]):
+        eta = torch.tensor(row, dtype=torch.float64)
+        found = node_moments(ExponentialFamily(), eta)
+        for j in range(3):
+            step = torch.zeros(3, dtype=torch.float64)
+            step[j] = 1e-4 * eta[j].abs()
+            two = [node_log_partition(ExponentialFamily(), eta + s * step).item() for s in (-1, 1)]
+            assert (two[1] - two[0]) / (2 * step[j].item()) == pytest.approx(found.mean[j].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=ids)
+def test_shapes_and_precision(family: NodeFamily) -> None:
+    eta = torch.tensor([[-1.0, 0.5, 0.25], [-0.5, 2.0, -1.0]])
+    single, double = node_moments(family, eta), node_moments(family, eta.double())
+    assert single.value.dtype == single.covariance.dtype == torch.float32
+    torch.testing.assert_close(single.value, double.value.float())
+    torch.testing.assert_close(single.covariance, double.covariance.float())
+    for shape in ((0, 3), (2, 0, 3), (4, 1, 2)):
+        found = node_moments(family, torch.full(shape, -1.0))
+        assert found.value.shape == shape[:-1] and found.mean.shape == shape
+        assert found.covariance.shape == (*shape, shape[-1])
+        assert node_log_partition(family, torch.full(shape, -1.0)).shape == shape[:-1]
+    one = node_moments(family, eta[0], hessian=False)
+    assert one.value.shape == () and one.covariance is None
+    torch.testing.assert_close(one.value, single.value[0])
+    strided = eta.double().T.contiguous().T
+    assert torch.equal(node_log_partition(family, strided), double.value)
+    by_row = torch.stack([node_log_partition(family, row) for row in eta.double()])
+    assert torch.equal(by_row, double.value)
+
+
+def test_orders_agree_and_leave_the_rest_alone() -> None:
+    for code in (0, 2, 3):
+        eta = np.array([[-1.0, 2.0, 0.5], [-0.2, 9.0, -3.0]])
+        whole = evaluate(code, eta.tolist())
+        np.testing.assert_array_equal(evaluate(code, eta.tolist(), order=0)[0], whole[0])
+        assert np.isnan(evaluate(code, eta.tolist(), order=0)[1]).all()
+        np.testing.assert_array_equal(evaluate(code, eta.tolist(), order=1)[1], whole[1])
+        assert np.isnan(evaluate(code, eta.tolist(), order=1)[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "bad"),
+    [
+        (ExponentialFamily(), [0.0, 1.0, -2.0]),
+        (ExponentialFamily(), [1e-9, -50.0, 0.0]),
+        (ExponentialFamily(), [0.0, 0.0, 0.0]),
+        (GaussianFamily(), [0.0, -1.0, -1.0]),
+        (GaussianFamily(), [0.0, 0.0, 2.0]),
+        (GaussianFamily(), [0.5, 0.0, 0.0]),
+        (PoissonFamily(), [800.0, 0.0, 0.0]),
+    ],
+)
+def test_what_cannot_be_normalised_is_refused(family: NodeFamily, bad: list[float]) -> None:
+    eta = torch.tensor([[[-1.0, 0.0, 0.0]], [bad], [bad]], dtype=torch.float64)
+    for call in (node_moments, node_log_partition):
+        with pytest.raises(InputError, match=r"received \(.*\) at index \(1, 0\) \(2 such rows\)"):
+            call(family, eta)
+    assert evaluate(family.code, [bad])[0][0] == math.inf
+
+
+def test_bad_arguments() -> None:
+    for wrong in (math.nan, math.inf, -math.inf):
+        with pytest.raises(InputError, match="natural: expected finite numbers"):
+            node_log_partition(PoissonFamily(), torch.tensor([0.0, wrong]))
+        assert np.isnan(evaluate(0, [[0.0, wrong]])[0][0]) and np.isnan(evaluate(2, [[-1.0, wrong]])[1]).all()
+    with pytest.raises(InputTypeError, match=r"tensor of floats, received torch.int64"):
+        node_moments(PoissonFamily(), torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(InputTypeError, match="tensor of floats, received list"):
+        node_moments(PoissonFamily(), [0.0])
+    with pytest.raises(InputTypeError, match="family: expected a NodeFamily"):
+        node_moments("poisson", torch.zeros(3))
+    for shape in ((), (3, 0)):
+        with pytest.raises(InputError, match="expected shape"):
+            node_moments(PoissonFamily(), torch.zeros(shape))
+
+
+def test_negative_controls_of_the_oracles() -> None:
+    """Wrong sums must fail the comparison that the right ones pass: no zero, one term less, root of the mean."""
+    eta = SMALL[3]
+    found = evaluate(0, [eta])
+    assert_agree(found, 0, count_oracle(eta, 0, 250))
+    for first, last in ((1, 250), (0, 15)):
+        with pytest.raises(AssertionError):
+            assert_agree(found, 0, count_oracle(eta, first, last))
+    value, mean, cov = count_oracle(eta, 0, 250)
+    second = [[cov[i][j] + mean[i] * mean[j] for j in range(3)] for i in range(3)]
+    with pytest.raises(AssertionError):
+        assert_agree(found, 0, (value, mean, second))
+    with pytest.raises(AssertionError):
+        assert_agree(found, 0, (value, [mean[0], mean[0] ** 0.5, mean[2]], cov))
+
+
+def test_stated_errors_hold() -> None:
+    for code, rows, oracle in (
+        (0, FAR[:3], far_oracle),
+        (0, SMALL, lambda e: count_oracle(e, 0, 250)),
+        (2, EXPONENTIAL[:4], lambda e: real_oracle(2, e)),
+    ):
+        eta = np.array(rows)
+        value, mean, cov = np.empty(len(rows)), np.empty(eta.shape), np.empty((*eta.shape, eta.shape[1]))
+        error = evaluate_nodes(code, math.inf, eta, 2, value, mean, cov)
+        for row in range(len(rows)):
+            expected, expected_mean, _ = oracle(rows[row])
+            assert abs(value[row] - float(expected)) <= error[row] * (1 + abs(float(expected)))
+            np.testing.assert_allclose(mean[row], np.array(expected_mean, dtype=float), rtol=error[row])
