@@ -17,7 +17,7 @@ from .root_scores import (
     draw_roots,
     predict_roots,
 )
-from .roots import PathStep, RootAnalysis, RootPart, analyse_roots, compare_root_models, model_of
+from .roots import PathStep, RootAnalysis, RootPart, analyse_roots, compare_root_models
 from .sample_complexity import (
     Recovery,
     draw_rows,
@@ -86,7 +86,6 @@ __all__ = [
     "law_divergence",
     "log_z_difference",
     "matches_any",
-    "model_of",
     "normalised_errors",
     "num_impossible",
     "predict_network",

@@ -12,11 +12,13 @@ import torch
 
 from ..data import CountTable
 from ..errors import InputError, IntractableError, check_names
+from ..learning.root_regression import RootFit
+from ..model_file import RootFile
 from ..models import GeneralizedRootEnergy
 from ..models.node_log_partition import node_moments
 from ..partition import LogPartition, RootAuto
 from ..sampling import RootChains
-from ..schema import Domain
+from ..schema import Domain, Variable
 
 __all__ = [
     "RootDraws",
@@ -134,6 +136,20 @@ class RootModel:
         held = [name for name in self.domain.names if name not in self.fixed]
         if list(self.energy.domain.names) != held or not set(self.fixed) <= set(self.domain.names):
             raise InputError("fixed: expected the columns of the domain that the model does not hold")
+
+    @classmethod
+    def from_fit(cls, found: RootFit) -> RootModel:
+        """The joint model of a fit."""
+        energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
+        return cls(energy, found.domain, dict(found.fixed_columns))
+
+    @classmethod
+    def from_file(cls, stored: RootFile) -> RootModel:
+        """The model of a file; columns without a finite coefficient are in its information."""
+        energy = GeneralizedRootEnergy(stored.structure, stored.psi, stored.family)
+        fixed = {str(name): float(value) for name, value in stored.info.get("fixed_columns", {}).items()}
+        names = stored.info.get("columns", [*stored.structure.domain.names, *fixed])
+        return cls(energy, Domain(Variable(name, kind=stored.family.kind) for name in names), fixed)
 
     def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Values of the free columns of a few rows at a time, and which of these rows are possible."""

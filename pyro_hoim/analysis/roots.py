@@ -13,14 +13,14 @@ from ..data import CountTable
 from ..errors import InputError
 from ..learning.root_regression import RootFit, fit_root_path
 from ..model_file import RootFile, save_roots
-from ..models import GeneralizedRootEnergy, NodeFamily
+from ..models import NodeFamily
 from ..partition import LogPartition
 from ..schema import Domain
 from .networks import PARTS
 from .root_baselines import BASELINES, IndependentLaw, fit_independent
 from .root_scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
 
-__all__ = ["AUTO_L1", "PathStep", "RootAnalysis", "RootPart", "analyse_roots", "compare_root_models", "model_of"]
+__all__ = ["AUTO_L1", "PathStep", "RootAnalysis", "RootPart", "analyse_roots", "compare_root_models"]
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
@@ -173,12 +173,6 @@ class RootAnalysis:
         save_roots(path, RootFile(found.structure, found.psi, found.family, info))
 
 
-def model_of(found: RootFit) -> RootModel:
-    """The joint model of a fit, ready to score and draw rows."""
-    energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
-    return RootModel(energy, found.domain, dict(found.fixed_columns))
-
-
 def analyse_roots(
     parts: Mapping[str, CountTable],
     family: NodeFamily,
@@ -262,7 +256,7 @@ def analyse_roots(
     if pairs is not None:
         laws[PAIRWISE] = pairs
     baselines = time.perf_counter() - begin - learning
-    model = model_of(found)
+    model = RootModel.from_fit(found)
     log_partition, reason = exact_log_partition(model.energy)
     scored = {
         name: _part(found, model, log_partition, laws, rows)

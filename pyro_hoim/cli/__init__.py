@@ -60,7 +60,7 @@ def _command(ctx: click.Context) -> click.Command | None:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="pyro-hoim", prog_name="pyro-hoim")
 def cli() -> None:
-    """Higher-order interaction models of tables of categories."""
+    """Higher-order interaction models of tables of categories, counts and real numbers."""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -14,10 +14,9 @@ from tqdm import tqdm
 from ..analysis.root_scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
 from ..errors import InputError, IntractableError, check_names
 from ..learning.root_regression import RootTerm
-from ..models import GeneralizedRootEnergy, NodeFamily
+from ..models import NodeFamily
 from ..partition import LogPartition
 from ..report.words import fixed, plural, short_edge
-from ..schema import Domain, Variable
 from .count_reading import read_counts_for, read_counts_without
 from .grm import tuple_json
 from .methods import describe_log_z, is_terminal, root_log_z_of
@@ -32,11 +31,7 @@ _EDGE = 48  # characters
 
 def _model(path: Path) -> RootModel:
     """The model of a file, with the columns that are no part of it."""
-    stored = read_roots(path)
-    energy = GeneralizedRootEnergy(stored.structure, stored.psi, stored.family)
-    fixed_columns = {str(name): float(value) for name, value in stored.info.get("fixed_columns", {}).items()}
-    names = stored.info.get("columns", list(stored.structure.domain.names))
-    return RootModel(energy, Domain(Variable(name, kind=stored.family.kind) for name in names), fixed_columns)
+    return RootModel.from_file(read_roots(path))
 
 
 def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:

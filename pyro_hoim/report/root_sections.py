@@ -108,9 +108,10 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
     for name, part in _held(analysis).items():
         rows = part.scores.impossible_rows
         if rows:
+            verb = "holds" if rows == 1 else "hold"
             warnings.append(
-                f"{plural(rows, 'row')} of {name} hold counts in columns that the training rows knew as empty, so that "
-                "scores are infinite; leave these columns out, or train on more rows."
+                f"{plural(rows, 'row')} of {name} {verb} counts in columns that the training rows knew as empty, so "
+                "that scores are infinite; leave these columns out, or train on more rows."
             )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
         warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")

@@ -16,7 +16,6 @@ from pyro_hoim.analysis import (
     analyse_roots,
     compare_root_models,
     draw_roots,
-    model_of,
     predict_roots,
 )
 from pyro_hoim.analysis.root_scores import empirical_entropy, root_scores
@@ -69,7 +68,7 @@ def counted(rows: torch.Tensor) -> torch.Tensor:
 
 def test_scores_agree_with_enumeration() -> None:
     found = analysis()
-    model = model_of(found.fit)
+    model = RootModel.from_fit(found.fit)
     states, log_probs = enumerated(model)
     assert float(found.log_partition.value) == pytest.approx(  # type: ignore[union-attr]
         float(torch.logsumexp(torch.from_numpy(model.log_q(CountTable.from_matrix(states, NAMES))), 0)), rel=1e-10
@@ -105,8 +104,10 @@ def test_fit_and_loaded_model_score_alike(tmp_path) -> None:
     assert stored.family == FAMILY
     assert stored.info["columns"] == NAMES
     rows = CountTable.from_matrix(made_rows(50), NAMES)
+    loaded = RootModel.from_file(stored).log_pseudo_prob(rows)
+    assert loaded.tolist() == RootModel.from_fit(found.fit).log_pseudo_prob(rows).tolist()
     direct = found.fit.log_pseudo_prob(rows).numpy()
-    assert model_of(found.fit).log_pseudo_prob(rows) == pytest.approx(direct, abs=1e-10)
+    assert RootModel.from_fit(found.fit).log_pseudo_prob(rows) == pytest.approx(direct, abs=1e-10)
 
 
 def test_the_penalty_is_chosen_on_validation_rows() -> None:
@@ -139,7 +140,7 @@ def test_records_of_a_comparison() -> None:
 
 
 def test_predictions_agree_with_enumeration() -> None:
-    model = model_of(analysis().fit)
+    model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
     rows = CountTable.from_matrix(made_rows(30), NAMES)
     for s, target in enumerate(NAMES):
@@ -168,12 +169,12 @@ def test_predictions_of_normals_are_regressions() -> None:
     values = np.hstack([first, first + 0.5 * generator.normal(size=(400, 1))])
     table = CountTable.from_matrix(values, ["x", "y"], kind="real")
     fit = fit_roots(table, GaussianFamily(), order=2, l1=0.0)
-    found = predict_roots(model_of(fit), table, "y")
+    found = predict_roots(RootModel.from_fit(fit), table, "y")
     coefficients = dict(zip(fit.structure.names, fit.coefficients.tolist(), strict=True))
     slope = coefficients[(2, 2), ("x", "y")] / (-2 * coefficients[(1, 1), ("y",)])
     assert found.mean == pytest.approx(slope * values[:, 0], rel=1e-8)
     assert found.std == pytest.approx(math.sqrt(-0.5 / coefficients[(1, 1), ("y",)]), rel=1e-8)
-    alone = predict_roots(model_of(fit_roots(table, GaussianFamily(), order=1)), table, "y")
+    alone = predict_roots(RootModel.from_fit(fit_roots(table, GaussianFamily(), order=1)), table, "y")
     assert alone.mean == pytest.approx(np.zeros(400), abs=1e-12)
 
 
@@ -182,20 +183,20 @@ def test_predictions_of_normals_are_regressions() -> None:
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
 def test_draws_follow_the_law(method: str) -> None:
-    model = model_of(analysis().fit)
+    model = RootModel.from_fit(analysis().fit)
     _, log_probs = enumerated(model)
     drawn = draw_roots(model, 6000, method=method, burn_in=30, seed=4)  # type: ignore[arg-type]
     assert drawn.is_exact == (method == "exact")
     assert_exact_law(counted(drawn.values), log_probs.exp())
     # Control: the independent member is another law.
     alone = fit_roots(CountTable.from_matrix(made_rows(), NAMES), FAMILY, order=1)
-    other = draw_roots(model_of(alone), 6000, seed=4).values
+    other = draw_roots(RootModel.from_fit(alone), 6000, seed=4).values
     with pytest.raises(AssertionError):
         assert_exact_law(counted(other), log_probs.exp())
 
 
 def test_draws_given_values() -> None:
-    model = model_of(analysis().fit)
+    model = RootModel.from_fit(analysis().fit)
     states, log_probs = enumerated(model)
     drawn = draw_roots(model, 4000, given={"b": 2}, seed=1).values
     assert drawn[:, 1].unique().tolist() == [2.0]
@@ -219,7 +220,7 @@ def test_zero_columns_stay_zero() -> None:
     later = CountTable.from_matrix(np.array([[1, 0, 0, 0], [1, 0, 0, 2]]), table.domain.names)
     found = analyse_roots({"train": table, "test": later}, PoissonFamily(), order=2)
     assert found.fit.zero_columns == ("never",)
-    model = model_of(found.fit)
+    model = RootModel.from_fit(found.fit)
     scores = found.parts["test"].scores  # type: ignore[union-attr]
     assert scores.impossible_rows == 1
     assert scores.pseudo_nll == math.inf
@@ -236,7 +237,7 @@ def test_zero_columns_stay_zero() -> None:
     assert prediction.log_probs.tolist() == [0.0, -math.inf]  # type: ignore[union-attr]
     only = analyse_roots({"train": CountTable.from_matrix(np.zeros((3, 2)))}, PoissonFamily(), order=2)
     assert only.parts["train"].scores.pseudo_nll == 0.0  # type: ignore[union-attr]
-    assert draw_roots(model_of(only.fit), 2).values.tolist() == [[0.0, 0.0]] * 2
+    assert draw_roots(RootModel.from_fit(only.fit), 2).values.tolist() == [[0.0, 0.0]] * 2
 
 
 def test_reals_have_no_kl() -> None:
@@ -272,7 +273,7 @@ def test_bad_arguments(parts: dict[str, int], options: dict[str, object], messag
 
 
 def test_other_columns_are_refused() -> None:
-    model = model_of(analysis().fit)
+    model = RootModel.from_fit(analysis().fit)
     with pytest.raises(InputError, match="expected columns a, b, c"):
         model.log_pseudo_prob(CountTable.from_matrix(made_rows(), ["x", "y", "z"]))
     with pytest.raises(InputError, match="columns of the training rows"):

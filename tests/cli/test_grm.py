@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 from scipy import sparse
 
-from pyro_hoim.analysis import analyse_roots, fit_independent, model_of, predict_roots
+from pyro_hoim.analysis import RootModel, analyse_roots, fit_independent, predict_roots
 from pyro_hoim.analysis.roots import AUTO_L1
 from pyro_hoim.cli import run
 from pyro_hoim.cli.grm import parse_l1
@@ -131,7 +131,7 @@ def test_exact_models_have_a_likelihood(small: Path, capsys: pytest.CaptureFixtu
     stored = load_roots(small / "out" / "model.safetensors")
     rows = CountTable.from_csv(small / "rows.csv")
     analysis = analyse_roots({"train": rows}, TruncatedPoissonFamily(3), order=2)
-    log_z = float(RootAuto().log_partition(model_of(analysis.fit).energy).value)
+    log_z = float(RootAuto().log_partition(RootModel.from_fit(analysis.fit).energy).value)
     assert found["log_partition"]["kind"] == "exact"
     assert found["log_partition"]["value"] == pytest.approx(log_z, rel=1e-9)
     assert found["nll"]["train"] == pytest.approx(analysis.parts["train"].scores.nll, rel=1e-9)  # type: ignore[union-attr]
@@ -229,7 +229,7 @@ def test_prediction_is_the_conditional_mean(fitted: Path, capsys: pytest.Capture
         l1=next(iter(stored.info["l1"].values())),
         pairwise=False,
     )
-    expected = predict_roots(model_of(analysis.fit), CountTable.from_csv(fitted / "rows.csv"), "wing")
+    expected = predict_roots(RootModel.from_fit(analysis.fit), CountTable.from_csv(fitted / "rows.csv"), "wing")
     assert found["rmse"] == pytest.approx(expected.rmse, rel=1e-6)
     assert found["log_loss"] == pytest.approx(expected.log_loss, rel=1e-6)
     assert found["accuracy"] is None
