@@ -211,7 +211,7 @@ def test_a_study_is_that_of_its_seed(study) -> None:
 )
 def test_arguments_are_checked_first(change: dict, word: str) -> None:
     with pytest.raises(InputError, match=word):
-        root_recovery(plant_roots(4, 1, 1), **({"sizes": [10]} | change))
+        root_recovery(plant_roots(4, 1, 1), change.pop("sizes", [10]), **change)
 
 
 def test_truths_of_another_kind_are_refused() -> None:
