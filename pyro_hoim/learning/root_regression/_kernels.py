@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 
+_CELLS = 2**21
+
+
 @njit(cache=True, nogil=True)
 def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
     """Rows and products of the columns ``variables[:size]``; returns how many rows they have in common."""
@@ -117,44 +120,56 @@ def scan_singles(indptr, rows, roots, residuals, out):
 
 
 @njit(cache=True, nogil=True)
-def scan_pairs(indptr, rows, roots, after, row_end, columns, row_roots, residuals, skipped, threshold):
+def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     """Pairs t < r of other variables whose summed product of roots and residual exceeds a threshold.
 
-    ``after`` (nnz,) is the place behind an entry in the arrays by rows, ``row_end`` (n,) the end of each row there.
-    Returns (first, second, sum) of those found. Time: sum over rows of nnz^2 / 2.
+    The matrix by rows: ``row_end`` (n,) ends of the rows, ``columns`` (nnz,) ascending in each row, both unsigned (that
+    spares tests for negative places in the innermost loop), ``row_roots`` (nnz,); ``num`` variables. Sums are kept for
+    as many t at a time as fit the cells allowed.
+    Returns (first, second, sum) of the pairs found. Time: sum over rows of nnz^2 / 2, plus num^2 / 2.
     """
-    num = len(indptr) - 1
-    total = np.zeros(num)
+    block = max(1, min(num, _CELLS // num))
+    total = np.zeros((block, num))
+    place_of = np.zeros_like(row_end)
+    place_of[1:] = row_end[:-1]
     capacity = 256
     count = 0
     first = np.empty(capacity, np.int64)
     second = np.empty(capacity, np.int64)
     value = np.empty(capacity)
-    for t in range(num):
-        if t == skipped:
-            continue
-        for place in range(indptr[t], indptr[t + 1]):
-            row = rows[place]
-            weight = roots[place] * residuals[row]
-            for q in range(after[place], row_end[row]):
-                total[columns[q]] += weight * row_roots[q]
-        for r in range(t + 1, num):
-            found = total[r]
-            total[r] = 0.0
-            if abs(found) > threshold and r != skipped:
-                if count == capacity:
-                    capacity *= 2
-                    wider_first = np.empty(capacity, np.int64)
-                    wider_second = np.empty(capacity, np.int64)
-                    wider_value = np.empty(capacity)
-                    wider_first[:count] = first
-                    wider_second[:count] = second
-                    wider_value[:count] = value
-                    first, second, value = wider_first, wider_second, wider_value
-                first[count] = t
-                second[count] = r
-                value[count] = found
-                count += 1
+    for low in range(0, num, block):
+        high = min(num, low + block)
+        for row in range(len(row_end)):
+            end = row_end[row]
+            stop = end
+            scale = residuals[row]
+            for place in range(place_of[row], end):
+                if columns[place] >= high:
+                    stop = place
+                    break
+                sums = total[columns[place] - low]
+                weight = row_roots[place] * scale
+                for q in range(place + 1, end):
+                    sums[columns[q]] += weight * row_roots[q]
+            place_of[row] = stop
+        for t in range(low, high):
+            for r in range(t + 1, num):
+                found = total[t - low, r]
+                total[t - low, r] = 0.0
+                if abs(found) > threshold and r != skipped and t != skipped:
+                    if count == capacity:
+                        capacity *= 2
+                        wider_first = np.empty(capacity, np.int64)
+                        wider_second = np.empty(capacity, np.int64)
+                        wider_value = np.empty(capacity)
+                        wider_first[:count] = first
+                        wider_second[:count] = second
+                        wider_value[:count] = value
+                        first, second, value = wider_first, wider_second, wider_value
+                    first[count] = t
+                    second[count] = r
+                    value[count] = found
+                    count += 1
     return first[:count], second[:count], value[:count]
 
 

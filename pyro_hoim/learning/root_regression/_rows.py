@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, check_unique
+from ...errors import InputError, InputTypeError, IntractableError, check_unique, size_text
 from ...models.node_families import NodeFamily
 from ...schema import Domain, Variable
 
@@ -59,7 +59,6 @@ class RootRows:
         roots: T_1 ... T_k of the entries, in the order of ``values``, (k, nnz).
         row_end: (n,) end of each row in the arrays by rows.
         columns, row_roots: (nnz,), (k, nnz), the same matrix by rows.
-        after: (nnz,) for an entry by columns, the place behind it in the arrays by rows.
     """
 
     domain: Domain
@@ -70,10 +69,9 @@ class RootRows:
     rows: NDArray[np.int64]
     values: NDArray[np.float64]
     roots: NDArray[np.float64]
-    row_end: NDArray[np.int64]
-    columns: NDArray[np.int64]
+    row_end: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
     row_roots: NDArray[np.float64]
-    after: NDArray[np.int64]
 
     def __len__(self) -> int:
         return self.num_rows
@@ -166,6 +164,7 @@ def prepare_rows(
         InputError: not a matrix, no rows or columns, names that do not fit, or a value outside the support; the message
             names the first such value with its row and column.
         InputTypeError: something else than numbers.
+        IntractableError: 2^32 nonzero entries or more.
     """
     domain: Domain | None = None
     if isinstance(data, RowTable):
@@ -184,13 +183,15 @@ def prepare_rows(
         domain = Domain(Variable(name, kind=family.kind) for name in names)
     elif domain is None:
         domain = Domain(Variable(f"x{i}", kind=family.kind) for i in range(width))
+    if matrix.nnz >= 2**32:
+        raise IntractableError(
+            f"{argument}: {size_text(matrix.nnz, 'nonzero entries')} exceed the limit of 2^32; take fewer columns"
+        )
     indptr = matrix.indptr.astype(np.int64)
     rows = matrix.indices.astype(np.int64)
     values = matrix.data.astype(np.float64)
     _check_support(values, rows, indptr, domain, family, argument)
     by_rows = np.lexsort((np.repeat(np.arange(width), np.diff(indptr)), rows))
-    place = np.empty_like(by_rows)
-    place[by_rows] = np.arange(len(by_rows))
     counts = np.bincount(rows, minlength=num_rows)
     entries = torch.from_numpy(values)
     roots = np.empty((order, len(values)))
@@ -205,10 +206,9 @@ def prepare_rows(
         rows,
         values,
         roots,
-        np.cumsum(counts).astype(np.int64),
-        np.repeat(np.arange(width), np.diff(indptr))[by_rows].astype(np.int64),
+        np.cumsum(counts).astype(np.uint32),
+        np.repeat(np.arange(width), np.diff(indptr))[by_rows].astype(np.uint32),
         np.ascontiguousarray(roots[:, by_rows]),
-        (place + 1).astype(np.int64),
     )
 
 

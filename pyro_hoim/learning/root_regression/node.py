@@ -182,9 +182,8 @@ class _NodeSolver:
             found, gradients = keep[:, None], gradients[keep]
         else:
             first, second, gradients = scan_pairs(
-                rows.indptr, rows.rows, rows.roots[j - 1], rows.after, rows.row_end, rows.columns,
-                rows.row_roots[j - 1], residual, self.node, threshold,
-            )  # fmt: skip
+                rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(rows.domain), self.node, threshold
+            )
             found = np.stack([first, second], 1)
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[found].any(1))
