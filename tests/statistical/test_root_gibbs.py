@@ -507,3 +507,19 @@ def test_one_draw_from_each_of_many_random_laws_of_reals(name):
         below = np.interp(np.log(abs(x)), t, own)
         shares.append(below / total if power == 1 else (sums[0][-1] + (below if x > 0 else -below)) / total)
     assert_uniform(shares)
+
+
+@pytest.mark.parametrize("rate", [1e7, 3e11])
+def test_means_far_beyond_tables(rate):
+    rng, family = np.random.default_rng(40), node_family("poisson")
+    natural = torch.full((NUM_DRAWS, 1), float(np.log(rate)), dtype=torch.float64)
+    draws = draw_from_nodes(family, natural, generator=torch.Generator().manual_seed(41)).numpy()
+    scaled = (draws + rng.random(NUM_DRAWS) - rate - 0.5) / np.sqrt(rate)
+
+    def shares(z):  # the first term of the Edgeworth series
+        skewness = 1 / np.sqrt(rate)
+        return stats.norm.cdf(z) - skewness / 6 * (z**2 - 1) * stats.norm.pdf(z)
+
+    assert_uniform(shares(scaled))
+    with pytest.raises(AssertionError):  # negative control: six per cent of a standard deviation
+        assert_uniform(shares(scaled + 0.06))
