@@ -9,6 +9,16 @@ from .networks import NetworkAnalysis, NetworkPart, analyse_network
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .removal import RemovalEffect, log_z_difference, removal_effect, without
 from .root_baselines import IndependentLaw, fit_independent
+from .root_dependence import PairMoments, log_odds_ratio, pair_moments
+from .root_recovery import (
+    RocCurve,
+    coefficient_errors,
+    draw_root_rows,
+    plant_roots,
+    roc_curve,
+    root_recovery,
+    tuple_scores,
+)
 from .root_scores import (
     RootDraws,
     RootModel,
@@ -52,6 +62,7 @@ __all__ = [
     "NetworkLawFinding",
     "NetworkPart",
     "NetworkScores",
+    "PairMoments",
     "PartScores",
     "PathStep",
     "Posterior",
@@ -59,6 +70,7 @@ __all__ = [
     "Recovery",
     "RemovalEffect",
     "RemovalValue",
+    "RocCurve",
     "RootAnalysis",
     "RootDraws",
     "RootModel",
@@ -70,10 +82,12 @@ __all__ = [
     "analyse",
     "analyse_network",
     "analyse_roots",
+    "coefficient_errors",
     "coefficient_intervals",
     "compare_models",
     "compare_root_models",
     "draw_network",
+    "draw_root_rows",
     "draw_roots",
     "draw_rows",
     "edge_information",
@@ -84,15 +98,20 @@ __all__ = [
     "impute_network",
     "interaction_table",
     "law_divergence",
+    "log_odds_ratio",
     "log_z_difference",
     "matches_any",
     "normalised_errors",
     "num_impossible",
+    "pair_moments",
+    "plant_roots",
     "predict_network",
     "predict_roots",
     "prediction_accuracy",
     "removal_effect",
     "removal_values",
+    "roc_curve",
+    "root_recovery",
     "run_posterior",
     "sample_complexity",
     "score_network",
@@ -100,5 +119,6 @@ __all__ = [
     "structure_recovery",
     "synthesise",
     "synthetic_quality",
+    "tuple_scores",
     "without",
 ]
