@@ -2,7 +2,6 @@ r"""Can a generalized root model be normalised? Proofs, counterexamples, and an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -260,19 +259,14 @@ def _not_negative(
             return _Found("disproven", f"log q grows along the direction ({direction}), found by {verdict.how}", x)
         if verdict.sign == "zero" and is_normal:
             return _Found("disproven", f"the precision is singular along the direction ({direction})", x)
-    return _Found(
-        "undecided", f"the terms of power {power} of {shown} were neither bounded nor unbounded: {verdict.how}"
-    )
+    asked = f"whether the terms of power {power} of {shown} fall in every direction could not be settled"
+    return _Found("undecided", f"{asked}: {verdict.how}")
 
 
 def _odd_signs(terms: list[_Terms], power: Fraction, w: Array) -> Array:
     """Signs that make the odd terms of single variables positive, for the power that they have."""
     signs = np.ones(len(w))
-    for t in _odd(terms):
-        if t.power == power:
+    for t in terms:
+        if t.root == 2 and t.rows.shape[1] == 1 and t.power == power:
             signs[t.rows[:, 0]] = np.where(t.values < 0, -1.0, 1.0)
     return signs
-
-
-def _odd(terms: list[_Terms]) -> Iterator[_Terms]:
-    return (t for t in terms if t.root == 2 and t.rows.shape[1] == 1)
