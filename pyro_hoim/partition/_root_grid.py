@@ -21,7 +21,6 @@ Floats = NDArray[np.float64]
 _MAX_POINTS = 2**22  # values of one count that are looked at
 _POINTS = 4096  # of a profile of a real variable
 _DEPTH = 300.0  # nats below its largest value down to which a profile is followed at first
-_DOUBLINGS = 200
 
 
 @dataclass(frozen=True)
@@ -138,20 +137,16 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
             jacobian = np.log(power) + (power - 1) * np.log(np.abs(u)) if power > 1 else np.zeros_like(u)
         return bounds.log_above(family, variable, values) + jacobian
 
-    edge = 1.0
-    grid = np.geomspace(1e-9, 1e9, 400) ** (1 / power)
-    grid = np.concatenate([-grid[::-1], grid]) if signed else grid
-    top = float(log_value(grid).max())
-    for _ in range(_DOUBLINGS):
-        ends = np.array([edge, 2 * edge, 4 * edge])
-        reached = log_value(np.concatenate([ends, -ends]) if signed else ends)
-        if (reached < top - depth - 20).all():
-            break
-        edge *= 1.25
-    else:
+    sizes = np.geomspace(1e-15, 1e15, 2000) ** (1 / power)  # a thirtieth apart in x; a narrow top may be missed,
+    probes = log_value(np.concatenate([-sizes[::-1], sizes]) if signed else sizes)  # which takes the ends further out
+    high = probes > probes.max() - depth
+    high = high[len(sizes) :] | high[: len(sizes)][::-1] if signed else high
+    last = int(np.flatnonzero(high)[-1]) + 1
+    if last >= len(sizes):
         raise IntractableError(
             f"RootEnumeration: variable number {variable} has a law too wide for a grid; use RootAnnealed()"
         )
+    edge = float(sizes[last])
     lower, upper = (-edge if signed else 0.0), edge
     points, values = np.zeros(0), np.zeros(0)
     for _ in range(12):

@@ -375,6 +375,41 @@ def test_negative_interactions_that_are_needed():
     assert_close(value, RootRadial(allow_undecided=True).log_partition(energy).value, relative=1e-8)
 
 
+def test_laws_far_from_the_origin_and_at_other_scales():
+    """A window has to be found wherever the law lies; the radial integral looks for it in another way."""
+    domain = domain_of(2, GaussianFamily())
+    singles = [(name,) for name in domain.names]
+    structure = RootStructure(domain, {(1, 1): singles, (2, 1): singles, (3, 2): [domain.names]})
+    psi = torch.tensor([-1.0, -1.0, 60.0, -80.0, 0.1], dtype=torch.float64)
+    far = GeneralizedRootEnergy(structure, psi, GaussianFamily())
+    value = RootEnumeration().log_partition(far).value
+    assert_close(value, RootRadial().log_partition(far).value, relative=1e-8)
+    rough = 2500 + math.log(math.pi) + 0.2 * (30 * 40) ** (2 / 3)  # the two normal laws, the term at their means
+    assert abs(float(value) - rough) < 0.1
+    for scale in (1e-4, 1.0, 1e4):
+        energy = random_energy("exponential", 2, 2, seed=3)
+        powers = torch.cat([torch.full((2,), 1.0), torch.full((2,), 0.5), torch.full((1,), 1.0)])
+        scaled = GeneralizedRootEnergy(energy.structure, energy.psi * scale ** -powers.double(), energy.family)
+        shift = RootEnumeration().log_partition(energy).value + 2 * math.log(scale)  # x in other units
+        assert_close(RootEnumeration().log_partition(scaled).value, shift, relative=1e-8)
+    for psi in ([3.0, 6.0], [13.0, 1.0]):
+        one = RootStructure.complete(domain_of(1, PoissonFamily()), 2)
+        law = GeneralizedRootEnergy(one, torch.tensor(psi, dtype=torch.float64), PoissonFamily())
+        assert_close(
+            RootEnumeration().log_partition(law).value, IndependentClosedForm().log_partition(law).value, relative=1e-10
+        )
+    narrow = GeneralizedRootEnergy(
+        RootStructure.complete(domain_of(1, ExponentialFamily()), 2),
+        torch.tensor([-1.0, 200.0], dtype=torch.float64),
+        ExponentialFamily(),
+    )
+    assert_close(
+        RootEnumeration().log_partition(narrow).value,
+        IndependentClosedForm().log_partition(narrow).value,
+        relative=1e-10,
+    )
+
+
 def test_refusals_name_numbers():
     energy = random_energy("poisson", 3, 2, seed=1)
     small = RootEnumeration(max_cells=100)
