@@ -40,7 +40,7 @@ class RootEnumeration:
     below it. Reals are integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more
     nodes until log Z stands still. Twice differentiable in psi.
 
-    *Error.* The relative error of Z is at most ``tolerance``: a hundredth of half of it for what the windows leave
+    *Error.* The relative error of Z is at most ``tolerance``, or the rounding of log Z if that is more: a hundredth of half of it for what the windows leave
     out, a bound, and the rest for quadrature, judged by the last step of refinement. Where a model of reals is
     normalisable only by its negative interactions, its window rests on a maximum over directions that was found by
     search from many starts, not on a bound.
@@ -133,17 +133,17 @@ class RootEnumeration:
     def _grids(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Grid], Contraction]:
         """Grids on which one element of the batch, psi (num_terms,), is summed, and the order."""
         self._least(energy.structure).check()
-        windows, _ = self._windows(energy, psi)
+        windows, below = self._windows(energy, psi)
         if energy.family.is_discrete:
             found = self._order(energy.structure, [window.num_values for window in windows])
             self._cost(found, "the largest table").check()
             return [grid_of(energy.family, window, 0) for window in windows], found
-        return self._refined(energy, psi.detach(), windows)
+        return self._refined(energy, psi.detach(), windows, below)
 
     def _refined(
-        self, energy: GeneralizedRootEnergy, psi: torch.Tensor, windows: list[Window]
+        self, energy: GeneralizedRootEnergy, psi: torch.Tensor, windows: list[Window], below: float
     ) -> tuple[list[Grid], Contraction]:
-        """Quadrature nodes at which log Z stands still to half the tolerance."""
+        """Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound."""
         before = math.nan
         change = math.inf
         for count in _NODES:
@@ -158,7 +158,8 @@ class RootEnumeration:
             with torch.no_grad():
                 value = float(contract(_factors(energy, psi, grids), found.order)[0])
             change = abs(value - before)
-            if change <= self.tolerance / 2 * max(1.0, 1e-3 * abs(value)):
+            is_seen = value >= below - 1e-6 * max(1.0, abs(below))  # nodes that miss the law stand still below a bound
+            if is_seen and change <= self.tolerance / 2 * max(1.0, 1e-3 * abs(value)):
                 return grids, found
             before = value
         raise IntractableError(
