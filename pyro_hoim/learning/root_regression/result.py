@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import InputError
+from ...models.generalized_root import GeneralizedRootEnergy
 from ...models.node_families import NodeFamily
 from ...models.root_structure import RootStructure
 from ...schema import Domain
@@ -163,6 +164,10 @@ class RootFit:
     def coefficients(self) -> torch.Tensor:
         """The factors l! psi of the root products, (num_terms,)."""
         return self.structure.multiplicity * self.psi
+
+    def energy(self) -> GeneralizedRootEnergy:
+        """The joint model, over the columns that are not fixed."""
+        return GeneralizedRootEnergy(self.structure, self.psi, self.family)
 
     @cached_property
     def kkt_residual(self) -> torch.Tensor:

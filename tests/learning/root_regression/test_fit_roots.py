@@ -4,6 +4,7 @@ import math
 import pickle
 import time
 
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse
@@ -13,7 +14,6 @@ import torch
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.learning.root_regression import RootFit, _run, fit_root_path, fit_roots
-from pyro_hoim.models.generalized_root import GeneralizedRootEnergy
 from pyro_hoim.models.node_families import PoissonFamily, TruncatedPoissonFamily
 
 
@@ -73,7 +73,7 @@ def test_entries_are_coefficients_over_factorials():
 def test_pseudo_likelihood_is_that_of_the_energy(full):
     x = count_table(1)
     fitted = fit_roots(x[:80], order=3, l1=0.01, full=full)
-    energy = GeneralizedRootEnergy(fitted.structure, fitted.psi, fitted.family)
+    energy = fitted.energy()
     expected = energy.node_log_prob(torch.from_numpy(x[80:]))
     torch.testing.assert_close(fitted.log_pseudo_prob(x[80:], by_node=True), expected, rtol=0, atol=1e-9)
     sparse = scipy.sparse.coo_matrix(x[80:])
@@ -214,6 +214,26 @@ def test_workers_and_kinds_of_data_do_not_matter():
         pickle.loads(pickle.dumps(one)),
     ):
         check_equal(one, other)
+
+
+def test_processes_give_the_same_result():
+    x = count_table(13, 60, 4)
+    expected = fit_roots(x, order=3)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        check_equal(fit_roots(x, order=3), expected)
+
+
+def test_a_dask_cluster_gives_the_same_result():
+    from distributed import Client, LocalCluster
+
+    x = count_table(13, 60, 4)
+    expected = fit_roots(x, order=3)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        check_equal(fit_roots(x, order=3), expected)
 
 
 def test_resume_continues_and_refuses_another_run(tmp_path):
