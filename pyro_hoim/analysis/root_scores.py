@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from ..data import CountTable
-from ..errors import InputError, IntractableError, check_names
+from ..errors import InputError, IntractableError, check_names, size_text
 from ..learning.root_regression import RootFit
 from ..model_file import RootFile
 from ..models import GeneralizedRootEnergy
 from ..models.node_log_partition import node_moments
-from ..partition import LogPartition, RootAuto
+from ..partition import Cost, LogPartition, RootAuto
 from ..sampling import RootChains
 from ..schema import Domain, Variable
 
@@ -34,6 +34,7 @@ __all__ = [
 
 _PORTION = 2**22  # numbers in one piece of work
 _CHAINS = 1024
+_MOST_FLOPS = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,21 @@ def empirical_entropy(table: CountTable) -> float | None:
     return -math.fsum(probs * np.log(probs)) + 0.0
 
 
+def _refusal(cost: Cost) -> str:
+    """Why an exact sum is not made unasked, or nothing."""
+    if not cost.feasible:
+        return cost.reason
+    if cost.flops > _MOST_FLOPS:
+        return f"exact sums would take {size_text(int(cost.flops), 'operations')}; they are made on demand only"
+    return ""
+
+
 def exact_log_partition(energy: GeneralizedRootEnergy) -> tuple[LogPartition | None, str]:
-    """Log Z by the exact methods, or None and the reason why there is none."""
+    """Log Z by the exact methods where these take seconds, or None and the reason why there is none."""
     try:
-        cost = RootAuto().plan_energy(energy)
-        if not cost.feasible:
-            return None, cost.reason
+        reason = _refusal(RootAuto().plan_energy(energy))
+        if reason:
+            return None, reason
         return RootAuto().log_partition(energy), ""
     except (InputError, IntractableError) as error:
         return None, str(error)
@@ -353,9 +363,9 @@ def _exact_draws(
 ) -> torch.Tensor | None:
     try:
         cost = RootAuto().plan_energy(energy)
-        if cost.feasible:
+        reason = cost.reason if required and not cost.feasible else "" if required else _refusal(cost)
+        if not reason:
             return RootAuto().sample(energy, (number,), generator)
-        reason = cost.reason
     except IntractableError as error:
         reason = str(error)
     if required:

@@ -217,8 +217,9 @@ def tuple_json(term: RootTerm) -> dict[str, Any]:
 
 
 def _singles(analysis: RootAnalysis) -> list[RootTerm]:
-    """Coefficients of the columns themselves, largest first."""
-    return sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
+    """Largest coefficients of the columns themselves, then those of their roots."""
+    keys = [key for key in sorted(analysis.num_terms) if key[1] == 1]
+    return [term for key in keys for term in sorted(analysis.fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
 
 
 def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
@@ -271,7 +272,7 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
         "kkt_residual": float(found.kkt_residual.max()) if len(found.nodes) else 0.0,
         "tolerance": found.tolerance,
         "status": "converged" if found.is_converged else "not converged",
-        "singles": [tuple_json(term) for term in _singles(analysis)[:_TOP]],
+        "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
             tuple_json(term)
             for key in sorted(analysis.num_terms)

@@ -36,8 +36,7 @@ class CountTable:
     r"""Rows of counts (or of real numbers), one column a variable; complete, every row one observation.
 
     Counts are a SciPy CSR matrix of float64 with sorted indices and no stored zero; real numbers are a dense float64
-    array. Zero columns are allowed and told (:attr:`zero_columns`): the Poisson maximum-likelihood estimate of such a
-    column is :math:`\psi_s = -\infty`. Do not write into the matrix.
+    array. Of zero columns (:attr:`zero_columns`) the Poisson estimate is :math:`\psi_s = -\infty`. Do not write to it.
 
     Args:
         domain: the variables, all of kind ``count`` or all of kind ``real``.
@@ -92,9 +91,7 @@ class CountTable:
             row, column = place(matrix, first)
             value = values.reshape(-1)[first]
             more = f" ({bad.sum()} such cells)" if bad.sum() > 1 else ""
-            expected = "a finite number"
-            if self.kind == "count":
-                expected = f"a whole number from 0 to {LARGEST_COUNT}"
+            expected = f"a whole number from 0 to {LARGEST_COUNT}" if self.kind == "count" else "a finite number"
             raise InputError(f"{self.where(row, column)}: expected {expected}, received {value:.17g}{more}")
 
     def where(self, row: int, column: int) -> str:
@@ -103,8 +100,6 @@ class CountTable:
         if self.lines is not None:
             return f"{self.source} line {self.lines[row]}, column {name!r}"
         return f"{self.source}, {row_position(row)}, column {name!r}"
-
-    # ---------------------------------------------------------------------------------------------- readers
 
     @classmethod
     def from_matrix(
@@ -258,8 +253,6 @@ class CountTable:
         whole = cls(domain, cells, source, lines)  # cells are judged before rows are repeated
         return whole.rows(repeated_rows(times, whole.matrix, source))
 
-    # ------------------------------------------------------------------------------------------------- sizes
-
     @property
     def kind(self) -> CountKind:
         """Kind of the variables: ``count`` or ``real``."""
@@ -304,21 +297,14 @@ class CountTable:
         held = f", {self.matrix.nnz} non-zero" if sparse.issparse(self.matrix) else ""
         return f"CountTable({len(self.domain)} variables of kind {self.kind}, {self.num_rows} rows{held})"
 
-    # -------------------------------------------------------------------------------------------- derivations
-
     def columns(self, chosen: Iterable[str] | int) -> CountTable:
         """Some variables only: names, or how many from the left.
 
         Raises:
             UnknownNameError: an unknown name; InputError: one repeated, or a number outside 1 to d.
         """
-        wanted = int(chosen) if isinstance(chosen, (int, np.integer)) else chosen
-        names = select_columns(
-            self.domain.names,
-            wanted if isinstance(wanted, (int, str)) else list(wanted),  # type: ignore[arg-type]
-            exclude=(),
-            source=self.source,
-        )
+        wanted: Any = chosen if isinstance(chosen, (int, np.integer, str)) else list(chosen)
+        names = select_columns(self.domain.names, wanted, exclude=(), source=self.source)
         positions = list(self.domain.indices(names))
         return CountTable(
             Domain(self.domain.variables[i] for i in positions), self.matrix[:, positions], self.source, self.lines

@@ -26,6 +26,7 @@ _LAWS = {
     "pairwise": "pairs only",
 }
 _SIZES = {2: "Pairs", 3: "Triples"}
+_ROOTS = {2: "of its square root", 3: "of its cube root"}
 
 
 def law_names(analysis: RootAnalysis) -> dict[str, str]:
@@ -251,15 +252,23 @@ def _tuples(analysis: RootAnalysis, size: int) -> Part:
 
 def _singles(analysis: RootAnalysis) -> Part:
     part = Part("Single columns")
-    rows = [
-        [_names(term, ""), fixed(term.coefficient, sign=True).replace("-", "−")] for term in singles(analysis)[:_MOST]
-    ]
-    part.blocks.append(table(["column", "coefficient"], rows[:_FIRST]))
+    lower = [key for key in sorted(analysis.num_terms) if key[1] == 1 and key[0] > 1]
+    held = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
+
+    def cells(term: RootTerm) -> list[object]:
+        values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
+        shown = ["–" if value is None else fixed(value, sign=True).replace("-", "−") for value in values]
+        return [_names(term, ""), *shown]
+
+    columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
+    rows = [cells(term) for term in singles(analysis)[:_MOST]]
+    part.blocks.append(table(columns, rows[:_FIRST]))
     if len(rows) > _FIRST:
-        part.blocks.append(
-            table(["column", "coefficient"], rows[_FIRST:], folded=f"Further ones ({len(rows) - _FIRST})")
-        )
-    part.blocks.append(note("The coefficient of the column's own statistic, which no penalty shrinks; largest first."))
+        part.blocks.append(table(columns, rows[_FIRST:], folded=f"Further ones ({len(rows) - _FIRST})"))
+    told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
+    if lower:
+        told += " Those of its roots let it spread more (or less) than the family's independent law."
+    part.blocks.append(note(told))
     return part
 
 

@@ -249,6 +249,19 @@ def test_reals_have_no_kl() -> None:
     assert scores.kl is None
 
 
+def test_long_sums_are_made_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyro_hoim.analysis import root_scores as module
+
+    model = RootModel.from_fit(analysis().fit)
+    assert module.exact_log_partition(model.energy)[0] is not None
+    monkeypatch.setattr(module, "_MOST_FLOPS", 1)
+    found, reason = module.exact_log_partition(model.energy)
+    assert found is None
+    assert "on demand only" in reason
+    assert not draw_roots(model, 2, burn_in=1).is_exact
+    assert draw_roots(model, 2, method="exact").is_exact
+
+
 def test_scores_of_rows() -> None:
     found = root_scores(np.array([-1.0, -3.0]))
     assert (found.rows, found.pseudo_nll, found.pseudo_nll_std_error, found.nll) == (2, 2.0, 1.0, None)

@@ -131,6 +131,16 @@ def test_text() -> None:
     assert f"{strongest.coefficient:+.4f}" in text
 
 
+def test_roots_of_single_columns_are_listed() -> None:
+    rows = np.random.default_rng(0).negative_binomial(0.5, 0.3, size=(80, 2))
+    found = analyse_roots({"train": CountTable.from_matrix(rows, ["a", "b"])}, PoissonFamily(), order=2, full=True)
+    part = next(p for p in root_parts(found) if p.title == "Single columns")
+    assert part.blocks[0].columns == ("column", "coefficient", "of its square root")
+    values = {term.names[0]: term.coefficient for term in found.fit.terms((2, 1))}
+    for name, _, shown in part.blocks[0].rows:
+        assert shown == f"{values[str(name)]:+.4f}".replace("-", "−")
+
+
 def test_independent_columns_have_a_report() -> None:
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
