@@ -40,10 +40,10 @@ class RootEnumeration:
     below it. Reals are integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more
     nodes until log Z stands still. Twice differentiable in psi.
 
-    *Error.* The relative error of Z is at most ``tolerance``, or the rounding of log Z if that is more: a hundredth of half of it for what the windows leave
-    out, a bound, and the rest for quadrature, judged by the last step of refinement. Where a model of reals is
-    normalisable only by its negative interactions, its window rests on a maximum over directions that was found by
-    search from many starts, not on a bound.
+    *Error.* The relative error of Z is at most ``tolerance``, or the rounding of log Z if that is more: what windows
+    leave out is bounded, a two-hundredth of it; the rest is for quadrature, judged by the last step of refinement and
+    by a lower bound of log Z. Where a model of reals is normalisable only by its negative interactions, its window
+    rests on a maximum over directions that was found by search from many starts, not on a bound.
 
     Args:
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
