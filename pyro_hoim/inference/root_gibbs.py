@@ -10,7 +10,7 @@ import torch
 from ..errors import InputTypeError
 from ..models import GeneralizedRootEnergy
 from ..sampling import RootChains
-from ..sampling.root_gibbs import checked_energy
+from ..sampling.root_gibbs_arguments import checked_energy
 from ._site_kernel import SiteKernel
 
 __all__ = ["RootGibbs"]

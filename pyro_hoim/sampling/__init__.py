@@ -6,7 +6,8 @@ from .ergodicity import Ergodicity, check_ergodic
 from .ladder import ParallelTempering
 from .pseudo_gibbs import PseudoGibbsChains
 from .pseudo_gibbs_run import PseudoGibbsRun, sample_pseudo_gibbs
-from .root_gibbs import RootChains, draw_from_nodes, independent_log_partition, independent_samples
+from .root_draws import draw_from_nodes, independent_log_partition
+from .root_gibbs import RootChains, independent_samples
 from .root_gibbs_run import RootRun, sample_root_chains
 from .run import ChainRun, sample_chains
 from .schedule import GibbsSchedule

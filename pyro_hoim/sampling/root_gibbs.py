@@ -11,16 +11,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import ConvergenceWarning, InputError, InputTypeError, check_names
+from ..errors import ConvergenceWarning, InputError
 from ..models.generalized_root import GeneralizedRootEnergy
-from ..models.node_families import NodeFamily
-from ..models.node_log_partition import node_log_partition
 from ..models.normalizability import check_normalizable
 from ..schema import Domain
 from ._root_program import RootProgram
-from .arguments import count, positive, received
+from .arguments import count, positive
+from .root_draws import independent_log_partition
+from .root_gibbs_arguments import (
+    checked_beta,
+    checked_energy,
+    checked_given,
+    checked_states,
+    first_not_integrable,
+    seed_from,
+)
 
-__all__ = ["RootChains", "draw_from_nodes", "independent_log_partition", "independent_samples"]
+__all__ = ["RootChains", "independent_log_partition", "independent_samples"]
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
@@ -99,10 +106,10 @@ class RootChains:
         self._energy = checked_energy(energy)
         self._num_chains = positive(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
-        fixed = _checked_given(energy, given or {}, self._num_chains)
+        fixed = checked_given(energy, given or {}, self._num_chains)
         self._given = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
-        first = None if start is None else _checked_states(energy, start, self._num_chains, "start")
+        first = None if start is None else checked_states(energy, start, self._num_chains, "start")
         if check:
             self._check_normalizable(fixed)
         if first is None:
@@ -141,7 +148,7 @@ class RootChains:
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
-        wrong = _first_not_integrable(self._energy.family, self._program.linear[self._free])
+        wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
         if wrong is not None:
             name = self.domain.names[self._free[wrong]]
             raise InputError(
@@ -256,7 +263,7 @@ class RootChains:
         Raises:
             InputError: a wrong shape or a value outside the domain.
         """
-        self._set(_checked_states(self._energy, states, self._num_chains, "states"))
+        self._set(checked_states(self._energy, states, self._num_chains, "states"))
 
     # Moves
 
@@ -271,7 +278,7 @@ class RootChains:
         Raises:
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
         """
-        num_sweeps, beta = count(num_sweeps, "num_sweeps"), _checked_beta(beta)
+        num_sweeps, beta = count(num_sweeps, "num_sweeps"), checked_beta(beta)
         if num_sweeps:
             self._move(num_sweeps, beta, np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free)
         self._num_sweeps += num_sweeps
@@ -306,7 +313,7 @@ class RootChains:
             InputError: beta outside [0, 1].
         """
         single, joint = self._scores()
-        return single + _checked_beta(beta) * joint
+        return single + checked_beta(beta) * joint
 
     def interaction_score(self) -> torch.Tensor:
         r"""The part of log q in terms of two and more variables, :math:`\partial \log q_\beta / \partial \beta`.
@@ -346,55 +353,6 @@ class RootChains:
         self._num_sweeps = int(state["num_sweeps"])
 
 
-def draw_from_nodes(
-    family: NodeFamily, natural: torch.Tensor, *, generator: torch.Generator | None = None
-) -> torch.Tensor:
-    r"""Independent exact draws of single variables, one per vector of natural parameters.
-
-    .. math:: x \sim \exp\Bigl(\sum_j \eta_j T_j(x) + B(x)\Bigr) / Z(\eta)
-
-    Args:
-        family: the base family.
-        natural: :math:`\eta_1, \dots, \eta_k`.
-        generator: what the seed is drawn from; PyTorch's global generator when None.
-
-    Shape:
-        natural (\*batch, k); result (\*batch), in natural's type and on its device.
-
-    Raises:
-        InputError: natural parameters whose law cannot be normalised, or has its mode beyond 2^53.
-        InputTypeError: an argument of another type.
-
-    Example:
-        >>> from pyro_hoim.models import ExponentialFamily
-        >>> natural = torch.tensor([-2.0, 1.0, 0.5]).expand(1000, 3)
-        >>> draws = draw_from_nodes(ExponentialFamily(), natural, generator=torch.Generator().manual_seed(0))
-        >>> draws.shape, bool((draws > 0).all())
-        (torch.Size([1000]), True)
-    """
-    if not isinstance(family, NodeFamily):
-        raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
-    if not isinstance(natural, torch.Tensor) or not natural.is_floating_point():
-        raise InputTypeError(f"natural: expected a floating-point tensor, received {received(natural)}")
-    if natural.ndim == 0 or not natural.shape[-1]:
-        raise InputError(f"natural: expected shape (..., k) with k from 1, received {tuple(natural.shape)}")
-    from ._root_count_kernels import small_counts
-    from ._root_kernels import draw_nodes, workspace
-    from ._root_random_kernels import chain_words
-
-    order = natural.shape[-1]
-    rows = np.ascontiguousarray(natural.detach().cpu().double().reshape(-1, order).numpy())
-    drawn = np.empty(len(rows))
-    words = chain_words(seed_from(generator), len(rows))
-    draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
-    if np.isnan(drawn).any():
-        wrong = int(np.isnan(drawn).argmax())
-        raise InputError(
-            f"natural: expected a law that can be normalised, with its mode below 2^53, received {rows[wrong].tolist()}"
-        )
-    return torch.from_numpy(drawn).reshape(natural.shape[:-1]).to(natural)
-
-
 def independent_samples(
     energy: GeneralizedRootEnergy, num_samples: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
@@ -413,103 +371,3 @@ def independent_samples(
         InputTypeError: an argument of another type.
     """
     return RootChains(energy, num_samples, generator=generator, check=False).states
-
-
-def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
-    r"""Log partition function of the independent member, :math:`\sum_s A(\eta_s)` over the terms of single variables.
-
-    Exact up to the error of :func:`~pyro_hoim.models.node_log_partition`; nats; differentiable in psi.
-
-    Args:
-        energy: the model.
-
-    Shape:
-        result (\*batch) of the energy.
-
-    Raises:
-        InputError: the independent member cannot be normalised.
-        InputTypeError: an argument of another type.
-    """
-    if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
-    structure, coefficients = energy.structure, energy.coefficients
-    natural = coefficients.new_zeros(*energy.batch_shape, len(structure.domain), structure.order)
-    for j, num_members in structure.keys:
-        if num_members == 1:
-            positions = structure.positions((j, 1))[:, 0].to(coefficients.device)
-            column = coefficients.new_zeros(*energy.batch_shape, len(structure.domain))
-            column = column.index_copy(-1, positions, coefficients[..., structure.slices[j, 1]])
-            natural = natural + torch.nn.functional.pad(column.unsqueeze(-1), (j - 1, structure.order - j))
-    return node_log_partition(energy.family, natural).sum(-1)
-
-
-def seed_from(generator: torch.Generator | None) -> int:
-    """A seed from a generator of any device, or from the global one."""
-    device = "cpu" if generator is None else generator.device
-    return int(torch.randint(2**63 - 1, (), dtype=torch.int64, device=device, generator=generator))
-
-
-def checked_energy(energy: object) -> GeneralizedRootEnergy:
-    """The energy, or an error unless it is one without a batch and with finite entries."""
-    if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
-    if energy.batch_shape:
-        raise InputError(f"energy: expected no batch, received one of shape {tuple(energy.batch_shape)}")
-    if not bool(torch.isfinite(energy.psi.detach()).all()):
-        raise InputError("energy: expected finite psi, received NaN or an infinity")
-    return energy
-
-
-def _checked_beta(beta: float) -> float:
-    value = float(beta)
-    if not 0.0 <= value <= 1.0:
-        raise InputError(f"beta: expected an inverse temperature in [0, 1], received {beta!r}")
-    return value
-
-
-def _checked_given(
-    energy: GeneralizedRootEnergy, given: Mapping[str, float | torch.Tensor], num_chains: int
-) -> dict[int, NDArray[np.float64]]:
-    """Values of the given variables in every chain, (num_chains,) by position."""
-    if not isinstance(given, Mapping):
-        raise InputTypeError(f"given: expected a mapping from names to values, received {type(given).__name__}")
-    check_names(given, energy.domain.names, "given")
-    found: dict[int, NDArray[np.float64]] = {}
-    for name, value in given.items():
-        numbers = torch.as_tensor(value).detach().cpu().double()
-        if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
-            raise InputError(f"given[{name!r}]: expected shape () or ({num_chains},), received {tuple(numbers.shape)}")
-        energy.family.check_values(numbers, f"given[{name!r}]")
-        found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
-    return dict(sorted(found.items()))
-
-
-def _checked_states(energy: GeneralizedRootEnergy, states: Any, num_chains: int, argument: str) -> NDArray[np.float64]:
-    """States of all chains, (d, num_chains)."""
-    size = len(energy.domain)
-    if not isinstance(states, torch.Tensor) or states.is_complex() or states.dtype == torch.bool:
-        raise InputTypeError(f"{argument}: expected a tensor of values, received {received(states)}")
-    if states.ndim == 0 or states.shape[-1] != size:
-        raise InputError(f"{argument}: expected shape (..., {size}), received {tuple(states.shape)}")
-    try:
-        values = states.detach().cpu().double().expand(num_chains, size)
-    except RuntimeError:
-        raise InputError(
-            f"{argument}: expected a shape that broadcasts to {(num_chains, size)}, received {tuple(states.shape)}"
-        ) from None
-    energy.family.check_values(values, argument)
-    return values.T.contiguous().numpy().copy()
-
-
-def _first_not_integrable(family: NodeFamily, natural: NDArray[np.float64]) -> int | None:
-    """The first row whose law on the reals cannot be normalised: the first nonzero parameter must be negative.
-
-    For the Gaussian family that parameter may not be the second, which grows on one side.
-    """
-    if family.is_discrete:
-        return None
-    for i, row in enumerate(natural):
-        leading = next((j for j, value in enumerate(row) if value != 0.0), None)
-        if leading is None or row[leading] >= 0.0 or (leading == 1 and family.name == "gaussian"):
-            return i
-    return None
