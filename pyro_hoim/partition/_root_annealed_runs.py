@@ -11,7 +11,7 @@ import torch
 
 from ..errors import IntractableError
 from ..models.generalized_root import GeneralizedRootEnergy
-from ..sampling.root_gibbs import RootChains, independent_log_partition
+from ..sampling import RootChains, independent_log_partition
 from . import _annealing as annealing
 from ._annealed_runs import _derived, drawn_seed
 from .root_closed_form import GaussianClosedForm

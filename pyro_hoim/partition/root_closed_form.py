@@ -12,7 +12,7 @@ from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.node_log_partition import node_log_partition, node_moments
 from ..models.root_structure import RootStructure
-from ..sampling.root_gibbs import independent_samples
+from ..sampling import independent_samples
 from .base import Cost, LogPartition
 from .root_base import checked_psi, gradient_as_expectations, root_result
 
