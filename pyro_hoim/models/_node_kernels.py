@@ -21,8 +21,8 @@ __all__ = ["evaluate_nodes", "node_values"]
 
 TABLE = 4096
 """Counts below this are tabulated."""
-NEGLIGIBLE = 55.0
-"""Terms below exp(-55) = 1e-24 of the largest one are left out."""
+NEGLIGIBLE = 45.0
+"""Terms below exp(-45) = 3e-20 of the largest one are left out."""
 _EPSILON = 2.220446049250313e-16
 
 
@@ -37,10 +37,24 @@ def _extend(tables, have, need):
         if k > 1:
             tables[1, x] = math.sqrt(number)
         if k > 2:
-            tables[2, x] = round(tables[2, x]) if round(tables[2, x]) ** 3 == number else tables[2, x]
+            tables[2, x] = (
+                round(tables[2, x])
+                if round(tables[2, x]) ** 3 == number
+                else tables[2, x]
+            )
         tables[k, x] = math.lgamma(number + 1.0)
         tables[k + 1, x] = 2.0 * math.log(number) if x > 0 else -1e300
     return max(have, need)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+def _largest(s, tables, row, first, end):
+    """Largest entry from first to end, of s and of s plus a row of the tables."""
+    highest, highest2 = s[first], s[first] + tables[row, first]
+    for x in range(first, end):
+        highest = max(highest, s[x])
+        highest2 = max(highest2, s[x] + tables[row, x])
+    return highest, highest2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -54,24 +68,41 @@ def _scan(eta, tables, have, limit, s):
     k = eta.shape[0]
     first, best, best2, top = 0, -np.inf, -np.inf, 0
     while first < limit:
-        end = min(limit, max(2 * first, first + 16))
+        end = min(limit, first + max(32, first // 4))
         if end > have:
             have = _extend(tables, have, min(limit, max(end, 2 * have)))
-        for x in range(first, end):
-            s[x] = eta[0] * tables[0, x] - tables[k, x]
-        for j in range(1, k):
+        if k == 3:  # the usual order, in one pass
+            one, two, three = eta[0], eta[1], eta[2]
             for x in range(first, end):
-                s[x] += eta[j] * tables[j, x]
-        for x in range(first, end):
-            if s[x] > best:
-                best, top = s[x], x
-            best2 = max(best2, s[x] + tables[k + 1, x])
+                s[x] = (
+                    one * tables[0, x]
+                    + two * tables[1, x]
+                    + three * tables[2, x]
+                    - tables[3, x]
+                )
+        else:
+            for x in range(first, end):
+                s[x] = eta[0] * tables[0, x] - tables[k, x]
+            for j in range(1, k):
+                for x in range(first, end):
+                    s[x] += eta[j] * tables[j, x]
+        highest, highest2 = _largest(s, tables, k + 1, first, end)
+        best2 = max(best2, highest2)
+        if highest > best:
+            best, top = highest, first
+            while s[top] < highest:
+                top += 1
         first = end
         last = end - 1
         slope = eta[0] - 0.5 * tables[k + 1, last] + 2.0 / last
         for j in range(1, k):
             slope += max(eta[j], 0.0) * (tables[j, last] - tables[j, last - 1])
         if slope < -0.03 and s[last] + tables[k + 1, last] < best2 - NEGLIGIBLE:
+            while (
+                s[first - 1] + tables[k + 1, first - 1] < best2 - NEGLIGIBLE - 4.0
+                and first - 1 > top
+            ):
+                first -= 1
             return first, have, True, top, best2
     return first, have, False, top, best2
 
@@ -124,7 +155,9 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
             if order > 0:
                 for x in range(size):
                     steps[j, x] = tables[j, x + low] - at
-        value[row] = height + moments(s, steps, size, top - low, scratch, order, row_mean, row_cov)
+        value[row] = height + moments(
+            s, steps, size, top - low, scratch, order, row_mean, row_cov
+        )
         if order > 0:
             for j in range(k):
                 row_mean[j] += tables[j, top]
@@ -143,7 +176,15 @@ def _far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
             row_mean = mean[row] if order > 0 else no_mean
             row_cov = cov[row] if order > 1 else no_cov
             value[row], error[row] = add_far_counts(
-                eta[row], powers, float(TABLE), maximum, floors[row], order, value[row], row_mean, row_cov
+                eta[row],
+                powers,
+                float(TABLE),
+                maximum,
+                floors[row],
+                order,
+                value[row],
+                row_mean,
+                row_cov,
             )
 
 
@@ -163,7 +204,16 @@ def evaluate_nodes(
     if code > 1:
         number_values(code, eta, powers, order, value, mean, cov, error)
         return error
-    _count_values(eta, int(min(float(TABLE), maximum + 1.0)), order, value, mean, cov, error, floors)
+    _count_values(
+        eta,
+        int(min(float(TABLE), maximum + 1.0)),
+        order,
+        value,
+        mean,
+        cov,
+        error,
+        floors,
+    )
     if maximum >= TABLE and not np.isnan(floors[:, 0]).all():
         _far_values(eta, powers, maximum, order, value, mean, cov, error, floors)
     return error
