@@ -47,4 +47,5 @@ def as_counts(matrix: Any) -> sparse.csr_matrix:
 
 
 def as_dense(matrix: Any) -> np.ndarray:
+    """The numbers of a sparse or dense matrix as an array."""
     return matrix.toarray() if sparse.issparse(matrix) else matrix

@@ -5,6 +5,7 @@ from .decision_graph_figure import decision_graph_figure
 from .hypergraph_figure import hypergraph_figure
 from .network_figure import dependency_figure, dependency_matrix_figure
 from .network_page import network_plain_report, render_network_report, write_network_report
+from .node_bounds_figure import node_bounds_figure
 from .page import render_report, write_report
 from .pair_matrix_figure import pair_matrix_figure
 from .plain import plain_report
@@ -20,6 +21,7 @@ __all__ = [
     "dependency_matrix_figure",
     "hypergraph_figure",
     "network_plain_report",
+    "node_bounds_figure",
     "num_states_text",
     "pair_matrix_figure",
     "penalty_path_figure",
