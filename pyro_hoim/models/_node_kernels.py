@@ -37,11 +37,7 @@ def _extend(tables, have, need):
         if k > 1:
             tables[1, x] = math.sqrt(number)
         if k > 2:
-            tables[2, x] = (
-                round(tables[2, x])
-                if round(tables[2, x]) ** 3 == number
-                else tables[2, x]
-            )
+            tables[2, x] = round(tables[2, x]) if round(tables[2, x]) ** 3 == number else tables[2, x]
         tables[k, x] = math.lgamma(number + 1.0)
         tables[k + 1, x] = 2.0 * math.log(number) if x > 0 else -1e300
     return max(have, need)
@@ -74,12 +70,7 @@ def _scan(eta, tables, have, limit, s):
         if k == 3:  # the usual order, in one pass
             one, two, three = eta[0], eta[1], eta[2]
             for x in range(first, end):
-                s[x] = (
-                    one * tables[0, x]
-                    + two * tables[1, x]
-                    + three * tables[2, x]
-                    - tables[3, x]
-                )
+                s[x] = one * tables[0, x] + two * tables[1, x] + three * tables[2, x] - tables[3, x]
         else:
             for x in range(first, end):
                 s[x] = eta[0] * tables[0, x] - tables[k, x]
@@ -98,10 +89,7 @@ def _scan(eta, tables, have, limit, s):
         for j in range(1, k):
             slope += max(eta[j], 0.0) * (tables[j, last] - tables[j, last - 1])
         if slope < -0.03 and s[last] + tables[k + 1, last] < best2 - NEGLIGIBLE:
-            while (
-                s[first - 1] + tables[k + 1, first - 1] < best2 - NEGLIGIBLE - 4.0
-                and first - 1 > top
-            ):
+            while s[first - 1] + tables[k + 1, first - 1] < best2 - NEGLIGIBLE - 4.0 and first - 1 > top:
                 first -= 1
             return first, have, True, top, best2
     return first, have, False, top, best2
@@ -155,9 +143,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
             if order > 0:
                 for x in range(size):
                     steps[j, x] = tables[j, x + low] - at
-        value[row] = height + moments(
-            s, steps, size, top - low, scratch, order, row_mean, row_cov
-        )
+        value[row] = height + moments(s, steps, size, top - low, scratch, order, row_mean, row_cov)
         if order > 0:
             for j in range(k):
                 row_mean[j] += tables[j, top]
