@@ -124,7 +124,7 @@ def root_parts(analysis: RootAnalysis) -> list[Part]:
     parts = [_scores(analysis), _network(analysis)]
     parts += [_tuples(analysis, size) for size in _sizes(analysis)]
     parts.append(_singles(analysis))
-    if len([step for step in analysis.path if step.l1 > 0]) > 1:
+    if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
         parts.append(_path(analysis))
     return [*parts, _trust(analysis)]
 

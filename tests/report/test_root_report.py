@@ -147,3 +147,10 @@ def test_independent_columns_have_a_report() -> None:
     assert "no tuples" in root_summary(found)[0]
     assert "columns are independent" in render_root_report(found)
     assert "test:" not in root_plain_report(found)
+
+
+def test_penalties_of_independent_columns_are_not_compared() -> None:
+    table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
+    found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
+    assert found.l1 is None
+    assert "The penalty" not in [part.title for part in root_parts(found)]
