@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..data import CountTable
 from ..errors import InputError
 from ..learning.root_regression import RootFit, fit_root_path
@@ -37,7 +39,8 @@ class PathStep:
         l1: the penalty, nats a row.
         num_terms: terms of two and more variables.
         train: pseudo-NLL of the training rows, nats a row.
-        validation: of the validation rows; None without any.
+        validation: of the validation rows, over the columns that are not fixed in the training rows (any other value of
+            these is impossible under every penalty); None without any.
         kkt_residual: largest of all nodes.
         is_converged: whether every node is within the tolerance.
     """
@@ -328,7 +331,7 @@ def _chosen(
     has_validation = validation is not None and validation.num_rows > 0
     steps: list[PathStep] = []
     for found, penalty in zip(fits, penalties, strict=True):
-        held = None if not has_validation else -float(found.log_pseudo_prob(validation).mean())
+        held = None if not has_validation else -float(_free_score(found, validation).mean())
         steps.append(
             PathStep(
                 float(penalty),
@@ -341,6 +344,12 @@ def _chosen(
         )
     best = min(range(len(fits)), key=lambda i: (steps[i].validation or 0.0, -steps[i].l1)) if len(fits) > 1 else 0
     return fits[best], tuple(steps)
+
+
+def _free_score(found: RootFit, rows: CountTable | None) -> torch.Tensor:
+    """Log pseudo-likelihood of rows over the columns that are not fixed: a count in a fixed one would hide the rest."""
+    is_free = torch.tensor([name not in found.fixed_columns for name in found.domain.names])
+    return found.log_pseudo_prob(rows, by_node=True)[:, is_free].sum(1)
 
 
 def _part(

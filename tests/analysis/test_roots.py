@@ -125,6 +125,20 @@ def test_the_penalty_is_chosen_on_validation_rows() -> None:
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
 
 
+def test_impossible_validation_rows_do_not_spoil_the_choice() -> None:
+    rows = np.hstack([made_rows(240, 9), np.zeros((240, 1), dtype=int)])
+    table = CountTable.from_matrix(rows, [*NAMES, "never"])
+    later = rows.copy()
+    later[0, 3] = 1
+    parts = {"train": table, "validation": CountTable.from_matrix(later, table.domain.names)}
+    found = analyse_roots(parts, PoissonFamily(), order=2, l1=[5.0, 0.005])
+    assert found.l1 == 0.005
+    alone = {name: part.columns(NAMES) for name, part in parts.items()}
+    expected = analyse_roots(alone, PoissonFamily(), order=2, l1=[5.0, 0.005])
+    assert [s.validation for s in found.path] == pytest.approx([s.validation for s in expected.path], rel=1e-9)
+    assert found.parts["validation"].scores.pseudo_nll == math.inf  # type: ignore[union-attr]
+
+
 def test_records_of_a_comparison() -> None:
     table = CountTable.from_matrix(made_rows(120, maximum=50), NAMES)
     records = compare_root_models(table, PoissonFamily(), (0.6, 0.0, 0.4), seed=2)

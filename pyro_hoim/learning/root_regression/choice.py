@@ -116,7 +116,7 @@ def choose_l1(
     r"""Choose the penalty of :func:`~pyro_hoim.learning.root_regression.fit_roots` from several.
 
     ``held-out``: largest mean log pseudo-likelihood of the joint model on ``validation``, or on the parts left out in
-    turn. ``ebic``: smallest sum over nodes of
+    turn; columns that are fixed in the rows learned from do not count. ``ebic``: smallest sum over nodes of
 
     .. math:: -2 n\, \ell_s + m_s \log n + 2 \gamma \sum_{(j, \ell)} \log \binom{P_\ell}{m_{sj\ell}}
 
@@ -187,7 +187,10 @@ def choose_l1(
         best = max(0, int(stable.sum()) - 1)
     else:
         if validation is not None:
-            values = np.stack([fitted.log_pseudo_prob(validation).numpy() for fitted in path])
+            is_free = [name not in path[0].fixed_columns for name in rows.domain.names]
+            values = np.stack(
+                [fitted.log_pseudo_prob(validation, by_node=True).numpy()[:, is_free].sum(1) for fitted in path]
+            )
             scores, errors = _means(values)
         best = int(np.argmax(scores))
     return L1Choice(l1s[best], path[best], rule, tuple(l1s), scores, errors, path)

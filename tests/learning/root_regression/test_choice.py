@@ -53,6 +53,16 @@ def test_columns_that_are_zero_in_a_part_do_not_spoil_the_score():
     assert all(math.isfinite(score) for score in found.scores)
 
 
+def test_impossible_validation_rows_do_not_spoil_the_score():
+    x, later = planted(0, 300), planted(1, 100)
+    expected = choose_l1(x, [5.0, 0.01], order=2, validation=later)
+    found = choose_l1(
+        np.hstack([x, np.zeros((300, 1))]), [5.0, 0.01], order=2, validation=np.hstack([later, np.ones((100, 1))])
+    )
+    assert found.l1 == expected.l1 == 0.01
+    assert found.scores == pytest.approx(expected.scores, abs=1e-9)
+
+
 def test_extended_bic_by_hand():
     x = planted(3)
     found = choose_l1(x, L1S, order=2, rule="ebic", gamma=1.0)
