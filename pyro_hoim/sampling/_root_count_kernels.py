@@ -22,7 +22,7 @@ from ._root_random_kernels import uniform
 __all__ = ["TABLE_SIZE", "draw_small", "small_counts"]
 
 TABLE_SIZE = 128
-"""Counts below this are drawn from sums; if the law reaches further, from a hat."""
+"""Counts below this are drawn from sums; if much of the law lies further out, from a hat."""
 
 _NEGLIGIBLE = 1e-17
 _HIGHEST = 600.0  # nats above p(0)
@@ -43,6 +43,32 @@ def _first_above(cumulative, last, target):
     while x > 0 and cumulative[x - 1] > target:
         x -= 1
     return x
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _invert_beyond(eta, maximum, size, weight, cumulative, u):
+    """The smallest x with p(0) + ... + p(x) > u, from the sums below ``size`` and those further out.
+
+    The same u goes on: the answer is not settled only where u is large, and new numbers would change the law.
+    """
+    order, whole = eta.shape[0], cumulative[size - 1]
+    for is_whole in (False, True):  # first the whole sum, then the place
+        target, total, term, x = u * whole, cumulative[size - 1], weight, size
+        if is_whole and target < total:
+            return float(_first_above(cumulative, size - 1, target))
+        while x <= maximum:
+            change, highest = eta[0] - math.log(x), eta[0] - math.log(x + 1.0)
+            for j in range(1, order):
+                power, here = 1.0 / (j + 1), math.pow(x, 1.0 / (j + 1))
+                change += eta[j] * (here - math.pow(x - 1.0, power))
+                highest += max(eta[j], 0.0) * (math.pow(x + 1.0, power) - here)
+            term *= math.exp(change)
+            total += term
+            if (is_whole and total > target) or (highest < 0.0 and term <= -_NEGLIGIBLE * total * math.expm1(highest)):
+                break
+            x += 1
+        whole = total
+    return float(min(x, maximum))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -97,3 +123,5 @@ def draw_small(natural, maximum, small, cumulative, words, drawn):
                 if found == 0 or cumulative[found - 1] <= u * total:
                     drawn[b] = found
                     break
+            if x == last:
+                drawn[b] = _invert_beyond(natural[b], maximum, size, weight, cumulative, u)

@@ -17,6 +17,7 @@ from pyro_hoim.sampling import (
     independent_samples,
     root_gibbs as module,
 )
+from pyro_hoim.sampling._root_count_kernels import draw_small, small_counts
 from pyro_hoim.sampling._root_hat_kernels import (
     FACTORIAL,
     LINEAR,
@@ -254,6 +255,26 @@ def test_the_hat_is_above_the_density_everywhere(natural: list[float], is_discre
             c, _, v = parts(u, side, coefficients, powers, anchored[0])
             assert c + v <= line + slope * (u - heavy)
             assert c + v > -math.inf
+
+
+def words_for(u: float) -> np.ndarray:
+    """A state of the random numbers of one chain whose next uniform number is u to 2^-52."""
+    found = int(u * 2**52) << 12
+    return np.array([[0, 1, 2, ((found >> 23) | (found << 41)) % 2**64]], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("natural", [[math.log(77)], [math.log(70)], [4.2, 2.0, -5.0], [0.2, 93.6]])
+@pytest.mark.parametrize("maximum", [130.0, math.inf])
+def test_small_counts_are_inverted_up_to_the_end_of_their_tail(natural: list[float], maximum: float) -> None:
+    x = np.arange(min(maximum, 999.0) + 1)
+    logs = sum(eta * x ** (1 / j) for j, eta in enumerate(natural, 1)) - np.array([math.lgamma(v + 1) for v in x])
+    weights = np.exp(logs - logs.max())
+    above = np.append(np.cumsum(weights[::-1])[::-1] / weights.sum(), 0.0)  # P(X >= x)
+    assert above[128] > 1e-13  # the tail that a table of 128 counts does not hold
+    for tail in 10.0 ** -np.arange(1, 13.5, 0.5):
+        drawn = np.zeros(1)
+        draw_small(np.array([natural]), maximum, small_counts(len(natural)), np.zeros(200), words_for(1 - tail), drawn)
+        assert above[int(drawn[0]) + 1] - 4e-16 * 16 <= tail <= above[int(drawn[0])] + 4e-16 * 16
 
 
 # Bad input
