@@ -16,6 +16,9 @@ __all__ = ["Key", "Positions", "check_key", "named_positions", "set_names", "sor
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
 
+LARGEST_SET = 170
+"""Variables of a set: 171! is beyond the largest number."""
+
 
 def set_names(given: object, argument: str) -> tuple[str, ...]:
     """A set of variables as a tuple of names."""
@@ -34,6 +37,10 @@ def check_key(key: object) -> Key:
     j, length = cast("Key", items)
     if not 1 <= length <= j:
         raise InputError(f"terms: expected keys (j, l) with 1 <= l <= j, received {key!r}")
+    if length > LARGEST_SET:
+        raise InputError(
+            f"terms: expected sets of up to {LARGEST_SET} variables, for which l! is a number, received {key!r}"
+        )
     return j, length
 
 

@@ -2,6 +2,7 @@ r"""Energy and conditionals of generalized root models."""
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
@@ -80,6 +81,9 @@ class GeneralizedRootEnergy:
                     f"structure: the {family.name} family needs variables of kind {family.kind!r}, but "
                     f"{variable.name!r} is of kind {variable.kind!r}"
                 )
+        if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
+            longest = max(length for _, length in structure.keys)
+            raise InputError(f"psi: {longest}! is beyond {psi.dtype}; use float64, or sets of fewer variables")
         if validate:
             check_finite(psi, "psi")
         self.structure = structure
@@ -352,10 +356,15 @@ class GeneralizedRootEnergy:
         Raises:
             UnknownNameError: a name that is not in the domain.
             InputError: a value outside the support of the family.
+            InputTypeError: no mapping, or a value that is no number.
         """
         if not isinstance(evidence, Mapping):
             raise InputTypeError(f"evidence: expected a mapping from names to values, received {evidence!r}")
         positions = self.domain.indices(evidence)
+        for name, value in evidence.items():
+            is_number = isinstance(value, numbers.Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+            if not is_number:
+                raise InputTypeError(f"evidence[{name!r}]: expected a number, received {value!r}")
         values = torch.tensor([float(value) for value in evidence.values()], dtype=self.dtype, device=self.device)
         for name, value in zip(evidence, values, strict=True):
             self.family.check_values(value, f"evidence[{name!r}]")

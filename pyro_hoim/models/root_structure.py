@@ -38,8 +38,8 @@ class RootStructure:
         terms: for every key (j, l) the sets of l variable names, each in any order; keys without sets are left out.
 
     Raises:
-        InputError: a key outside 1 <= l <= j, a set of another size, a repeated variable or set, or a variable with
-            levels.
+        InputError: a key outside 1 <= l <= j or with l above 170, a set of another size, a repeated variable or set,
+            or a variable with levels.
         UnknownNameError: a name that is not in the domain; the closest names are listed.
         InputTypeError: a domain or terms of another type, or a string where a set of names is expected.
 

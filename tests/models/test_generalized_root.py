@@ -362,6 +362,9 @@ def test_condition_refuses_wrong_evidence() -> None:
     for value in (-1.0, 0.5, math.nan):
         with pytest.raises(InputError, match=r"evidence\['x0'\]"):
             model.condition({"x0": value})
+    for wrong_type in ("many", None, torch.ones(2)):
+        with pytest.raises(InputTypeError, match=r"evidence\['x0'\]: expected a number"):
+            model.condition({"x0": wrong_type})  # type: ignore[dict-item]
     with pytest.raises(InputTypeError, match="evidence: expected a mapping"):
         model.condition(["x0"])  # type: ignore[arg-type]
 
@@ -542,3 +545,15 @@ def test_wrong_arguments_are_refused() -> None:
     growing = GeneralizedRootEnergy(independent, torch.tensor([-1.0, 1.0]), exponential)
     with pytest.raises(InputError, match="natural: the exponential family"):
         growing.log_pseudo_prob(torch.ones(2))
+
+
+def test_sets_whose_factorial_is_no_number_are_refused() -> None:
+    domain = make_domain(171, PoissonFamily())
+    with pytest.raises(InputError, match="up to 170 variables"):
+        RootStructure.simplified(domain, [domain.names])
+    structure = RootStructure.simplified(domain, [domain.names[:40]])
+    coefficients = torch.full((172,), 0.1, dtype=torch.float64)
+    model = GeneralizedRootEnergy.from_coefficients(structure, coefficients, PoissonFamily())
+    assert model.energy(torch.ones(171)).item() == pytest.approx(-17.2)
+    with pytest.raises(InputError, match=r"40! is beyond torch\.float32"):
+        GeneralizedRootEnergy.from_coefficients(structure, coefficients.float(), PoissonFamily())
