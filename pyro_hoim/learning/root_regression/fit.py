@@ -218,6 +218,7 @@ def _fit(
         "l1": [{str(j): value for j, value in penalty.items()} for penalty in penalties],
         "full": bool(full),
         "stagewise": bool(stagewise),
+        "symmetrize": way if stagewise else None,  # which pairs the next stage builds on
         "tolerance": options.tolerance,
         "max_iterations": options.max_iterations,
         "candidates digest": {str(size): tuples.tolist() for size, tuples in listed.items()},

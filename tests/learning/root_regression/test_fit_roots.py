@@ -250,6 +250,8 @@ def test_resume_continues_and_refuses_another_run(tmp_path):
         fit_roots(x, order=3, l1=0.01, checkpoint=file)
     with pytest.raises(InputError, match="belongs to a run with"):
         fit_roots(x, order=3, l1=0.02, stagewise=True, checkpoint=file, resume=True)
+    with pytest.raises(InputError, match="belongs to a run with"):
+        fit_roots(x, order=3, l1=0.01, stagewise=True, symmetrize="and", checkpoint=file, resume=True)
     with pytest.raises(InputError, match="another data"):
         fit_roots(x + 1, order=3, l1=0.01, stagewise=True, checkpoint=file, resume=True)
 
