@@ -15,6 +15,7 @@ from scipy.special import gammaln
 from ...errors import InputError, InputTypeError
 from ...models.node_families import NodeFamily
 from ._rows import RootRows, RowSubset, prepare_rows
+from ._space import checked_candidates
 from .fit import checked_family, checked_order, fit_root_path
 from .result import RootFit
 
@@ -258,8 +259,9 @@ def root_stability(
     shares = joined / num_subsamples
     instability = (2 * shares * (1 - shares)).sum((1, 2)) / max(1, width * (width - 1) / 2)
     is_full = bool(options.get("full", False))
+    listed = checked_candidates(options.get("candidates"), rows.domain, options["order"])
     num_tuples = sum(
-        math.comb(width, size)
+        len(listed[size]) if size in listed else math.comb(width, size)
         for j in range(2, options["order"] + 1)
         for size in (range(2, j + 1) if is_full else (j,))
     )

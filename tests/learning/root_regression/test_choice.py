@@ -142,6 +142,12 @@ def test_bad_arguments(arguments, error, message):
         choose_l1(planted(0, 30), **({"l1s": [0.3, 0.1], "order": 2} | arguments))
 
 
+def test_only_candidates_are_counted_as_searched():
+    found = root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2, candidates=[("x0", "x1"), ("x1", "x2")])
+    assert found.num_tuples == 2
+    assert root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2).num_tuples == 6
+
+
 def test_bad_thresholds():
     found = root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2)
     with pytest.raises(InputError, match="threshold"):
