@@ -135,10 +135,6 @@ class RootRows:
         counts = np.bincount(self.rows, minlength=self.num_rows).astype(np.int64)
         return int((counts * (counts - 1) // 2).sum())
 
-    def take(self, index: NDArray[np.int64]) -> RootRows:
-        """Some of the rows."""
-        return prepare_rows(RowSubset(self.domain, self.matrix[index]), self.family, self.order)
-
     @cached_property
     def digest(self) -> str:
         """Digest of columns, family and values."""

@@ -202,6 +202,8 @@ def fit_low_rank_roots(
             "fewer columns or rows, or raise max_cells"
         )
     free = np.flatnonzero(~rows.is_fixed)
+    if not len(free):
+        raise InputError("data: expected a column with more than one value, received only columns that are fixed")
     domain = rows.domain.project([rows.domain.names[i] for i in free])
     x = torch.from_numpy(rows.matrix[:, free].toarray())
     weights = {j: _weights(m, j, signs) for j, m in ranks.items()}

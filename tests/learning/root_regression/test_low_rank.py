@@ -147,3 +147,8 @@ def test_same_generator_same_fit_and_global_state_is_left_alone():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         fit_low_rank_roots(count_table(), **arguments)
+
+
+def test_rows_without_a_free_column_are_refused():
+    with pytest.raises(InputError, match="only columns that are fixed"):
+        fit_low_rank_roots(np.zeros((5, 2)), order=2)
