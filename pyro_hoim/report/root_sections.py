@@ -114,6 +114,13 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
                 f"{plural(rows, 'row')} of {name} {verb} counts in columns that the training rows knew as empty, so "
                 "that scores are infinite; leave these columns out, or train on more rows."
             )
+    judged = _held(analysis)[analysis.judged_on]
+    if judged.gain < 0 and analysis.num_interactions:
+        warnings.append(
+            f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
+            f"{_digits(-judged.gain)} nats a row: joining the columns' regressions lost more than their tuples gain. "
+            "Do not read the tuples as they stand; try --full, or a larger --l1."
+        )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
         warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
     return warnings

@@ -154,3 +154,16 @@ def test_penalties_of_independent_columns_are_not_compared() -> None:
     found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
     assert found.l1 is None
     assert "The penalty" not in [part.title for part in root_parts(found)]
+
+
+def test_a_model_worse_than_independent_columns_is_told() -> None:
+    found = analysis()
+    test = found.parts["test"]
+    assert test is not None
+    assert test.gain > 0
+    assert not any("worse than independent" in sentence for sentence in root_warnings(found))
+    bad = replace(test, scores=replace(test.scores, pseudo_nll=test.independent.pseudo_nll + 0.25))
+    told = [s for s in root_warnings(replace(found, parts={**found.parts, "test": bad})) if "worse than" in s]
+    assert len(told) == 1
+    assert "On the test rows" in told[0]
+    assert "0.2500 nats a row" in told[0]
