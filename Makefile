@@ -37,7 +37,7 @@ demo: $(VENV)/core.stamp  ## Fit the Czech autoworkers table and write the repor
 	$(BIN)/pyro-hoim fit
 
 test: $(VENV)/test.stamp  ## Tests and doctests, without those marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15 -m "not slow"
 
 slow: $(VENV)/test.stamp  ## Every test, random hypothesis examples included
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
