@@ -57,7 +57,7 @@ layers: $(VENV)/test.stamp  ## Direction of imports
 	$(BIN)/lint-imports
 
 docs: $(VENV)/docs.stamp  ## Documentation, warnings are errors; the tutorials are executed
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -q -W --keep-going -j 2 -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
 
 tutorials: $(VENV)/core.stamp  ## Run each tutorial as a script

@@ -172,7 +172,7 @@ def test_too_large_for_exact_inference_is_sampled(capsys: pytest.CaptureFixture[
     assert "estimated from Markov chains" in Path("out/report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     source = write("coins.csv", rows_of(500))
     options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
