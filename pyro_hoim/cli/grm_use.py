@@ -146,9 +146,9 @@ def score_with_roots(
             }
         )
         return
-    click.echo(f"rows                {scores.rows:g}")
+    click.echo(f"rows                {scores.rows:.12g}")
     if scores.impossible_rows:
-        click.echo(f"impossible rows     {scores.impossible_rows:g} (counts in columns that held zeros only)")
+        click.echo(f"impossible rows     {scores.impossible_rows:.12g} (new values in columns that held one only)")
     error = number_text(scores.pseudo_nll_std_error)
     click.echo(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
     why = reason or "no log Z"
@@ -202,7 +202,7 @@ def predict_with_roots(
 
 def _describe(found: RootPrediction, rows: int) -> list[str]:
     """Lines for a reader."""
-    lines = [f"target           {found.target}", f"rows             {rows:g}"]
+    lines = [f"target           {found.target}", f"rows             {rows:.12g}"]
     if rows:
         lines.append(f"mean prediction  {number_text(float(found.mean.mean()))}")
     if found.values is None:

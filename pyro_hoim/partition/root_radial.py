@@ -222,15 +222,17 @@ class RootRadial:
         if len(before) and before[0] <= lower and upper <= before[-1] + 0.25:
             return before
         value = math.nan
-        radii = before
         sparse = slice(None, None, max(1, len(directions) // 1000))
         for level in range(_LEVELS + 3):
             radii = np.arange(lower, upper, _STEP / 2**level)
             found = float(_nested(energy, directions[sparse], log_weights[sparse], radii))
             if abs(found - value) <= self.tolerance / 100:
-                break
+                return radii
             value = found
-        return radii
+        raise IntractableError(
+            f"RootRadial: the integral over the radius does not settle to {self.tolerance:g}; use RootEnumeration() or "
+            "RootAnnealed()"
+        )
 
 
 def _radial_power(energy: GeneralizedRootEnergy) -> float:

@@ -111,8 +111,8 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
         if rows:
             verb = "holds" if rows == 1 else "hold"
             warnings.append(
-                f"{plural(rows, 'row')} of {name} {verb} counts in columns that the training rows knew as empty, so "
-                "that scores are infinite; leave these columns out, or train on more rows."
+                f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all "
+                "training rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
     judged = _held(analysis)[analysis.judged_on]
     if judged.gain < 0 and analysis.num_interactions:
@@ -243,6 +243,8 @@ def _tuples(analysis: RootAnalysis, size: int) -> Part:
         if len(cells) > _FIRST:
             part.blocks.append(table(columns, cells[_FIRST:], folded=f"Further ones ({len(cells) - _FIRST})"))
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
+    if analysis.fit.family.name == "gaussian":  # whose statistic is the square: x itself for pairs
+        root = "values" if size == 2 else f"absolute values to the power 2/{size}"
     part.blocks.append(
         note(
             f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
