@@ -408,7 +408,7 @@ class GeneralizedRoot(TorchDistribution):
 
     @property
     def expectations(self) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms): the gradient of log Z in coefficients."""
+        """Expectations of the statistics of all terms, (*batch, num_terms), and gradient of log Z in coefficients."""
         return self._expanded(self._law.expectations, 1)
 
     @property

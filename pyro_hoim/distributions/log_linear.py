@@ -463,7 +463,7 @@ class HierarchicalLogLinear(TorchDistribution):
 
     @property
     def eta(self) -> torch.Tensor:
-        """Marginal probabilities of every edge, flat (*batch, num_terms): the gradient of log Z in the tables.
+        """Marginal probabilities of every edge, flat (*batch, num_terms), and the gradient of log Z in the tables.
 
         Exact where the backend is, otherwise an estimate, biased in O(1 / chains).
         """
