@@ -56,8 +56,8 @@ def node_bounds(
     r"""Certified bounds of M(a); a = 0 gives bounds of the log partition function.
 
     The subdomain with the largest gap is split in two until there are enough, at the best of several places. The gap
-    falls with about the square of the number of subdomains. The mean of :math:`|x|^a` is :math:`\exp(M(a) - M(0))`, so that bounds of both bound
-    moments too.
+    falls with about the square of the number of subdomains. The mean of :math:`|x|^a` is
+    :math:`\exp(M(a) - M(0))`, so that bounds of both bound moments too.
 
     The bounds hold in floating point: lines and masses are moved outwards by a bound of their rounding errors. Where
     the highest powers are absent (exponential family with :math:`\eta_1 = 0`) the root of the highest power present

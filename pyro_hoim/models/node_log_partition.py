@@ -32,7 +32,8 @@ class NodeMoments:
         value: A(eta) (*batch), in nats.
         mean: gradient of A, E T_j (*batch, k).
         covariance: Hessian of A, Cov(T_i, T_j) (*batch, k, k); None if it was not asked for.
-        error: estimated error of the value relative to one plus the size of A, and of the moments relative to themselves (*batch).
+        error: estimated error of the value relative to one plus the size of A, and of the moments relative to
+            themselves (*batch).
     """
 
     value: Tensor
