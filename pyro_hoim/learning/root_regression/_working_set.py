@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ...models._node_kernels import node_values
-from ._kernels import feature_columns, feature_gradients, feature_products
+from ._kernels import feature_columns, feature_gradients
+from ._regression import Floats, Integers, Point, Regression
 from ._rows import RootRows
 
-__all__ = ["Point", "WorkingSet", "units"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+__all__ = ["WorkingSet"]
 
 
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Coefficients of a working set and what they give.
-
-    Attributes:
-        coefficients: (F,).
-        objective: smooth part plus penalty, nats.
-        gradients: (F,) of the smooth part.
-        mean: (rows, k) means of the roots.
-        covariance: (rows, k, k).
-    """
-
-    coefficients: Floats
-    objective: float
-    gradients: Floats
-    mean: Floats
-    covariance: Floats
-
-
-def units(linear: Floats) -> Floats:
-    """Unit of a subgradient: 1, but for linear terms beyond 10^4 their 10^-4 part, because of rounding."""
-    return np.maximum(1.0, 1e-4 * np.abs(linear))
-
-
-class WorkingSet:
+class WorkingSet(Regression):
     """Features of one node that may be nonzero; rows that no feature touches are held once, with their number.
 
     The features of keys (j, 1) are constants, there from the start and first.
@@ -56,6 +26,7 @@ class WorkingSet:
 
     def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
         self.rows, self.node = rows, node
+        self.family, self.order = rows.family, rows.order
         self.num_constants = len(orders)
         self.targets = rows.column_roots(node)
         self.orders = orders
@@ -69,9 +40,6 @@ class WorkingSet:
         self._values = np.empty(0)
         self.members: set[tuple[int, ...]] = set()
         self._compress()
-
-    def __len__(self) -> int:
-        return len(self.orders)
 
     def columns(self, orders: Integers, sizes: Integers, others: Integers) -> tuple[Integers, Integers, Floats]:
         """Columns of further features."""
@@ -114,47 +82,9 @@ class WorkingSet:
         self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
         self.values = np.concatenate([np.ones(c * count), self._values])
 
-    def natural(self, coefficients: Floats) -> Floats:
-        """Natural parameters (rows held, k)."""
-        eta = np.zeros((len(self.weights), self.rows.order))
-        feature_products(self.starts, self.places, self.values, self.orders, coefficients, eta)
-        return eta
-
-    def objective(self, coefficients: Floats) -> float:
-        """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
-        value, _, _ = self._moments(coefficients, 0)
-        return self._total(value, coefficients)
-
-    def _moments(self, coefficients: Floats, derivatives: int) -> tuple[Floats, Floats, Floats]:
-        count, k = len(self.weights), self.rows.order
-        value = np.empty(count)
-        mean = np.empty((count, k) if derivatives else (0, k))
-        covariance = np.empty((count, k, k) if derivatives == 2 else (0, k, k))
-        family = self.rows.family
-        node_values(family.code, family.largest_value, self.natural(coefficients), derivatives, value, mean, covariance)
-        return value, mean, covariance
-
-    def _total(self, value: Floats, coefficients: Floats) -> float:
-        smooth = float(self.weights @ value - self.linear @ coefficients)
-        return smooth + float(self.l1 @ np.abs(coefficients))
-
-    def point(self, coefficients: Floats) -> Point:
-        """Objective with gradient and moments; where the objective is infinite the rest means nothing."""
-        value, mean, covariance = self._moments(coefficients, 2)
-        gradients = np.empty(len(self))
-        feature_gradients(self.starts, self.places, self.values, self.orders, self.weights[:, None] * mean, gradients)
-        gradients -= self.linear
-        return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
-
-    def violations(self, point: Point) -> Floats:
-        """Distance of every feature's subgradient from zero, in :func:`units`."""
-        c, g = point.coefficients, point.gradients
-        distance = np.where(c != 0, np.abs(g + self.l1 * np.sign(c)), np.maximum(np.abs(g) - self.l1, 0.0))
-        return distance / units(self.linear)
-
     def log_density(self, coefficients: Floats) -> Floats:
         """Log density eta . T - A(eta) of the node in all rows, without the base measure, (n,)."""
-        value, _, _ = self._moments(coefficients, 0)
+        value, _, _ = self.moments(coefficients, 0)
         eta = self.natural(coefficients)
         return (eta[self.row_map] * self.targets).sum(1) - value[self.row_map]
 

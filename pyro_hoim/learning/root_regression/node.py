@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 
-from ._kernels import descend, scan_pairs, scan_singles, scan_tuples
+from ._kernels import scan_pairs, scan_singles, scan_tuples
+from ._regression import Floats, Integers, Point, Status, newton, units
 from ._rows import RootRows
 from ._space import SearchSpace
-from ._working_set import Floats, Integers, Point, WorkingSet, units
+from ._working_set import WorkingSet
 
 __all__ = ["NodeSolution", "SolverOptions", "Status", "solve_node"]
-
-Status = Literal["converged", "fixed", "max_iterations", "stalled"]
-_ARMIJO = 1e-4
-_SMALLEST_STEP = 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -81,43 +77,11 @@ class _NodeSolver:
 
     def newton(self, point: Point, tolerance: float) -> Point:
         """Proximal Newton steps until the working set's violations are within the tolerance."""
-        working = self.working
-        while True:
-            violation = float(working.violations(point).max())
-            if violation <= tolerance:
-                return point
-            if self.steps >= self.options.max_iterations:
-                self.status = "max_iterations"
-                return point
-            self.steps += 1
-            step = np.empty(len(working))
-            descend(
-                working.starts, working.places, working.values, working.orders, point.gradients,
-                working.weights[:, None, None] * point.covariance, working.l1, point.coefficients,
-                max(0.01 * violation, 0.1 * tolerance), 1000, step,
-            )  # fmt: skip
-            found = self._line_search(point, step)
-            if found is None:
-                self.status = "stalled"
-                return point
-            point = found
-
-    def _line_search(self, point: Point, step: Floats) -> Point | None:
-        working, c = self.working, point.coefficients
-        gain = float(point.gradients @ step + working.l1 @ (np.abs(c + step) - np.abs(c)))
-        noise = 1e-14 * (1.0 + abs(point.objective))
-        if gain >= 0.0:
-            return None
-        new = working.point(c + step)
-        if new.objective <= point.objective + _ARMIJO * gain + noise:
-            return new
-        size = 0.5
-        while size > _SMALLEST_STEP:
-            trial = c + size * step
-            if working.objective(trial) <= point.objective + _ARMIJO * size * gain:
-                return working.point(trial)
-            size *= 0.5
-        return None
+        end = newton(self.working, point, tolerance, self.options.max_iterations - self.steps)
+        self.steps += end.num_steps
+        if end.status != "converged":
+            self.status = end.status
+        return end.point
 
     def scan(self, point: Point, slack: float) -> tuple[tuple[Integers, Integers, Floats], float]:
         """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
