@@ -20,6 +20,7 @@ from .node_families import (
 from .node_log_partition import NodeMoments, node_log_partition, node_moments
 from .normalizability import Normalizability, check_normalizable
 from .parametrization import Coding, Parametrization, parametrization
+from .root_pseudo_likelihood import RootPseudoLikelihood
 from .root_structure import RootStructure
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Normalizability",
     "Parametrization",
     "PoissonFamily",
+    "RootPseudoLikelihood",
     "RootStructure",
     "Split",
     "TableConditional",
