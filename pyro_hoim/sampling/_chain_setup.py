@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from .arguments import LogLinearModel, check_levels, checked_seed, checked_table
 from .engine import Record
 from .engines import EngineName, make_engine
 from .schedule import GibbsSchedule
-from .tables_engine import TablesEngine
 
 __all__ = ["ChainSetup"]
 
@@ -212,22 +210,3 @@ class ChainSetup:
             raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
         return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
-
-    def _annealed(
-        self, order: NDArray[np.int32], path: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Log weights (groups, chains) of a run through a path, from the reference or from other tables."""
-        if start is None:
-            return self._engine.anneal(order, path, sweeps_per_step)
-        if isinstance(self._engine, TablesEngine):
-            return self._engine.anneal(order, path, sweeps_per_step, start)
-        gap = self._tables.reshape(self._groups, -1).double() - start
-        weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
-        for k, (low, high) in enumerate(itertools.pairwise(path.tolist())):
-            self._engine.set_weights(gap, self._reference)
-            weights -= (high - low) * self._engine.energies()[0]
-            self._engine.set_weights(start + high * gap, self._reference)
-            rows = np.take(order, range(k * sweeps_per_step, (k + 1) * sweeps_per_step), axis=0, mode="wrap")
-            self._engine.sweep(rows, sweeps_per_step, np.ones(self._groups))
-        self._set_weights()
-        return weights

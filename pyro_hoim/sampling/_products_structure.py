@@ -29,6 +29,7 @@ _ZERO = 1e-14
 """A product whose weight is below this share of the largest is dropped; rounding leaves such weights."""
 
 _CHUNK_BITS = 8  # products of a chunk, as a power of two
+_PATTERNS = 16  # of zero weights whose lists are kept: a path of models and their differences takes turns
 
 
 def ragged(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -155,16 +156,20 @@ class BlockLists:
         self._numbers = [np.array([e[1] for e in found], dtype=np.int64) for found in entries]
         self._others = [ragged([v * width for v in e[2]] for e in found) for found in entries]
         self._all = ragged([v * width for v in subset] for subset in products.members)
-        self._last: KeptLists | None = None
+        self._found: dict[bytes, KeptLists] = {}
 
     def kept(self, weights: Floats) -> KeptLists:
         """Lists of the products with weights other than zero; the same object while those are the same."""
         size = np.abs(weights[:, 1:]).max(axis=0, initial=0.0)
         keep = size > _ZERO * size.max(initial=0.0)
-        last = self._last
-        if last is None or not np.array_equal(keep, last.keep):
-            self._last = last = self._pick(keep)
-        return last
+        key = keep.tobytes()
+        found = self._found.get(key)
+        if found is None:
+            found = self._pick(keep)
+            if len(self._found) >= _PATTERNS:
+                self._found = {}  # another one, since other threads may look into this
+            self._found[key] = found
+        return found
 
     def _pick(self, keep: Array) -> KeptLists:
         lists: list[Array] = [self._field_first, self._member_first, self._members]
@@ -177,17 +182,13 @@ class BlockLists:
             lists += [starts, row_others] if len(lists) < 7 else [starts, row_first, row_others]
             picked.append(numbers[chosen])
         first, members = _pick(*self._all, keep)
-        return KeptLists(
-            keep, tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members, _chunks(first)
-        )
+        return KeptLists(tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members, _chunks(first))
 
 
 @dataclass(frozen=True)
 class KeptLists:
     """Lists of the products whose weights are not zero."""
 
-    keep: Array
-    """Which products these are."""
     structure: tuple[Array, ...]
     """What the compiled moves read."""
     bias: Ints
@@ -202,13 +203,12 @@ class KeptLists:
     chunks: Ints
     """Rows (first product, end, first member, number of members or 4 for more than three) of the energy."""
 
-    def gather(self, weights: Floats) -> tuple[list[Floats], Floats]:
-        """Biases and weights of the three lists by field, and weights of the energy, rows as in ``weights``."""
-        inner = weights[:, 1:]
+    def fields(self, weights: Floats) -> list[Floats]:
+        """Biases and weights of the three lists by field, rows as in ``weights`` (rows, 1 + products)."""
         bias = np.zeros((len(weights), len(self.bias)))
         known = self.bias >= 0
-        bias[:, known] = inner[:, self.bias[known]]
-        return [bias, *(inner[:, p] for p in self.picked)], inner[:, self.numbers]
+        bias[:, known] = weights[:, self.bias[known] + 1]
+        return [bias, *(weights[:, p + 1] for p in self.picked)]
 
 
 def _chunks(first: Ints) -> Ints:

@@ -16,7 +16,6 @@ from ._chain_setup import ChainSetup
 from .arguments import LogLinearModel, check_levels, count, is_whole, positive, received
 from .engine import Record, join_records
 from .engines import EngineName
-from .tables_engine import TablesEngine
 
 __all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
 
@@ -156,13 +155,7 @@ class GibbsChains(ChainSetup):
             InputError: another hypergraph or batch shape, or tables that are not finite.
         """
         tables = self._other_tables(model).reshape(self._groups, -1).double()
-        if isinstance(self._engine, TablesEngine):
-            found = self._engine.energies_of(tables)
-        else:
-            self._engine.set_weights(tables, self._reference)
-            found = self._engine.energies()[0]
-            self._set_weights()
-        return found.reshape(*self._batch, self._num_chains)
+        return self._engine.energies_of(tables).reshape(*self._batch, self._num_chains)
 
     def gather(self, index: torch.Tensor) -> None:
         """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
@@ -294,7 +287,7 @@ class GibbsChains(ChainSetup):
             )
             if reverse_order:
                 order = np.ascontiguousarray(order[::-1, ::-1])
-            weights += self._annealed(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
+            weights += self._engine.anneal(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
             self._num_sweeps += length
         return weights.reshape(*self._batch, self._num_chains)
 

@@ -84,6 +84,13 @@ class Engine(Protocol):
         """Cached energies of the model and of the reference law, float64 (groups, chains) each, copies, nats."""
         ...
 
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        """Energies, float64 (groups, chains), of the states under other tables (groups or 1, num_terms), nats.
+
+        Nothing else changes.
+        """
+        ...
+
     def sweep(
         self,
         order: NDArray[np.int32],
@@ -101,11 +108,20 @@ class Engine(Protocol):
         """
         ...
 
-    def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         r"""Log weights, float64 (groups, chains), of annealed importance sampling through ``betas`` (steps + 1,).
 
         For every k from 1: the log weight grows by :math:`(\beta_k - \beta_{k-1}) (\log f_1(x) - \log f_0(x))` and
         then ``sweeps_per_step`` sweeps run at :math:`\beta_k`. The betas may fall, for runs in reverse.
+
+        With ``start``, as many rows as the tables, the tables at beta are :math:`(1 - \beta) \theta_{\mathrm{start}} +
+        \beta \theta` and the reference plays no part; the log weights grow by the energies of their difference.
         """
         ...
 

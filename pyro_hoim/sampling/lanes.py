@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "LANES",
+    "aligned",
     "as_float32",
     "as_int32",
     "exp_lanes",
@@ -41,6 +42,7 @@ __all__ = [
     "from_tiles",
     "lane_seeds",
     "run_threads",
+    "swap",
     "tile_width",
     "to_tiles",
 ]
@@ -84,6 +86,20 @@ def from_tiles(tiles: Array, num_groups: int, num_chains: int) -> Array:
     size = tiles.shape[1]
     codes = tiles.transpose(0, 2, 1).reshape(num_groups, len(tiles) // num_groups * tiles.shape[2], size)
     return np.ascontiguousarray(codes[:, :num_chains])
+
+
+def aligned(values: Array) -> Array:
+    """A copy that starts at a cache line; vectors across two lines would cost a fifth of the speed."""
+    space = np.empty(values.nbytes + 64, dtype=np.uint8)
+    start = -space.ctypes.data % 64
+    copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def swap(a: Array, b: Array, where: Array) -> None:
+    """Exchange entries of two arrays in place."""
+    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)
 
 
 # Random numbers

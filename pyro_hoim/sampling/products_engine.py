@@ -11,16 +11,22 @@ from numpy.typing import NDArray
 
 from ..structure.hypergraph import InteractionHypergraph
 from ._products_kernels import move, weighted_sums
-from ._products_structure import block_lists, products_of, whole_weights
+from ._products_structure import KeptLists, block_lists, products_of, whole_weights
 from ._vectors import LANES
 from .engine import Record
-from .lanes import from_tiles, lane_seeds, run_threads, tile_width, to_tiles
+from .lanes import aligned, from_tiles, lane_seeds, run_threads, swap, tile_width, to_tiles
 
 __all__ = ["ProductsEngine"]
 
 _MAX_ORDER = 8
 
 Array = NDArray[Any]
+
+_NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)
+"""Order, inverse temperatures and sweeps of a call that only looks at the energies."""
+
+_BATCH = 2**22
+"""Weights of temperatures that are made at once."""
 
 _NOTHING = (
     np.zeros((0, 4), dtype=np.int64),
@@ -31,15 +37,6 @@ _NOTHING = (
     np.zeros(0, dtype=np.int64),
 )
 """Products of the energy where none is recorded; the arrays tell compiled code the types."""
-
-
-def _aligned(values: Array) -> Array:
-    """A copy that starts at a cache line; vectors across two lines would cost a fifth of the speed."""
-    space = np.empty(values.nbytes + 64, dtype=np.uint8)
-    start = -space.ctypes.data % 64
-    copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
-    copy[...] = values
-    return copy
 
 
 class ProductsEngine:
@@ -80,10 +77,12 @@ class ProductsEngine:
         self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
         self._only_sites = all(len(b) == 1 for b in blocks)
         seeds = lane_seeds(seed, num_groups, num_chains, self._width)
-        self._rng = _aligned(seeds.transpose(1, 0, 2)).view(np.int32)
+        self._rng = aligned(seeds.transpose(1, 0, 2)).view(np.int32)
         self._layout = (self._per_group, num_chains)
         tiles = num_groups * self._per_group
         self._spins: Array | None = None
+        self._law: Array | None = None
+        self._is_stale = True
         self._model_energy = np.zeros((tiles, self._width))
         self._reference_energy = np.zeros((tiles, self._width))
         place = np.arange(num_chains)
@@ -99,29 +98,40 @@ class ProductsEngine:
     # Weights and states
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
-        weights = self._products.weights(tables.detach().to(torch.float64).cpu().numpy())
+        self._tables = tables.detach().to(torch.float64).cpu().numpy()
         law = reference.detach().to(torch.float64).cpu().numpy()
-        rows = max(len(weights), len(law))
-        weights = np.broadcast_to(weights, (rows, weights.shape[1]))
-        kept = self._kept = self._lists.kept(weights)
-        fields, energy = kept.gather(weights)
+        rows = max(len(self._tables), len(law))
+        if self._law is None or rows != len(self._middle) or not np.array_equal(law, self._law):
+            self._set_law(law, rows)
+        weights = np.broadcast_to(self._products.weights(self._tables), (rows, len(self._products.members) + 1))
+        self._kept = self._lists.kept(weights)
+        self._weights = self._fields(self._kept, weights)
+        self._terms = self._terms_of(self._kept, weights)
+        self._whole_terms: tuple[Array, ...] | None = None
+        self._is_stale = True
+
+    def _set_law(self, law: Array, rows: int) -> None:
+        """Take up log weights of levels (groups or 1, sum of cardinalities)."""
         low, high = self._reference_levels(law)
         half = np.broadcast_to((high - low) / 2, (rows, self._size))
         middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
         at_sites = np.zeros((rows, self._lists.num_fields))
         known = self._lists.reference_variable >= 0
         at_sites[:, known] = half[:, self._lists.reference_variable[known]]
-        fields.append(at_sites)
+        self._law = law.copy()
         # copies, because compiled code counts read-only and strided arrays as other types and would be compiled anew
-        self._weights = tuple(np.array(f, dtype=self._dtype, order="C") for f in fields)
-        self._terms = (
-            kept.first,
-            kept.members,
-            *(np.array(a, order="C") for a in (energy, weights[:, 0], half, middle)),
-        )
-        self._whole_terms: tuple[Array, ...] | None = None
-        if self._spins is not None:
-            self._refresh()
+        self._half, self._middle = (np.array(a, order="C") for a in (half, middle))
+        self._law_at_sites = np.array(at_sites, dtype=self._dtype, order="C")
+
+    def _fields(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+        """Weights (rows, 1 + products) as the conditionals read them, with the reference last."""
+        fields = kept.fields(weights)
+        return (*(np.array(f, dtype=self._dtype, order="C") for f in fields), self._law_at_sites)
+
+    def _terms_of(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+        """The same as energies read them."""
+        inner, constant = np.array(weights[:, 1:][:, kept.numbers], order="C"), np.array(weights[:, 0], order="C")
+        return (kept.first, kept.members, inner, constant, self._half, self._middle)
 
     def _whole(self) -> tuple[Array, ...]:
         """Products of the energy in whole numbers, made when energies are first recorded."""
@@ -142,12 +152,13 @@ class ProductsEngine:
         self._place(codes.cpu().numpy())
 
     def _place(self, codes: Array) -> None:
-        self._spins = _aligned(to_tiles(codes.astype(self._dtype) * 2 - 1, self._width))
-        self._refresh()
+        self._spins = aligned(to_tiles(codes.astype(self._dtype) * 2 - 1, self._width))
+        self._is_stale = True
 
-    def _refresh(self) -> None:
-        """Energies of the present states."""
-        self._run(np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)
+    def _look(self) -> None:
+        """Bring the energies up to date; new weights and states only mark them, since not every one is asked for."""
+        if self._is_stale:
+            self._run(*_NO_MOVES)
 
     @property
     def _states(self) -> Array:
@@ -167,6 +178,7 @@ class ProductsEngine:
         return torch.from_numpy(rows[..., : self.num_chains].copy())
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self._look()
         return self._by_chain(self._model_energy), self._by_chain(self._reference_energy)
 
     # Runs
@@ -216,6 +228,18 @@ class ProductsEngine:
             )
 
         run_threads(work, len(spins))
+        self._is_stale = False
+
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        weights = self._products.weights(tables.detach().to(torch.float64).cpu().numpy())
+        rows = len(self._middle)
+        weights = np.broadcast_to(weights, (rows, weights.shape[1]))
+        own, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
+        try:
+            self._run(*_NO_MOVES)
+        finally:
+            self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
+        return self._by_chain(self._model_energy)
 
     def sweep(
         self,
@@ -270,7 +294,15 @@ class ProductsEngine:
             return torch.zeros((0, *self._shape, self._size), dtype=torch.uint8)
         return torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
 
-    def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if start is not None:
+            return self._anneal_from(order, np.asarray(betas, dtype=np.float64), sweeps_per_step, start)
         log_weights = np.zeros(self._model_energy.shape)
         self._run(
             np.require(order, np.int32, ["C", "W"]),
@@ -280,6 +312,38 @@ class ProductsEngine:
             is_tracking=self._only_sites,
             log_weights=log_weights,
         )
+        return self._by_chain(log_weights)
+
+    def _anneal_from(
+        self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
+    ) -> torch.Tensor:
+        """The run from other tables: every temperature has weights of its own, and sweeps leave energies of the gap."""
+        first = start.detach().to(torch.float64).cpu().numpy()
+        gap = self._tables - first
+        own = self._kept, self._weights, self._terms
+        weights = self._products.weights(gap)
+        weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
+        self._terms = self._terms_of(self._lists.kept(weights), weights)
+        log_weights = np.zeros(self._model_energy.shape)
+        ones = np.ones((self.num_groups, 1))
+        try:
+            self._run(*_NO_MOVES)
+            steps = max(1, _BATCH // max(1, first.size))
+            for begin in range(1, len(betas), steps):
+                path = betas[begin : begin + steps, None, None]
+                tables = first + path * gap
+                made = self._products.weights(tables.reshape(-1, tables.shape[-1])).reshape(*tables.shape[:2], -1)
+                for k, weights in enumerate(made, begin):
+                    log_weights -= (betas[k] - betas[k - 1]) * self._model_energy
+                    weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
+                    self._kept = self._lists.kept(weights)
+                    self._weights = self._fields(self._kept, weights)
+                    rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
+                    visits = np.take(order, rows, axis=0, mode="wrap")
+                    self._run(np.require(visits, np.int32, ["C", "W"]), ones, sweeps_per_step)
+        finally:
+            self._kept, self._weights, self._terms = own
+            self._is_stale = True
         return self._by_chain(log_weights)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -303,16 +367,16 @@ class ProductsEngine:
         lane = chain % self._width
         spins = self._states
         spins[self._tile, :, self._lane] = spins[tile, :, lane]
-        for values in (self._model_energy, self._reference_energy):
+        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
             values[self._tile, self._lane] = values[tile, lane]
 
     def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
         lanes = np.zeros(self._per_group * self._width, dtype=bool)
         lanes[: self.num_chains] = mask.cpu().numpy()
         lanes = lanes.reshape(self._per_group, self._width)
-        _swap(*self._tiles_of(self._states, first, second), lanes[:, None])
-        for values in (self._model_energy, self._reference_energy):
-            _swap(*self._tiles_of(values, first, second), lanes)
+        swap(*self._tiles_of(self._states, first, second), lanes[:, None])
+        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
+            swap(*self._tiles_of(values, first, second), lanes)
 
     def _tiles_of(self, values: Array, first: int, second: int) -> tuple[Array, Array]:
         """Views of the tiles of two groups."""
@@ -331,8 +395,3 @@ class ProductsEngine:
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
         self._place(state["codes"].cpu().numpy())
-
-
-def _swap(a: Array, b: Array, where: Array) -> None:
-    """Exchange entries of two arrays in place."""
-    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)

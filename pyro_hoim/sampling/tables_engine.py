@@ -310,14 +310,16 @@ class TablesEngine:
         self._reference_energy = np.take_along_axis(self._reference_energy, places, axis=1)
 
     def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        from .lanes import swap
+
         assert self._tiles is not None
         chosen = mask.cpu().numpy().astype(bool)
         lanes = np.zeros(self._per_group * self._width, dtype=bool)
         lanes[: len(chosen)] = chosen
         tiles = self._tiles.reshape(self._shape[0], self._per_group, self._size, self._width)
-        _swap(tiles[first], tiles[second], lanes.reshape(self._per_group, 1, self._width))
+        swap(tiles[first], tiles[second], lanes.reshape(self._per_group, 1, self._width))
         for energy in () if self._is_stale else (self._energy, self._reference_energy):
-            _swap(energy[first], energy[second], chosen)
+            swap(energy[first], energy[second], chosen)
 
     def state(self) -> dict[str, torch.Tensor]:
         self._look()
@@ -363,8 +365,3 @@ def _padded(values: torch.Tensor) -> NDArray[np.float64]:
     """Rows as float64 with a zero at the end."""
     rows = values.detach().cpu().double().numpy()
     return np.concatenate([rows, np.zeros((len(rows), 1))], axis=1)
-
-
-def _swap(a: NDArray[Any], b: NDArray[Any], where: NDArray[np.bool_]) -> None:
-    """Exchange entries of two arrays in place."""
-    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)

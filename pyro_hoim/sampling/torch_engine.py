@@ -284,7 +284,36 @@ class TorchEngine:
         """Type of recorded codes."""
         return torch.uint8 if max(self._hypergraph.domain.cardinalities, default=1) <= 256 else torch.int32
 
-    def anneal(self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int) -> torch.Tensor:
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        rows = tables.to(self._device).double().expand(self._shape[0], -1)
+        cells = self._cells(self._states).flatten(1)
+        return -rows.gather(1, cells).reshape(*self._shape, -1).sum(-1)
+
+    def _anneal_from(
+        self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
+    ) -> torch.Tensor:
+        """The run from other tables: every temperature is a model of its own."""
+        tables, reference = self._exact
+        start = start.to(self._device).double()
+        gap = tables - start
+        weights = torch.zeros_like(self._energy)
+        for k in range(1, len(betas)):
+            weights -= float(betas[k] - betas[k - 1]) * self.energies_of(gap)
+            self.set_weights(start + float(betas[k]) * gap, reference)
+            rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
+            self.sweep(np.take(order, rows, axis=0, mode="wrap"), sweeps_per_step, np.ones(self._shape[0]))
+        self.set_weights(tables, reference)
+        return weights
+
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if start is not None:
+            return self._anneal_from(order, betas, sweeps_per_step, start)
         weights = torch.zeros_like(self._energy)
         row = 0
         for k in range(1, len(betas)):

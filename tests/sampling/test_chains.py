@@ -547,7 +547,7 @@ def test_reversed_order_visits_backwards(engine: Any) -> None:
     chains = _chains(engine, num_chains=10, schedule=schedule)
     rows: list[Any] = []
     inner: Any = chains._engine  # the order that the engine gets is all that changes
-    chains._engine = SimpleNamespace(anneal=lambda order, betas, steps: rows.append(order) or torch.zeros(1, 10))
+    chains._engine = SimpleNamespace(anneal=lambda order, betas, steps, start: rows.append(order) or torch.zeros(1, 10))
     chains.anneal([1.0, 0.5], reverse_order=False)
     chains.anneal([0.5, 1.0], reverse_order=True)
     chains._engine = inner
