@@ -6,6 +6,7 @@ Private to the package.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..errors import InputError
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph
 
-__all__ = ["acting_backend", "check_estimate", "exact_backend", "expand_result", "is_exact_for"]
+__all__ = ["acting_backend", "check_estimate", "check_seed", "exact_backend", "expand_result", "is_exact_for"]
 
 # Modules of kernels that accept, reject or choose a move by differences of log-probabilities.
 _KERNELS = frozenset({"pyro.infer.mcmc.hmc", "pyro.infer.mcmc.nuts", "pyro.infer.mcmc.rwkernel"})
@@ -60,14 +61,32 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
             f"partition: expected an exact backend where the program is traced, received {type(backend).__name__}, "
             "whose result would be frozen into the compiled function; use jit_compile=False or an exact backend"
         )
-    if getattr(backend, "seed", None) is None and (kernel := _enclosing_kernel()):
-        raise InputError(
-            f"partition: expected a log-probability without randomness inside {kernel}, received "
-            f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
-            "use an exact backend such as Auto(), or fix the randomness with seed= (one estimate for every theta: the "
-            "draws then follow a posterior biased by its error times the number of rows), or infer by SVI or "
-            "stochastic-gradient Langevin dynamics"
-        )
+    check_seed(backend, "Auto()", "theta", "or infer by SVI or stochastic-gradient Langevin dynamics")
+
+
+def check_seed(
+    backend: object, exact: str, parameters: str, instead: str, is_exact: Callable[[], bool] = lambda: False
+) -> None:
+    """Refuse an estimate with fresh randomness inside a kernel of Pyro that needs one and the same function.
+
+    Args:
+        backend: what would make the estimate.
+        exact: an exact backend, for the message.
+        parameters: what the estimate depends on, for the message.
+        instead: other ways out, for the message.
+        is_exact: asked last, where it takes work to know that there is no estimate after all.
+
+    Raises:
+        InputError: the backend has no seed, and such a kernel is at work.
+    """
+    if getattr(backend, "seed", None) is not None or not (kernel := _enclosing_kernel()) or is_exact():
+        return
+    raise InputError(
+        f"partition: expected a log-probability without randomness inside {kernel}, received "
+        f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
+        f"use an exact backend such as {exact}, fix the randomness with seed= (one estimate for every {parameters}: "
+        f"the draws then follow a posterior biased by its error times the number of rows), {instead}"
+    )
 
 
 def _enclosing_kernel() -> str | None:

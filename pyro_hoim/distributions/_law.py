@@ -6,11 +6,6 @@ plate over a million rows computes one normalising constant.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
-
 import torch
 
 from ..errors import InputError, InputTypeError, check_finite
@@ -18,19 +13,16 @@ from ..models import Coding, LogLinearEnergy, Parametrization, parametrization
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph
 from ._approximate import check_estimate, is_exact_for
+from ._parameter_cache import ParameterCache
 
 __all__ = ["Law"]
 
-_Value = TypeVar("_Value")
 
-
-class Law:
+class Law(ParameterCache):
     """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta.
 
-    What is kept depends on theta: a change of theta in place empties the cache, and values that carry a graph are
-    dropped as soon as a backward pass runs through them (their buffers are gone), so that the same law can be
-    differentiated again. Values without a graph are kept apart from those with one. With a backend that is not exact
-    every value kept is one estimate; where estimates are not allowed, making one raises (:mod:`._approximate`).
+    With a backend that is not exact every value kept is one estimate; where estimates are not allowed, making one
+    raises (:mod:`._approximate`).
 
     Args:
         hypergraph: the interactions.
@@ -77,29 +69,26 @@ class Law:
         if coding == "balanced" and self.is_finite and not torch.jit.is_tracing():
             _ = self.tables  # refuses tables that are not balanced before any work
 
-    def _forget(self) -> None:
-        """Empty the cache and look at theta, as at the start and after a change in place."""
-        self._version = _version(self.theta)
-        values = self.theta.detach()
-        if torch.jit.is_tracing():
-            self.is_finite = True
-        elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
-            self.is_finite = bool((values.abs() < torch.finfo(values.dtype).max ** 0.5).all())
-        else:
-            self.is_finite = bool(torch.isfinite(values).all())
-            if not self.is_finite:
-                check_finite(values, "theta")
-        self._plain: dict[str, Any] = {}
-        self._graph: dict[str, Any] = {}
+    @property
+    def parameters(self) -> torch.Tensor:
+        """Theta."""
+        return self.theta
 
-    def _cached(self, name: str, compute: Callable[[], _Value]) -> _Value:
-        if _version(self.theta) != self._version:
-            self._forget()
-        has_graph = self.theta.requires_grad and torch.is_grad_enabled()
-        values = self._graph if has_graph else self._plain
-        if name not in values:
-            values[name] = compute()
-        return values[name]
+    def _examine(self, values: torch.Tensor) -> None:
+        if torch.jit.is_tracing():
+            self._is_finite = True
+        elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
+            self._is_finite = bool((values.abs() < torch.finfo(values.dtype).max ** 0.5).all())
+        else:
+            self._is_finite = bool(torch.isfinite(values).all())
+            if not self._is_finite:
+                check_finite(values, "theta")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether theta is finite, and small enough for sums where a divergence may be."""
+        self.look()
+        return self._is_finite
 
     @property
     def tables(self) -> torch.Tensor:
@@ -107,12 +96,8 @@ class Law:
         return self._cached("tables", self._compute_tables)
 
     def _compute_tables(self) -> torch.Tensor:
-        theta = self.theta
-        tables = self.parametrization.to_tables(theta, self.coding)
-        if tables.requires_grad and not torch.jit.is_tracing():
-            tables = tables.view_as(tables) if tables is theta else tables
-            tables.register_hook(partial(_drop_graph, weakref.ref(self)))
-        return tables
+        tables = self.parametrization.to_tables(self.theta, self.coding)
+        return self._watched(tables) if tables.requires_grad and not torch.jit.is_tracing() else tables
 
     @property
     def model(self) -> LogLinearEnergy:
@@ -141,23 +126,3 @@ class Law:
     def is_exact(self) -> bool:
         """Whether log Z, eta and samples of this law are exact."""
         return is_exact_for(self.partition, self.hypergraph)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_version"], state["_plain"], state["_graph"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-
-def _version(tensor: torch.Tensor) -> int:
-    """Count of changes in place (inference tensors keep none)."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def _drop_graph(law: weakref.ref[Law], _gradient: torch.Tensor) -> None:
-    """Tensor hook: the graph of the cached values was just used up."""
-    if (alive := law()) is not None:
-        alive._graph.clear()

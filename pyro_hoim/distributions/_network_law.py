@@ -30,6 +30,8 @@ _RECORDED_CODES = 2**26
 class NetworkLaw:
     """A network with its scan; arguments are those of :class:`~pyro_hoim.distributions.DependencyNetwork`."""
 
+    batch_shape = torch.Size()
+
     def __init__(
         self,
         conditionals: DependencyConditionals,
@@ -179,14 +181,21 @@ class NetworkLaw:
                 "log_pseudo_prob, which has them, or torch.no_grad()"
             )
 
-    def draw(self, num_draws: int) -> torch.Tensor:
-        """States (num_draws, d) with PyTorch's global generator."""
-        if self.draws_exactly:
-            self.require("sample")
-            flat = self.stationary.probs.reshape(-1).cumsum(0)
-            uniforms = torch.rand(num_draws, dtype=torch.float64) * flat[-1]
-            index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
-            return list_states(self.domain, index.device)[index].to(self.probe.device)
+    def draw(self, shape: torch.Size) -> torch.Tensor:
+        """States (*shape, d) with PyTorch's global generator."""
+        found = self._exact_codes(shape.numel()) if self.draws_exactly else self._chain_codes(shape.numel())
+        return found.to(self.probe.device).reshape((*shape, len(self.domain)))
+
+    def _exact_codes(self, num_draws: int) -> torch.Tensor:
+        """Independent states (num_draws, d) of the enumerated law."""
+        self.require("sample")
+        flat = self.stationary.probs.reshape(-1).cumsum(0)
+        uniforms = torch.rand(num_draws, dtype=torch.float64) * flat[-1]
+        index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
+        return list_states(self.domain, index.device)[index]
+
+    def _chain_codes(self, num_draws: int) -> torch.Tensor:
+        """Last states (num_draws, d) of as many chains."""
         self._check_chains()
         chains = PseudoGibbsChains(
             self.conditionals,
@@ -199,9 +208,7 @@ class NetworkLaw:
             check=False,
         )
         chains.sweep(self.num_sweeps)
-        if self.order is None:
-            return chains.codes.to(self.probe.device)
-        return self._at_any_place(chains, self.order).to(self.probe.device)
+        return chains.codes if self.order is None else self._at_any_place(chains, self.order)
 
     def _check_chains(self) -> None:
         """Once: an error where chains have more than one limiting law, a warning where that is left open."""

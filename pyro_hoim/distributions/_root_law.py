@@ -5,10 +5,7 @@ Private to the package: distributions that differ only by a broadcast batch shap
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from dataclasses import replace
 
 import torch
 
@@ -16,20 +13,17 @@ from ..errors import InputError, InputTypeError, check_finite
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability, check_normalizable
 from ..partition import LogPartition, RootAnnealed, RootAuto, RootBackend, RootEnumeration
-from ._approximate import _enclosing_kernel
-from ._law import _drop_graph, _version
-from ._values import sample_batch
+from ._approximate import check_seed
+from ._parameter_cache import ParameterCache
+from ._values import check_numbers
 
 __all__ = ["RootLaw", "check_root_value"]
 
-_Value = TypeVar("_Value")
 
-
-class RootLaw:
+class RootLaw(ParameterCache):
     """Structure, psi, family and backend, with a cache of log Z and expectations.
 
-    What is kept depends on psi: a change in place empties the cache, and values that carry a graph are dropped as
-    soon as a backward pass runs through them. With a backend that is not exact every value kept is one estimate.
+    With a backend that is not exact every value kept is one estimate.
 
     Args:
         structure: the terms.
@@ -72,62 +66,50 @@ class RootLaw:
         return self.energy.psi
 
     @property
+    def parameters(self) -> torch.Tensor:
+        """Psi."""
+        return self.energy.psi
+
+    @property
     def batch_shape(self) -> torch.Size:
         """Leading shape of psi."""
         return self.energy.batch_shape
 
-    def _forget(self) -> None:
-        """Empty the cache and look at psi, as at the start and after a change in place."""
-        self._version = _version(self.psi)
-        self._plain: dict[str, Any] = {}
-        self._graph: dict[str, Any] = {}
-        values = self.psi.detach()
+    def _examine(self, values: torch.Tensor) -> None:
         if torch.jit.is_tracing():
-            self.is_usable = True
+            self._is_usable = True
             return
-        self.is_usable = bool(torch.isfinite(values).all())
-        if not self.is_usable:
+        self._is_usable = bool(torch.isfinite(values).all())
+        if not self._is_usable:
             if not self.is_lenient:
                 check_finite(values, "psi")
             return
         if self.is_lenient:
-            self.is_usable = self.normalizability.verdict != "disproven"
+            self._is_usable = self.normalizability.verdict != "disproven"
         elif self._is_checked and self.normalizability.verdict == "disproven":
             self.normalizability.check()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether psi is finite and, for a lenient law, not known to have no normalised law."""
+        self.look()
+        return self._is_usable
 
     def refuse(self) -> None:
         """Raise for a psi that was let pass."""
         check_finite(self.psi.detach(), "psi")
         self.normalizability.check()
 
-    def look(self) -> None:
-        """Take notice of a change of psi in place."""
-        if _version(self.psi) != self._version:
-            self._forget()
-
-    def _cached(self, name: str, compute: Callable[[], _Value]) -> _Value:
-        self.look()
-        has_graph = self.psi.requires_grad and torch.is_grad_enabled()
-        values = self._graph if has_graph else self._plain
-        if name not in values:
-            values[name] = compute()
-        return values[name]
-
     @property
     def normalizability(self) -> Normalizability:
         """Whether the law can be normalised."""
-        if "normalizability" not in self._plain:
-            self._plain["normalizability"] = check_normalizable(self.energy.detach())
-        return self._plain["normalizability"]
+        return self._cached_plain("normalizability", lambda: check_normalizable(self.energy.detach()))
 
     def _model(self) -> GeneralizedRootEnergy:
         """The energy, through a hook that empties the cache when its graph is used up."""
-        psi = self.psi
-        if not (psi.requires_grad and torch.is_grad_enabled()):
+        if not self.has_graph:
             return self.energy
-        own = psi.view_as(psi)
-        own.register_hook(partial(_drop_graph, weakref.ref(self)))  # pyright: ignore[reportArgumentType]
-        return GeneralizedRootEnergy(self.energy.structure, own, self.energy.family, validate=False)
+        return GeneralizedRootEnergy(self.energy.structure, self._watched(self.psi), self.energy.family, validate=False)
 
     @property
     def log_partition(self) -> LogPartition:
@@ -167,26 +149,30 @@ class RootLaw:
     @property
     def draws_exactly(self) -> bool:
         """Whether draws are perfect and independent: no Markov chain."""
+        return self._cached_plain("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly())
 
-        def find() -> bool:
-            if isinstance(self.partition, RootAuto):
-                return self.partition.draws_exactly(self.energy.detach())
-            if not self.partition.is_exact or not self.partition.plan_energy(self.energy.detach()).feasible:
-                return False
-            return not isinstance(self.partition, RootEnumeration) or self.energy.family.is_discrete
-
-        self.look()
-        if "draws_exactly" not in self._plain:
-            self._plain["draws_exactly"] = self.is_usable and find()
-        return self._plain["draws_exactly"]
+    def _is_drawn_exactly(self) -> bool:
+        energy = self.energy.detach()
+        if isinstance(self.partition, RootAuto):
+            return self.partition.draws_exactly(energy)
+        if not self.partition.is_exact or not self.partition.plan_energy(energy).feasible:
+            return False
+        return not isinstance(self.partition, RootEnumeration) or self.energy.family.is_discrete
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
-        """States (*shape, *batch, d), exact where :attr:`draws_exactly`, else ends of chains."""
+        """States (*shape, *batch, d), exact where :attr:`draws_exactly`.
+
+        Otherwise ends of chains; where the backend goes by components that share no term, only in those that have no
+        exact draws.
+        """
         energy = self.energy.detach()
         if self.draws_exactly:
             return self.partition.sample(energy, shape)
         allowed = bool(getattr(self.partition, "allow_undecided", False))
-        return RootAnnealed(burn_in=self.num_sweeps, allow_undecided=allowed).sample(energy, shape)
+        chains = RootAnnealed(burn_in=self.num_sweeps, allow_undecided=allowed)
+        if isinstance(self.partition, RootAuto):
+            return replace(self.partition, annealed=chains).sample(energy, shape)
+        return chains.sample(energy, shape)
 
     def _check_estimate(self) -> None:
         """Refuse log Z where it would spoil the answer: an estimate inside HMC and its kin, any value while tracing.
@@ -203,35 +189,15 @@ class RootLaw:
         if self.partition.is_exact:
             return
         backend = self.partition.annealed if isinstance(self.partition, RootAuto) else self.partition
-        if getattr(backend, "seed", None) is not None or not (kernel := _enclosing_kernel()) or self.is_exact:
-            return
-        raise InputError(
-            f"partition: expected a log-probability without randomness inside {kernel}, received "
-            f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
-            "use an exact backend such as RootAuto(), fix the randomness with seed= (one estimate for every psi: the "
-            "draws then follow a posterior biased by its error times the number of rows), put the pseudo-likelihood in "
-            "by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI"
+        check_seed(
+            backend,
+            "RootAuto()",
+            "psi",
+            "put the pseudo-likelihood in by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI",
+            is_exact=lambda: self.is_exact,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_version"], state["_plain"], state["_graph"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
 
 def check_root_value(value: object, energy: GeneralizedRootEnergy, batch_shape: torch.Size) -> None:
     """Raise unless a value has the right shape and lies in the support."""
-    if not isinstance(value, torch.Tensor):
-        raise InputTypeError(f"value: expected a tensor of numbers, received {type(value).__name__}")
-    if value.dtype == torch.bool or value.is_complex():
-        raise InputTypeError(f"value: expected numbers, received dtype {value.dtype}")
-    event_shape = torch.Size((len(energy.domain),))
-    if value.dim() == 0 or value.shape[-1:] != event_shape:
-        expected = (*batch_shape, *event_shape)
-        raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
-    sample_batch(value, batch_shape, event_shape)
-    energy.family.check_values(value, "value")
+    energy.family.check_values(check_numbers(value, "numbers", batch_shape, torch.Size((len(energy.domain),))), "value")

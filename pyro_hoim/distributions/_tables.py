@@ -24,6 +24,7 @@ __all__ = [
     "beside_their_origin",
     "check_cells",
     "check_expandable",
+    "enumerated_states",
     "extended_expectations",
     "flatten_tables",
     "list_states",
@@ -69,6 +70,13 @@ def list_states(domain: Domain, device: torch.device) -> torch.Tensor:
     strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
     columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
     return torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
+
+
+def enumerated_states(domain: Domain, batch_shape: torch.Size, is_expanded: bool, device: torch.device) -> torch.Tensor:
+    """Every state beside a batch, (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded."""
+    states = list_states(domain, device)
+    states = states.reshape((len(states), *(1,) * len(batch_shape), len(domain)))
+    return states.expand((len(states), *batch_shape, len(domain))) if is_expanded else states
 
 
 def log_prob_cells(law: Law) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Checks of values of laws over vectors of level codes. Private to the package."""
+"""Checks of values of laws over vectors. Private to the package."""
 
 from __future__ import annotations
 
@@ -9,20 +9,30 @@ from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from .support import StateSpace
 
-__all__ = ["check_value", "sample_batch"]
+__all__ = ["check_numbers", "check_shape", "check_value", "sample_batch"]
 
 
-def check_value(value: object, domain: Domain, batch_shape: torch.Size) -> None:
-    """Raise :class:`InputError` unless a value has the right shape and lies in the support."""
+def check_shape(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
+    """The value, or an error unless it is a tensor whose shape ends with the event and fits the batch."""
     if not isinstance(value, torch.Tensor):
-        raise InputTypeError(f"value: expected a tensor of level codes, received {type(value).__name__}")
-    if value.dtype == torch.bool or value.is_complex():
-        raise InputTypeError(f"value: expected whole-number codes, received dtype {value.dtype}")
-    event_shape = torch.Size((len(domain),))
+        raise InputTypeError(f"value: expected a tensor of {words}, received {type(value).__name__}")
     if value.dim() == 0 or value.shape[-1:] != event_shape:
         expected = (*batch_shape, *event_shape)
         raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
     sample_batch(value, batch_shape, event_shape)
+    return value
+
+
+def check_numbers(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
+    """As :func:`check_shape`; neither truth values nor complex numbers are taken."""
+    if isinstance(value, torch.Tensor) and (value.dtype == torch.bool or value.is_complex()):
+        raise InputTypeError(f"value: expected {words}, received dtype {value.dtype}")
+    return check_shape(value, words, batch_shape, event_shape)
+
+
+def check_value(value: object, domain: Domain, batch_shape: torch.Size) -> None:
+    """Raise unless a value has the right shape and lies in the support."""
+    value = check_numbers(value, "level codes", batch_shape, torch.Size((len(domain),)))
     is_level = StateSpace(domain.cardinalities).is_level(value)
     if not bool(is_level.all()):
         where = (~is_level).nonzero()[0].tolist()

@@ -3,10 +3,10 @@ r"""Dependency networks as Pyro distributions: the law at which pseudo-Gibbs sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions import constraints
 
 from ..errors import InputTypeError
 from ..models import DependencyConditionals
@@ -14,14 +14,15 @@ from ..partition import StationaryLaw
 from ..partition.stationary import StationaryMethod, StationaryScan
 from ..schema import Domain
 from ._network_law import NetworkLaw, NetworkSampler
-from ._tables import check_expandable, list_states
-from ._values import check_value, sample_batch
+from ._shared_law import SharedLaw
+from ._tables import enumerated_states, list_states
+from ._values import check_value
 from .support import StateSpace
 
 __all__ = ["DependencyNetwork"]
 
 
-class DependencyNetwork(TorchDistribution):
+class DependencyNetwork(SharedLaw):
     r"""The law of d finite variables that a dependency network defines by pseudo-Gibbs sampling.
 
     .. math:: \pi(x) = \sum_i c_i \, \pi(x_{-i}) \, \theta_i(x_i \mid x_{-i})
@@ -93,7 +94,7 @@ class DependencyNetwork(TorchDistribution):
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
-    has_rsample = False
+    _law: NetworkLaw
 
     def __init__(
         self,
@@ -109,10 +110,7 @@ class DependencyNetwork(TorchDistribution):
         validate_args: bool | None = None,
     ) -> None:
         self._law = NetworkLaw(conditionals, scan, selection, order, sampler, num_sweeps, method, max_states)
-        super().__init__(torch.Size(), torch.Size((len(self._law.domain),)), validate_args=False)
-        del self._validate_args
-        if validate_args is not None:
-            self._validate_args = validate_args
+        self._settle(self._law.batch_shape, len(self._law.domain), validate_args)
 
     # Structure
 
@@ -169,24 +167,8 @@ class DependencyNetwork(TorchDistribution):
         """
         return torch.Size(), torch.Size((len(conditionals.domain),))
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> DependencyNetwork:
-        """The same law with a larger batch shape; the enumerated law is shared, not found anew.
-
-        Raises:
-            InputError: the present batch shape does not broadcast to the new one.
-        """
-        new = cast("DependencyNetwork", self._get_checked_instance(DependencyNetwork, _instance))
-        shape = check_expandable(self.batch_shape, batch_shape)
-        new._law = self._law
-        super(DependencyNetwork, new).__init__(shape, self.event_shape, validate_args=False)
-        del new._validate_args
-        if "_validate_args" in self.__dict__:
-            new._validate_args = self._validate_args
-        return new
-
     def __repr__(self) -> str:
-        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        return f"{type(self).__name__}({self.conditionals!r}, scan={self.scan!r}{batch})"
+        return self._repr(repr(self.conditionals), f"scan={self.scan!r}")
 
     # Probabilities
 
@@ -215,7 +197,7 @@ class DependencyNetwork(TorchDistribution):
         for i, size in enumerate(self.domain.cardinalities):
             index = index * size + codes[..., i]
         found = self._law.log_probs.reshape(-1)[index]
-        return found.expand(sample_batch(value, self.batch_shape, self.event_shape))
+        return found.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables.
@@ -242,7 +224,7 @@ class DependencyNetwork(TorchDistribution):
             ['_INPUT', 'p', 'rows', '_RETURN']
         """
         self._validate_sample(value)
-        return self.conditionals.log_pseudo_prob(value).expand(sample_batch(value, self.batch_shape, self.event_shape))
+        return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
 
     def conditional_log_probs(self, name: str, value: torch.Tensor) -> torch.Tensor:
         r"""Log-probabilities of the levels of one variable given all others, :math:`\log \theta_i(\cdot \mid x_{-i})`.
@@ -276,8 +258,7 @@ class DependencyNetwork(TorchDistribution):
         """Log-probability of every cell, (*batch, *cardinalities); see :meth:`log_prob`."""
         self._law.require("log_prob_table")
         self._law.check_gradient("log_prob_table")
-        table = self._law.log_probs
-        return table.expand((*self.batch_shape, *table.shape))
+        return self._expanded(self._law.log_probs, len(self.domain))
 
     @property
     def probs(self) -> torch.Tensor:
@@ -313,11 +294,8 @@ class DependencyNetwork(TorchDistribution):
         Randomness:
             PyTorch's global generator.
         """
-        shape = torch.Size(sample_shape) + self.batch_shape
-        if not shape.numel():
-            return torch.zeros(shape + self.event_shape, dtype=torch.long, device=self._law.probe.device)
-        with torch.no_grad():
-            return self._law.draw(shape.numel()).reshape(shape + self.event_shape)
+        codes = torch.zeros((), dtype=torch.long, device=self._law.probe.device)
+        return self._drawn(sample_shape, self._law.draw, codes)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -337,9 +315,7 @@ class DependencyNetwork(TorchDistribution):
             IntractableError: more than :attr:`max_states` states.
         """
         self._law.require("enumerate_support")
-        states = list_states(self.domain, self._law.probe.device)
-        states = states.reshape((len(states), *(1,) * len(self.batch_shape), len(self.domain)))
-        return states.expand((len(states), *self.batch_shape, len(self.domain))) if expand else states
+        return enumerated_states(self.domain, self.batch_shape, expand, self._law.probe.device)
 
     # Moments
 
@@ -361,21 +337,20 @@ class DependencyNetwork(TorchDistribution):
             raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
         kept = self.domain.indices(names)
         self._law.require("marginal")
-        table = self._law.table(kept)
-        return table.expand((*self.batch_shape, *table.shape))
+        return self._expanded(self._law.table(kept), len(kept))
 
     @property
     def mean(self) -> torch.Tensor:
         """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
         self._law.require("mean")
-        return self._law.moment(1).expand(self.batch_shape + self.event_shape)
+        return self._expanded(self._law.moment(1), 1)
 
     @property
     def variance(self) -> torch.Tensor:
         """Variance of every level code (*batch, d)."""
         self._law.require("variance")
         found = (self._law.moment(2) - self._law.moment(1) ** 2).clamp(min=0)
-        return found.expand(self.batch_shape + self.event_shape)
+        return self._expanded(found, 1)
 
     @property
     def mode(self) -> torch.Tensor:
@@ -383,7 +358,7 @@ class DependencyNetwork(TorchDistribution):
         self._law.require("mode")
         best = self._law.stationary.probs.reshape(-1).argmax()
         state = list_states(self.domain, torch.device("cpu"))[best].to(self._law.probe.device)
-        return state.expand(self.batch_shape + self.event_shape)
+        return self._expanded(state, 1)
 
     def entropy(self) -> torch.Tensor:
         """Shannon entropy of the enumerated law in nats, (*batch)."""
@@ -410,5 +385,5 @@ class DependencyNetwork(TorchDistribution):
             Paper 5, section 5, algorithm 3 and equation 21.
         """
         arguments = self._law.clamped(self.domain.encode_state(evidence))
-        network = type(self)(**arguments, validate_args=self.__dict__.get("_validate_args"))
+        network = type(self)(**arguments, validate_args=self._own_validation)
         return network.expand(self.batch_shape) if self.batch_shape else network

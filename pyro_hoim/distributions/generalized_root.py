@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions import constraints
 from torch.distributions import register_kl
 
 from ..errors import ConvergenceWarning, InputError, IntractableError
@@ -18,13 +18,12 @@ from ..partition import LogPartition, RootBackend
 from ..schema import Domain
 from ._approximate import expand_result
 from ._root_law import RootLaw, check_root_value
-from ._tables import beside_their_origin, check_expandable, split_expansion
-from ._values import sample_batch
+from ._shared_law import SharedLaw
 
 __all__ = ["GeneralizedRoot"]
 
 
-class GeneralizedRoot(TorchDistribution):
+class GeneralizedRoot(SharedLaw):
     r"""The law of d counts or reals whose log-probability is a sum of products of roots.
 
     .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
@@ -103,7 +102,7 @@ class GeneralizedRoot(TorchDistribution):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "psi": constraints.real_vector,
     }
-    has_rsample = False
+    _law: RootLaw
 
     def __init__(
         self,
@@ -125,10 +124,7 @@ class GeneralizedRoot(TorchDistribution):
             is_lenient=is_validation_off,
             is_checked=validate_args is not False,
         )
-        super().__init__(self._law.batch_shape, torch.Size((len(structure.domain),)), validate_args=False)
-        del self._validate_args
-        if validate_args is not None:
-            self._validate_args = validate_args
+        self._settle(self._law.batch_shape, len(structure.domain), validate_args)
 
     @classmethod
     def from_coefficients(
@@ -193,16 +189,6 @@ class GeneralizedRoot(TorchDistribution):
         """Whether the law can be normalised: proven, disproven with a direction, or undecided, with the reason."""
         return self._law.normalizability
 
-    @property
-    def _is_own_batch(self) -> bool:
-        return self._batch_shape == self._law.batch_shape
-
-    def _expanded(self, tensor: torch.Tensor, event_dim: int = 0) -> torch.Tensor:
-        """A tensor with the batch shape of the law, given the batch shape of this distribution."""
-        if self._is_own_batch:
-            return tensor
-        return tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - event_dim :])
-
     @constraints.dependent_property(event_dim=1)
     def support(self) -> constraints.Constraint:  # type: ignore[override]
         """Vectors of counts, of nonnegative reals or of reals, by family."""
@@ -228,33 +214,13 @@ class GeneralizedRoot(TorchDistribution):
         """
         return torch.Size(tuple(psi)[:-1]), torch.Size((len(structure.domain),))
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> GeneralizedRoot:
-        """The same law with a larger batch shape; log Z and its cache are shared, not recomputed.
-
-        Raises:
-            InputError: the present batch shape does not broadcast to the new one.
-        """
-        new = cast("GeneralizedRoot", self._get_checked_instance(GeneralizedRoot, _instance))
-        shape = check_expandable(self.batch_shape, batch_shape)
-        new._law = self._law
-        super(GeneralizedRoot, new).__init__(shape, self.event_shape, validate_args=False)
-        del new._validate_args
-        if "_validate_args" in self.__dict__:
-            new._validate_args = self._validate_args
-        return new
-
     def __repr__(self) -> str:
-        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        return f"{type(self).__name__}({self.structure!r}, {self.family!r}{batch})"
+        return self._repr(repr(self.structure), repr(self.family))
 
     # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_root_value(value, self._law.energy, self.batch_shape)
-
-    def _sample_batch(self, value: torch.Tensor) -> torch.Size:
-        """Broadcast shape of a value's leading dimensions with the batch."""
-        return sample_batch(value, self.batch_shape, self.event_shape)
 
     def _undefined(self, value: torch.Tensor) -> torch.Tensor:
         """NaN in the shape of a log-probability, tied to the graph of psi."""
@@ -279,7 +245,6 @@ class GeneralizedRoot(TorchDistribution):
         """
         if self._validate_args:
             self._validate_sample(value)
-        self._law.look()
         if not self._law.is_usable:
             return self._undefined(value)
         energy = self._law.energy.energy(value, validate=False)
@@ -331,7 +296,6 @@ class GeneralizedRoot(TorchDistribution):
         """
         if self._validate_args:
             self._validate_sample(value)
-        self._law.look()
         if not self._law.is_usable:
             return self._undefined(value)
         try:
@@ -372,8 +336,9 @@ class GeneralizedRoot(TorchDistribution):
         """Draws of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
 
         Otherwise every draw is the end of a Gibbs chain of its own, led from the independent member through 100
-        temperatures and then moved by :attr:`sample_burn_in` sweeps. Nothing here can tell how near its law is;
-        compare energies for shorter and longer burn-in. For long chains use
+        temperatures and then moved by :attr:`sample_burn_in` sweeps; with ``RootAuto`` only in those connected
+        components of the terms that have no exact draws, while the others are drawn exactly. Nothing here can tell how
+        near its law is; compare energies for shorter and longer burn-in. For long chains use
         :func:`~pyro_hoim.sampling.sample_root_chains`.
 
         Shape:
@@ -387,20 +352,10 @@ class GeneralizedRoot(TorchDistribution):
             PyTorch's global generator.
         """
         self._require_usable()
-        lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
-        sample_shape = torch.Size(sample_shape)
-        shape = self.shape(sample_shape)
-        if not (sample_shape + self.batch_shape).numel() or not len(self.domain):
-            return torch.zeros(shape, dtype=self._law.psi.dtype, device=self._law.psi.device)
-        with torch.no_grad():
-            drawn = self._law.draw(torch.Size((*sample_shape, *lead, *inner)))
-        if any(n != 1 for n in inner):
-            drawn = beside_their_origin(drawn, len(sample_shape) + len(lead), len(inner))
-        return drawn.reshape(shape)
+        return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
 
     def _require_usable(self) -> None:
         """Refuse what a lenient law has let pass."""
-        self._law.look()
         if not self._law.is_usable:
             self._law.refuse()
 
@@ -453,7 +408,7 @@ class GeneralizedRoot(TorchDistribution):
             rest.family,
             partition=self.partition,
             num_sweeps=self._law.num_sweeps,
-            validate_args=self.__dict__.get("_validate_args"),
+            validate_args=self._own_validation,
         )
         return law if self._is_own_batch else law.expand(self.batch_shape)
 

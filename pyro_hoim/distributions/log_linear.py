@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions import constraints
 
 from ..errors import InputError, InputTypeError, check_finite
 from ..models import Coding, LogLinearEnergy, parametrization
@@ -16,24 +16,22 @@ from ..schema import Domain
 from ..structure import InteractionHypergraph
 from ._approximate import acting_backend, exact_backend, expand_result
 from ._law import Law
+from ._shared_law import SharedLaw
 from ._tables import (
-    beside_their_origin,
     check_cells,
-    check_expandable,
+    enumerated_states,
     extended_expectations,
     flatten_tables,
-    list_states,
     log_prob_cells,
     marginal_tables,
-    split_expansion,
 )
-from ._values import check_value, sample_batch
+from ._values import check_value
 from .support import StateSpace
 
 __all__ = ["HierarchicalLogLinear"]
 
 
-class HierarchicalLogLinear(TorchDistribution):
+class HierarchicalLogLinear(SharedLaw):
     r"""The law of d finite variables whose log-probability is a sum of interaction tables.
 
     .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
@@ -108,7 +106,7 @@ class HierarchicalLogLinear(TorchDistribution):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,
     }
-    has_rsample = False
+    _law: Law
 
     max_enumerated_states: int = 2**16
     """Most states for which :meth:`enumerate_support` is offered; a subclass may raise it."""
@@ -127,10 +125,7 @@ class HierarchicalLogLinear(TorchDistribution):
     ) -> None:
         is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
         self._law = Law(hypergraph, theta, coding, partition, is_lenient=is_validation_off)
-        super().__init__(self._law.batch_shape, torch.Size((len(hypergraph.domain),)), validate_args=False)
-        del self._validate_args
-        if validate_args is not None:
-            self._validate_args = validate_args
+        self._settle(self._law.batch_shape, len(hypergraph.domain), validate_args)
 
     # Alternative constructors
 
@@ -238,18 +233,7 @@ class HierarchicalLogLinear(TorchDistribution):
     @property
     def theta(self) -> torch.Tensor:
         """Natural parameters in :attr:`coding`, (*batch, size)."""
-        theta = self._law.theta
-        return theta if self._is_own_batch else theta.expand((*self.batch_shape, theta.shape[-1]))
-
-    @property
-    def _is_own_batch(self) -> bool:
-        return self._batch_shape == self._law.batch_shape
-
-    def _expanded(self, tensor: torch.Tensor, event_dim: int = 0) -> torch.Tensor:
-        """A tensor with the batch shape of the law, given the batch shape of this distribution."""
-        if self._is_own_batch:
-            return tensor
-        return tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - event_dim :])
+        return self._expanded(self._law.theta, 1)
 
     def theta_as(self, coding: Coding) -> torch.Tensor:
         """Theta in another coding, (*batch, size of that coding).
@@ -290,33 +274,13 @@ class HierarchicalLogLinear(TorchDistribution):
         """
         return torch.Size(tuple(theta)[:-1]), torch.Size((len(hypergraph.domain),))
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> HierarchicalLogLinear:
-        """The same law with a larger batch shape; log Z and its cache are shared, not recomputed.
-
-        Raises:
-            InputError: the present batch shape does not broadcast to the new one.
-        """
-        new = cast("HierarchicalLogLinear", self._get_checked_instance(HierarchicalLogLinear, _instance))
-        shape = check_expandable(self.batch_shape, batch_shape)
-        new._law = self._law
-        super(HierarchicalLogLinear, new).__init__(shape, self.event_shape, validate_args=False)
-        del new._validate_args
-        if "_validate_args" in self.__dict__:
-            new._validate_args = self._validate_args
-        return new
-
     def __repr__(self) -> str:
-        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        return f"{type(self).__name__}({self.hypergraph!r}, coding={self.coding!r}{batch})"
+        return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
 
     # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
         check_value(value, self.domain, self.batch_shape)
-
-    def _sample_batch(self, value: torch.Tensor) -> torch.Size:
-        """Broadcast shape of a value's leading dimensions with the batch."""
-        return sample_batch(value, self.batch_shape, self.event_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
@@ -423,15 +387,8 @@ class HierarchicalLogLinear(TorchDistribution):
             PyTorch's global generator.
         """
         self._require_finite()
-        lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
-        sample_shape = torch.Size(sample_shape)
-        if not (sample_shape + self.batch_shape).numel():
-            return torch.zeros(self.shape(sample_shape), dtype=torch.long, device=self._law.theta.device)
-        with torch.no_grad():
-            drawn = self.partition.sample(self._law.model, torch.Size((*sample_shape, *lead, *inner)))
-        if any(n != 1 for n in inner):
-            drawn = beside_their_origin(drawn, len(sample_shape) + len(lead), len(inner))
-        return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
+        codes = torch.zeros((), dtype=torch.long, device=self._law.theta.device)
+        return self._drawn(sample_shape, lambda shape: self.partition.sample(self._law.model, shape), codes)
 
     def _require_finite(self) -> None:
         if not self._law.is_finite:
@@ -455,9 +412,7 @@ class HierarchicalLogLinear(TorchDistribution):
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
         check_cells(self.domain.num_states, self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
-        states = list_states(self.domain, self._law.theta.device)
-        states = states.reshape((len(states), *(1,) * len(self.batch_shape), len(self.domain)))
-        return states.expand((len(states), *self.batch_shape, len(self.domain))) if expand else states
+        return enumerated_states(self.domain, self.batch_shape, expand, self._law.theta.device)
 
     # Moments
 
@@ -537,8 +492,8 @@ class HierarchicalLogLinear(TorchDistribution):
     def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
         """A law of the same class settings and batch shape from balanced tables."""
         theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
-        validate_args = self.__dict__.get("_validate_args")
-        law = type(self)(hypergraph, theta, coding=self.coding, partition=self.partition, validate_args=validate_args)
+        options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
+        law = type(self)(hypergraph, theta, coding=self.coding, **options)
         return law if self._is_own_batch else law.expand(self.batch_shape)
 
     def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:

@@ -20,8 +20,8 @@ from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
 from ..structure.hypergraph import Edge
 from ._approximate import check_estimate
-from ._law import _version
 from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
+from ._parameter_cache import version_of
 from ._tables import check_expandable
 from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
 from .natural_parameters import fisher_information, solve_natural_parameters
@@ -351,7 +351,7 @@ class DiaconisYlvisaker(TorchDistribution):
     def _keep(self, name: str, compute: Callable[[DiaconisYlvisaker], torch.Tensor]) -> torch.Tensor:
         """``compute(law)``, found once for this law and those expanded from it, until s or n0 change in place."""
         law = self if self._source is None else self._source
-        versions = (_version(law.mean_statistics), _version(law.prior_sample_size))
+        versions = (version_of(law.mean_statistics), version_of(law.prior_sample_size))
         kept = law._kept.get(name)
         value = kept[1] if kept is not None and kept[0] == versions else compute(law)
         if not (value.requires_grad or value.is_inference()):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
 from ..data import Observations
@@ -17,7 +17,8 @@ from ..models import Coding
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
 from ..structure import InteractionHypergraph
-from ._tables import check_expandable
+from ._shared_law import SharedLaw
+from ._values import check_shape
 from .log_linear import HierarchicalLogLinear
 from .support import MarginalCounts, StateSpace
 
@@ -27,7 +28,7 @@ _MAX_CELLS = 2**20
 _CHUNK = 2**22
 
 
-class LogLinearStatistics(TorchDistribution):
+class LogLinearStatistics(SharedLaw):
     r"""The marginal counts of N independent rows of a hierarchical log-linear law.
 
     .. math:: \log p(x_1, \dots, x_N) = \sum_{S \in \mathcal I} \sum_{x_S} \theta^S_{x_S} t^S_{x_S} - N \log Z(\theta),
@@ -85,7 +86,7 @@ class LogLinearStatistics(TorchDistribution):
         "theta": constraints.real_vector,
         "total_count": constraints.nonnegative_integer,
     }
-    has_rsample = False
+    _shared = ("_rows", "_total")
 
     def __init__(
         self,
@@ -109,10 +110,7 @@ class LogLinearStatistics(TorchDistribution):
                     f"received {tuple(self._total.shape)}"
                 ) from None
         self._rows = rows
-        super().__init__(shape, torch.Size((hypergraph.num_terms,)), validate_args=False)
-        del self._validate_args
-        if validate_args is not None:
-            self._validate_args = validate_args
+        self._settle(shape, hypergraph.num_terms, validate_args)
 
     @property
     def rows(self) -> HierarchicalLogLinear:
@@ -170,47 +168,17 @@ class LogLinearStatistics(TorchDistribution):
         batch = torch.Size(broadcast_shape(torch.Size(tuple(theta)[:-1]), torch.Size(tuple(total_count))))
         return batch, torch.Size((hypergraph.num_terms,))
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> LogLinearStatistics:
-        """The same law with a larger batch shape; log Z is shared, not recomputed.
-
-        Raises:
-            InputError: the present batch shape does not broadcast to the new one.
-        """
-        new = cast("LogLinearStatistics", self._get_checked_instance(LogLinearStatistics, _instance))
-        shape = check_expandable(self.batch_shape, batch_shape)
-        new._rows = self._rows
-        new._total = self._total
-        super(LogLinearStatistics, new).__init__(shape, self.event_shape, validate_args=False)
-        del new._validate_args
-        if "_validate_args" in self.__dict__:
-            new._validate_args = self._validate_args
-        return new
-
     def __repr__(self) -> str:
-        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
         total = self._total if not isinstance(self._total, torch.Tensor) else f"shape {tuple(self._total.shape)}"
-        return f"{type(self).__name__}({self.hypergraph!r}, total_count={total}, coding={self.coding!r}{batch})"
+        return self._repr(repr(self.hypergraph), f"total_count={total}", f"coding={self.coding!r}")
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        if not isinstance(value, torch.Tensor):
-            raise InputTypeError(f"value: expected a tensor of counts, received {type(value).__name__}")
-        if value.dim() == 0 or value.shape[-1:] != self.event_shape:
-            expected = (*self.batch_shape, *self.event_shape)
-            raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
-        self._sample_batch(value)
+        value = check_shape(value, "counts", self.batch_shape, self.event_shape)
         if not bool(self.support.check(value).all()):
             raise InputError(
                 "value: expected non-negative counts of every edge that sum to total_count and agree on shared "
                 f"margins, received {_first_fault(value, self)}; build them with statistics_of"
             )
-
-    def _sample_batch(self, value: torch.Tensor) -> torch.Size:
-        try:
-            return torch.Size(broadcast_shape(value.shape[:-1], self.batch_shape))
-        except ValueError:
-            expected = (*self.batch_shape, *self.event_shape)
-            message = f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}"
-            raise InputError(message) from None
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-likelihood of N ordered rows with these counts, in nats; the cost does not depend on N.
@@ -428,6 +396,7 @@ def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
 def _first_fault(value: torch.Tensor, law: LogLinearStatistics) -> str:
     """Describe the first inconsistency of the first bad vector."""
     bad = ~law.support.check(value)
+    bad = bad.expand(torch.broadcast_shapes(bad.shape, law.batch_shape))
     where = tuple(bad.nonzero()[0].tolist())
     total = float(law.total_count.expand(bad.shape)[where])
     table = value.expand((*bad.shape, value.shape[-1]))[where].to(torch.float64)
