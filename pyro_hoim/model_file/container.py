@@ -6,7 +6,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import safetensors.torch
 import torch
 
 from .. import __version__
-from ..errors import InputError, InputTypeError, ModelFileError
+from ..errors import HoimError, InputError, InputTypeError, ModelFileError
 
 __all__ = [
     "DEPENDENCY_NETWORK",
@@ -24,10 +25,13 @@ __all__ = [
     "LOG_LINEAR",
     "check_tensors",
     "describe",
+    "fitting",
+    "keep_contents",
     "plain",
     "read_container",
     "read_kind",
     "stored",
+    "take_parameters",
     "write_container",
 ]
 
@@ -73,13 +77,24 @@ def plain(value: object, where: str) -> Any:
     )
 
 
-def check_tensors(tensors: Mapping[str, object], info: object) -> None:
-    """Refuse further contents of a file that are no tensors, and information that is no mapping."""
+def check_tensors(tensors: Mapping[str, object], info: object, parameters: str | None = None) -> None:
+    """Refuse further contents of a file that are no tensors or bear the name of the parameters, and odd information."""
     if not isinstance(info, Mapping):
         raise InputTypeError(f"info: expected a mapping, received {describe(info)}")
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise InputTypeError(f"tensors[{name!r}]: expected a tensor, received {describe(tensor)}")
+    if parameters in tensors:
+        raise InputError(f"tensors: the name {parameters!r} is taken by the parameters; choose another one")
+
+
+def keep_contents(
+    file: object, tensors: Mapping[str, torch.Tensor], info: Mapping[str, Any], **parameters: object
+) -> None:
+    """Put copies of the further tensors, the JSON form of the information and parameters into a frozen object."""
+    contents = {"tensors": {name: stored(tensor) for name, tensor in tensors.items()}, "info": plain(info, "info")}
+    for name, value in {**parameters, **contents}.items():
+        object.__setattr__(file, name, value)
 
 
 def write_container(
@@ -126,6 +141,30 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, A
     """
     header, tensors = _open(Path(path), kind)
     return header, tensors
+
+
+def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
+    """Take the parameters out of the tensors of a file.
+
+    Raises:
+        ModelFileError: there are none, or they are of another type.
+    """
+    found = tensors.pop(name, None)
+    if found is None or found.dtype not in dtypes:
+        expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        received = "none" if found is None else str(found.dtype)
+        raise ModelFileError(f"{target}: expected a {expected} tensor {name!r}, found {received}")
+    return found
+
+
+@contextmanager
+def fitting(target: Path) -> Generator[None]:
+    """While a model is built from what a file held: whatever does not fit is a :class:`ModelFileError`."""
+    try:
+        yield
+    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
 
 
 def read_kind(path: str | os.PathLike[str]) -> str:

@@ -19,7 +19,16 @@ from ..errors import HoimError, InputError, InputTypeError, ModelFileError
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily, TruncatedPoissonFamily, node_family
 from ..models.root_structure import RootStructure
-from .container import GENERALIZED_ROOT, check_tensors, plain, read_container, stored, write_container
+from .container import (
+    GENERALIZED_ROOT,
+    check_tensors,
+    fitting,
+    keep_contents,
+    read_container,
+    stored,
+    take_parameters,
+    write_container,
+)
 
 __all__ = ["RootFile", "load_roots", "save_roots"]
 
@@ -67,13 +76,9 @@ class RootFile:
     def __post_init__(self) -> None:
         GeneralizedRootEnergy(self.structure, self.psi, self.family)
         _describe(self.family)
-        check_tensors(self.tensors, self.info)
-        if "psi" in self.tensors:
-            raise InputError("tensors: the name 'psi' is taken by the parameters; choose another one")
+        check_tensors(self.tensors, self.info, "psi")
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
-        object.__setattr__(self, "psi", stored(self.psi).to(dtype))
-        object.__setattr__(self, "tensors", {name: stored(tensor) for name, tensor in self.tensors.items()})
-        object.__setattr__(self, "info", plain(self.info, "info"))
+        keep_contents(self, self.tensors, self.info, psi=stored(self.psi).to(dtype))
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""
@@ -124,16 +129,10 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     """
     target = Path(path)
     header, tensors = read_container(target, GENERALIZED_ROOT)
-    psi = tensors.pop("psi", None)
-    if psi is None or psi.dtype not in _DTYPES:
-        received = "none" if psi is None else str(psi.dtype)
-        raise ModelFileError(f"{target}: expected a float32 or float64 tensor 'psi', found {received}")
-    try:
+    psi = take_parameters(target, tensors, "psi", *_DTYPES)
+    with fitting(target):
         family = _family(header["family"])
         return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
-    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
 
 
 def _describe(family: NodeFamily) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from typing import Any
 
 import torch
 
-from ..errors import HoimError, InputError, InputTypeError, ModelFileError, check_finite
+from ..errors import InputError, InputTypeError, ModelFileError, check_finite
 from ..models.parametrization import Coding, parametrization
 from ..structure.hypergraph import InteractionHypergraph
 from .container import (
     LOG_LINEAR,
     check_tensors,
     describe,
-    plain,
+    fitting,
+    keep_contents,
     read_container,
     read_kind,
     stored,
+    take_parameters,
     write_container,
 )
 
@@ -73,12 +75,8 @@ class ModelFile:
         if self.theta.ndim == 0 or self.theta.shape[-1] != size:
             raise InputError(f"theta: expected shape (..., {size}), received {tuple(self.theta.shape)}")
         check_finite(self.theta, "theta")
-        check_tensors(self.tensors, self.info)
-        if "theta" in self.tensors:
-            raise InputError("tensors: the name 'theta' is taken by the parameters; choose another one")
-        object.__setattr__(self, "theta", stored(self.theta).to(torch.float64))
-        object.__setattr__(self, "tensors", {name: stored(tensor) for name, tensor in self.tensors.items()})
-        object.__setattr__(self, "info", plain(self.info, "info"))
+        check_tensors(self.tensors, self.info, "theta")
+        keep_contents(self, self.tensors, self.info, theta=stored(self.theta).to(torch.float64))
 
 
 def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
@@ -124,18 +122,12 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
     """
     target = Path(path)
     header, tensors = read_container(target, LOG_LINEAR)
-    theta = tensors.pop("theta", None)
-    if theta is None or theta.dtype != torch.float64:
-        received = "none" if theta is None else str(theta.dtype)
-        raise ModelFileError(f"{target}: expected a float64 tensor 'theta', found {received}")
-    try:
+    theta = take_parameters(target, tensors, "theta", torch.float64)
+    with fitting(target):
         hypergraph = InteractionHypergraph.from_json(header)
         if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
             raise ModelFileError("the hyperedges are not in the order of the parameters")
         return ModelFile(hypergraph, theta, header["coding"], header["info"], tensors)
-    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
 
 
 def model_kind(path: str | os.PathLike[str]) -> str:

@@ -15,12 +15,20 @@ from typing import Any
 
 import torch
 
-from ..errors import HoimError, InputError, InputTypeError, ModelFileError
+from ..errors import InputError, InputTypeError, ModelFileError
 from ..models.decision_graph import DecisionGraph
 from ..models.dependency_network import DependencyConditionals
 from ..models.node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ..schema import Domain
-from .container import DEPENDENCY_NETWORK, check_tensors, plain, read_container, stored, write_container
+from .container import (
+    DEPENDENCY_NETWORK,
+    check_tensors,
+    fitting,
+    keep_contents,
+    read_container,
+    stored,
+    write_container,
+)
 
 __all__ = ["NetworkFile", "load_network", "save_network"]
 
@@ -76,9 +84,7 @@ class NetworkFile:
             raise InputError(
                 f"tensors: names that begin with {_PREFIX!r} are taken by the tables, received {taken[0]!r}"
             )
-        object.__setattr__(self, "conditionals", DependencyConditionals(copies))
-        object.__setattr__(self, "tensors", {name: stored(tensor) for name, tensor in self.tensors.items()})
-        object.__setattr__(self, "info", plain(self.info, "info"))
+        keep_contents(self, self.tensors, self.info, conditionals=DependencyConditionals(copies))
 
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
@@ -135,15 +141,12 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
     """
     target = Path(path)
     header, tensors = read_container(target, DEPENDENCY_NETWORK)
-    try:
+    with fitting(target):
         domain = Domain.from_json(header["domain"])
         nodes = [_node(domain, entry, tensors.pop(f"{_PREFIX}{i}")) for i, entry in enumerate(header["nodes"])]
         if [node.variable for node in nodes] != list(domain.names):
             raise ModelFileError("the conditionals are not in the order of the variables")
         return NetworkFile(DependencyConditionals(nodes), header["info"], tensors)
-    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
 
 
 def _node(domain: Domain, entry: Any, probs: torch.Tensor) -> NodeConditional:
