@@ -21,6 +21,7 @@ from .predictive_checks import (
 )
 from .pseudo_gibbs import PseudoGibbs
 from .root_gibbs import RootGibbs
+from .root_posterior import RootPosterior, root_pseudo_model, sample_root_posterior
 from .runner import MCMCRun, VectorizedKernel, run_mcmc
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RecordingNUTS",
     "Replicates",
     "RootGibbs",
+    "RootPosterior",
     "VectorizedKernel",
     "cell_log_likelihood",
     "deviance_discrepancy",
@@ -49,6 +51,8 @@ __all__ = [
     "predictive_check",
     "prior_predictive",
     "r_hat_limit",
+    "root_pseudo_model",
     "run_mcmc",
     "sample_posterior",
+    "sample_root_posterior",
 ]

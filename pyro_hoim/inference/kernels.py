@@ -1,13 +1,17 @@
-"""Pyro kernels that report what diagnostics need."""
+"""Pyro's NUTS with what diagnostics need, a mass matrix that is given, and its settings checked."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
 from pyro.infer import NUTS
+from pyro.infer.mcmc.adaptation import BlockMassMatrix
 
-__all__ = ["RecordingNUTS"]
+from ..errors import InputError
+
+__all__ = ["FixedMassMatrix", "RecordingNUTS", "check_sampler_settings"]
 
 
 class RecordingNUTS(NUTS):
@@ -88,3 +92,34 @@ class RecordingNUTS(NUTS):
     def diagnostics(self) -> dict[str, Any]:
         """Pyro's diagnostics of the chain with the per-draw record under ``"sample_stats"``."""
         return {**super().diagnostics(), "sample_stats": {name: list(values) for name, values in self._record.items()}}
+
+
+class FixedMassMatrix(BlockMassMatrix):
+    """A dense mass matrix that is given and not adapted."""
+
+    def __init__(self, covariance: torch.Tensor) -> None:
+        super().__init__()
+        self._covariance = covariance
+
+    def configure(
+        self, mass_matrix_shape: dict[Any, Any], adapt_mass_matrix: bool = True, options: dict[str, Any] | None = None
+    ) -> None:
+        """Set the inverse mass matrix of the only block; nothing is adapted, the options are the matrix's own."""
+        del adapt_mass_matrix, options
+        for names, shape in mass_matrix_shape.items():
+            self._mass_matrix_size[names] = shape[0]
+            self.inverse_mass_matrix = {names: self._covariance}
+
+
+def check_sampler_settings(
+    num_draws: int, num_warmup: int | None, num_chains: int, target_accept: float, max_tree_depth: int
+) -> None:
+    """Raise unless the sampler's settings make sense."""
+    wanted = {"num_draws": (num_draws, 4), "num_chains": (num_chains, 1), "max_tree_depth": (max_tree_depth, 1)}
+    if num_warmup is not None:
+        wanted["num_warmup"] = (num_warmup, 0)
+    for name, (value, least) in wanted.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
+    if not (isinstance(target_accept, float) and math.isfinite(target_accept) and 0 < target_accept < 1):
+        raise InputError(f"target_accept: expected a number between 0 and 1, received {target_accept!r}")

@@ -12,7 +12,6 @@ import pyro
 import torch
 from pyro.distributions import Independent, Normal
 from pyro.infer import MCMC
-from pyro.infer.mcmc.adaptation import BlockMassMatrix
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from scipy import stats
@@ -24,7 +23,7 @@ from ..errors import ConvergenceWarning, InputError, InputTypeError, check_finit
 from ..models import parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
-from .kernels import RecordingNUTS
+from .kernels import FixedMassMatrix, RecordingNUTS, check_sampler_settings
 
 __all__ = ["R_HAT_LIMIT", "Metric", "PosteriorSamples", "log_linear_model", "r_hat_limit", "sample_posterior"]
 
@@ -229,7 +228,7 @@ def sample_posterior(
         >>> result.theta.shape, result.num_divergences
         (torch.Size([2, 200, 2]), 0)
     """
-    _check_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
+    check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
     if not isinstance(hypergraph, InteractionHypergraph):
         raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
     if not hypergraph.num_parameters:
@@ -261,7 +260,7 @@ def sample_posterior(
         if metric == "laplace":
             mode, covariance = _laplace(hypergraph, law, counts, total, backend)
             kernel = RecordingNUTS(model, full_mass=True, adapt_mass_matrix=False, **options)
-            kernel.mass_matrix_adapter = _FixedMassMatrix(covariance)
+            kernel.mass_matrix_adapter = FixedMassMatrix(covariance)
             noise = torch.randn(num_chains, len(mode), dtype=torch.float64)
             start = mode + 2 * noise @ torch.linalg.cholesky(covariance).mT
         else:
@@ -291,23 +290,6 @@ def _judged(result: PosteriorSamples) -> PosteriorSamples:
         stacklevel=3,
     )
     return replace(result, status="unconverged")
-
-
-class _FixedMassMatrix(BlockMassMatrix):
-    """A dense mass matrix that is given and not adapted."""
-
-    def __init__(self, covariance: torch.Tensor) -> None:
-        super().__init__()
-        self._covariance = covariance
-
-    def configure(
-        self, mass_matrix_shape: dict[Any, Any], adapt_mass_matrix: bool = True, options: dict[str, Any] | None = None
-    ) -> None:
-        """Set the inverse mass matrix of the only block; nothing is adapted, the options are the matrix's own."""
-        del adapt_mass_matrix, options
-        for names, shape in mass_matrix_shape.items():
-            self._mass_matrix_size[names] = shape[0]
-            self.inverse_mass_matrix = {names: self._covariance}
 
 
 class _SequentialMCMC(MCMC):
@@ -388,17 +370,3 @@ def _counts(
     flat = torch.zeros(hypergraph.num_parameters, dtype=torch.float64)
     LogLinearStatistics(hypergraph, flat, total_count, validate_args=True)._validate_sample(counts)
     return counts, float(total_count)
-
-
-def _check_settings(
-    num_draws: int, num_warmup: int | None, num_chains: int, target_accept: float, max_tree_depth: int
-) -> None:
-    """Raise unless the sampler's settings make sense."""
-    wanted = {"num_draws": (num_draws, 4), "num_chains": (num_chains, 1), "max_tree_depth": (max_tree_depth, 1)}
-    if num_warmup is not None:
-        wanted["num_warmup"] = (num_warmup, 0)
-    for name, (value, least) in wanted.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
-    if not (isinstance(target_accept, float) and math.isfinite(target_accept) and 0 < target_accept < 1):
-        raise InputError(f"target_accept: expected a number between 0 and 1, received {target_accept!r}")

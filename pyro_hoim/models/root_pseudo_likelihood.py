@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch.autograd.function import once_differentiable
 
 from ..errors import InputError, InputTypeError, check_shape
 from ._node_kernels import evaluate_nodes
@@ -151,6 +152,17 @@ class RootPseudoLikelihood:
             return value, np.zeros(self.structure.num_terms)
         return value, self._slope(nodes)
 
+    def __call__(self, psi: torch.Tensor) -> torch.Tensor:
+        """The value for autograd, for instance as a factor of a Pyro program; differentiable once.
+
+        Shape:
+            psi (num_terms,); the result is a scalar of psi's type and device.
+
+        Raises:
+            InputError: another shape.
+        """
+        return _Value.apply(psi, self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
+
     def gradient(self, psi: NDArray[Any]) -> Floats:
         """Gradient (num_terms,), nats per unit of psi.
 
@@ -195,6 +207,22 @@ class RootPseudoLikelihood:
             name = self.structure.domain.names[variable]
             raise InputError(f"psi: the conditional of {name!r} given the rest of distinct row {row} has no law")
         return nodes
+
+
+class _Value(torch.autograd.Function):
+    """Value and gradient from one evaluation of the node laws."""
+
+    @staticmethod
+    def forward(ctx: Any, psi: torch.Tensor, likelihood: RootPseudoLikelihood) -> torch.Tensor:
+        value, gradient = likelihood.value_and_gradient(psi.detach().cpu().double().numpy())
+        ctx.save_for_backward(torch.from_numpy(gradient).to(psi))
+        return psi.new_tensor(value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[torch.Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (gradient,) = ctx.saved_tensors
+        return grad_outputs[0] * gradient, None
 
 
 def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:

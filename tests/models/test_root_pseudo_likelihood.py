@@ -65,6 +65,19 @@ def test_value_and_derivatives_are_those_of_the_energy(name, order):
     assert np.linalg.eigvalsh(found.hessian(psi)).max() < 1e-8
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_autograd(dtype):
+    family = PoissonFamily()
+    structure, rows, psi = problem(family)
+    found = RootPseudoLikelihood(structure, rows, family)
+    point = torch.from_numpy(psi).to(dtype).requires_grad_()
+    value = found(point)
+    assert (value.shape, value.dtype) == ((), dtype)
+    (2 * value).backward()
+    wanted = torch.from_numpy(2 * found.gradient(point.detach().double().numpy())).to(dtype)
+    torch.testing.assert_close(point.grad, wanted, rtol=0, atol=0)
+
+
 def test_row_scores_add_up_to_the_gradient_and_are_those_of_single_rows():
     family = PoissonFamily()
     structure, rows, psi = problem(family)

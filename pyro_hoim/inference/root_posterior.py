@@ -1,0 +1,364 @@
+"""Pseudo-posterior of the entries of a generalized root model: a Pyro model, its draws and their calibration."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyro
+import torch
+from numpy.typing import NDArray
+from pyro.distributions import Independent, Normal
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from scipy import linalg, optimize
+
+from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..models import GeneralizedRootEnergy, NodeFamily, RootPseudoLikelihood, RootStructure
+from ..sampling.arguments import checked_seed
+from .kernels import RecordingNUTS
+from .posterior import FixedMassMatrix, check_sampler_settings, r_hat_limit
+from .runner import MCMCRun, run_mcmc
+
+__all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
+
+Floats = NDArray[np.float64]
+
+_MOST_TERMS = 2000
+_SMALLEST_SHARE = 1e-10  # of the largest eigenvalue of the scores' covariance, below which it counts as singular
+_HALVINGS = 60
+
+
+def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Tensor:
+    r"""The Pyro model :math:`\psi \sim \text{prior}` with the log pseudo-likelihood of rows as the factor ``rows``.
+
+    Args:
+        prior: distribution over psi, event shape (num_terms,).
+        likelihood: of the rows.
+
+    Returns:
+        psi (num_terms,), the site ``psi``.
+
+    Example:
+        >>> from pyro_hoim.models import PoissonFamily
+        >>> from pyro_hoim.schema import Domain, Variable
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> likelihood = RootPseudoLikelihood(structure, torch.tensor([[1.0], [2.0]]), PoissonFamily())
+        >>> prior = Normal(torch.zeros(1, dtype=torch.float64), 1.0).to_event(1)
+        >>> trace = pyro.poutine.trace(root_pseudo_model).get_trace(prior, likelihood)
+        >>> sorted(name for name in trace.nodes if not name.startswith("_"))
+        ['psi', 'rows']
+    """
+    psi = pyro.sample("psi", prior)
+    pyro.factor("rows", likelihood(psi))
+    return psi
+
+
+@dataclass(frozen=True, eq=False)
+class RootPosterior:
+    """Draws of psi and what is needed to judge and to use them.
+
+    Attributes:
+        structure: the terms.
+        family: base family.
+        psi: draws, (num_chains, num_draws, num_terms); calibrated where ``is_calibrated``.
+        mode: of the pseudo-posterior, (num_terms,).
+        covariance: normal approximation of the covariance of ``psi`` at the mode, (num_terms, num_terms); the
+            calibrated one where ``is_calibrated``.
+        is_calibrated: whether the draws were spread to the sampling error of the estimate.
+        run: the draws, as ``psi``, with NUTS's statistics; :func:`pyro_hoim.interop.to_arviz` takes it.
+        status: "converged", or "unconverged" when some split R-hat exceeds
+            :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
+    """
+
+    structure: RootStructure
+    family: NodeFamily
+    psi: torch.Tensor
+    mode: torch.Tensor
+    covariance: torch.Tensor
+    is_calibrated: bool
+    run: MCMCRun = field(repr=False)
+    status: Literal["converged", "unconverged"]
+
+    @property
+    def coefficients(self) -> torch.Tensor:
+        """Coefficients l! psi of the products of roots, (num_chains, num_draws, num_terms)."""
+        return self.psi * self.structure.multiplicity.to(self.psi)
+
+    @property
+    def term_names(self) -> list[str]:
+        """A name of every entry, such as ``a:b``; with its root, ``a:b^(1/3)``, where that is not the usual one."""
+        return [
+            ":".join(names) + ("" if root == length else f"^(1/{root})")
+            for (root, length), names in self.structure.names
+        ]
+
+    @property
+    def energy(self) -> GeneralizedRootEnergy:
+        """The models of all draws, batch shape (num_chains, num_draws)."""
+        return GeneralizedRootEnergy(self.structure, self.psi, self.family)
+
+    @property
+    def num_divergences(self) -> int:
+        """Divergent transitions after warm-up, over all chains."""
+        return self.run.num_divergences
+
+    @property
+    def r_hat(self) -> torch.Tensor:
+        """Split R-hat of every entry, (num_terms,)."""
+        return split_gelman_rubin(self.psi, chain_dim=0, sample_dim=1)
+
+    @property
+    def ess(self) -> torch.Tensor:
+        """Effective sample size of the mean of every entry over all chains, (num_terms,)."""
+        return effective_sample_size(self.psi, chain_dim=0, sample_dim=1)
+
+    def __repr__(self) -> str:
+        spread = "calibrated" if self.is_calibrated else "not calibrated"
+        chains, draws, terms = self.psi.shape
+        return f"RootPosterior({chains} chains, {draws} draws, {terms} terms, {spread}, {self.status})"
+
+
+def sample_root_posterior(
+    structure: RootStructure,
+    rows: torch.Tensor,
+    family: NodeFamily,
+    prior: Any = 3.0,
+    *,
+    weights: torch.Tensor | None = None,
+    calibrate: bool = True,
+    num_draws: int = 1000,
+    num_warmup: int = 200,
+    num_chains: int = 4,
+    seed: int = 0,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    progress: bool = True,
+) -> RootPosterior:
+    r"""Draw psi from its pseudo-posterior with Pyro's NUTS; no partition function is needed, at any number of columns.
+
+    The model is :func:`root_pseudo_model`. Its mode is found by a trust-region Newton method and the mass matrix is the
+    curvature there; warm-up only tunes the step size. A pseudo-likelihood counts what a tuple tells once for each of
+    its members, so its posterior is too narrow, by about the root of 2 for a pair. With ``calibrate`` the draws are
+    moved by the linear map that takes the normal approximation of the pseudo-posterior to one with the sampling error
+    of the estimate,
+
+    .. math:: \psi \mapsto \hat\psi + \Omega (\psi - \hat\psi), \qquad
+              \Omega (H + \Lambda)^{-1} \Omega = (H J^{-1} H + \Lambda)^{-1}
+
+    with H minus the Hessian of the log pseudo-likelihood, J the covariance of the rows' scores and :math:`\Lambda` the
+    precision of the prior; of all such maps it is the symmetric positive one, which moves draws least. That is an
+    approximation for many rows; it needs more rows than terms. Where log Z is exact, observing
+    :class:`~pyro_hoim.distributions.GeneralizedRoot` gives the true posterior instead.
+
+    Args:
+        structure: the terms.
+        rows: states.
+        family: base family.
+        prior: a positive number, the standard deviation of independent normal priors with mean zero of the
+            *coefficients* l! psi; or a ``Normal(...).to_event(1)`` over psi.
+        weights: how often each row was seen; each once when None.
+        calibrate: see above.
+        num_draws: draws kept per chain, at least 4.
+        num_warmup: transitions before them.
+        num_chains: number of chains, one after the other in this process.
+        seed: seed of everything random; the global generators are left as they were.
+        target_accept: acceptance probability that the step size is tuned to.
+        max_tree_depth: largest number of doublings of a trajectory.
+        progress: show a progress bar on standard error.
+
+    Shape:
+        rows (n, d); weights (n,); the draws are (num_chains, num_draws, num_terms), float64.
+
+    Returns:
+        The draws with their diagnostics: a Monte Carlo sample of an approximate posterior.
+
+    Raises:
+        InputError: values outside the support, wrong shapes, numbers out of range, no terms or more than 2,000, terms
+            that leave a real column without a law at the start, or ``calibrate`` with too few rows to tell the terms
+            apart.
+        InputTypeError: arguments of another type, or another prior.
+
+    Warns:
+        ConvergenceWarning: a split R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, divergent transitions, or a
+            mode that was not found; ``status`` says so too.
+
+    Randomness:
+        Everything from ``seed``.
+
+    References:
+        Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, section 4, for the pseudo-likelihood; Benjamin
+        Shaby, The open-faced sandwich adjustment for MCMC using estimating functions, Journal of Computational and
+        Graphical Statistics 23, 2014, for moving the draws.
+
+    Example:
+        >>> from pyro_hoim.models import PoissonFamily
+        >>> from pyro_hoim.schema import Domain, Variable
+        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+        >>> rows = torch.tensor([[3.0], [5.0], [4.0], [4.0], [1.0], [7.0]])
+        >>> found = sample_root_posterior(structure, rows, PoissonFamily(), num_draws=99, num_warmup=50, progress=False)
+        >>> found.psi.shape, round(found.mode.exp().item(), 1)
+        (torch.Size([4, 99, 1]), 4.0)
+    """
+    likelihood = RootPseudoLikelihood(structure, rows, family, weights)
+    check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
+    seed = checked_seed(seed)
+    if not isinstance(calibrate, bool):
+        raise InputTypeError(f"calibrate: expected True or False, received {type(calibrate).__name__}")
+    if not 0 < structure.num_terms <= _MOST_TERMS:
+        raise InputError(f"structure: expected 1 to {_MOST_TERMS} terms, received {structure.num_terms}")
+    law = _prior(structure, prior)
+    mode, is_mode = _mode(likelihood, law, rows)
+    precision = law.base_dist.scale.reciprocal().square().numpy()
+    curvature = -likelihood.hessian(mode) + np.diag(precision)
+    covariance = linalg.inv(curvature)
+    target = _calibrated(likelihood, mode, precision) if calibrate else covariance
+    kernel = RecordingNUTS(
+        root_pseudo_model,
+        full_mass=True,
+        adapt_mass_matrix=False,
+        target_accept_prob=target_accept,
+        max_tree_depth=max_tree_depth,
+    )
+    kernel.mass_matrix_adapter = FixedMassMatrix(torch.from_numpy(covariance))
+    run = run_mcmc(
+        kernel,
+        num_draws,
+        num_warmup=num_warmup,
+        num_chains=num_chains,
+        seed=seed,
+        model_args=(law, likelihood),
+        initial_params={"psi": _starts(likelihood, mode, covariance, num_chains, seed)},
+        progress=progress,
+    )
+    centre = torch.from_numpy(mode)
+    draws = run.samples["psi"]
+    if calibrate:
+        draws = centre + (draws - centre) @ torch.from_numpy(_transport(covariance, target))
+        run = replace(run, samples={"psi": draws})
+    result = RootPosterior(structure, family, draws, centre, torch.from_numpy(target), calibrate, run, "converged")
+    return _judged(result, is_mode)
+
+
+def _prior(structure: RootStructure, prior: Any) -> Independent:
+    """Independent normal priors of psi (num_terms,), float64."""
+    if isinstance(prior, int | float) and not isinstance(prior, bool):
+        if not (np.isfinite(prior) and prior > 0):
+            raise InputError(f"prior: expected a positive standard deviation, received {prior!r}")
+        scale = float(prior) / structure.multiplicity.double()
+        return Normal(torch.zeros_like(scale), scale).to_event(1)
+    if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
+        raise InputTypeError(
+            f"prior: expected a positive number or Normal(...).to_event(1), received {type(prior).__name__}; for "
+            "another one write a program with root_pseudo_model's factor"
+        )
+    if tuple(prior.event_shape) != (structure.num_terms,) or prior.batch_shape:
+        raise InputError(
+            f"prior: expected event shape ({structure.num_terms},) and no batch, received event shape "
+            f"{tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
+        )
+    return Normal(prior.base_dist.loc.detach().double().cpu(), prior.base_dist.scale.detach().double().cpu()).to_event(
+        1
+    )
+
+
+def _mode(likelihood: RootPseudoLikelihood, prior: Independent, rows: torch.Tensor) -> tuple[Floats, bool]:
+    """Mode of the pseudo-posterior (num_terms,), and whether its gradient vanishes."""
+    structure = likelihood.structure
+    loc, precision = prior.base_dist.loc.numpy(), prior.base_dist.scale.reciprocal().square().numpy()
+    start = np.where(_is_base(structure), _independent(likelihood, rows), 0.0)
+    if not np.isfinite(likelihood.log_prob(start)):
+        likelihood.gradient(start)  # raises with the name of the column
+    scale = 1 / np.sqrt(np.diag(-likelihood.hessian(start)) + precision)  # unknowns of about unit curvature
+
+    def loss(z: Floats) -> tuple[float, Floats]:
+        psi = scale * z
+        value, gradient = likelihood.value_and_gradient(psi)
+        return 0.5 * float(precision @ (psi - loc) ** 2) - value, scale * (precision * (psi - loc) - gradient)
+
+    def curvature(z: Floats) -> Floats:
+        return scale[:, None] * (np.diag(precision) - likelihood.hessian(scale * z)) * scale
+
+    found = optimize.minimize(
+        loss, start / scale, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-6, "maxiter": 500}
+    )
+    return scale * found.x, bool(np.abs(loss(found.x)[1]).max() <= 1e-4)
+
+
+def _is_base(structure: RootStructure) -> NDArray[np.bool_]:
+    """Which terms are the base statistics of single columns, of key (1, 1)."""
+    found = np.zeros(structure.num_terms, dtype=bool)
+    if (1, 1) in structure.slices:
+        found[structure.slices[1, 1]] = True
+    return found
+
+
+def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats:
+    """Entries (num_terms,) of the base member that has the columns' means, half a row of mean one added to each."""
+    structure, family = likelihood.structure, likelihood.family
+    found = np.zeros(structure.num_terms)
+    if (1, 1) in structure.slices:
+        columns = structure.positions((1, 1))[:, 0]
+        statistic = family.root(rows.detach().cpu().double(), 1)[:, columns]
+        top = family.largest_value
+        mean = (statistic.sum(0) + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)
+        found[structure.slices[1, 1]] = family.base_natural(mean.clamp(max=0.99 * top)).numpy()
+    return found
+
+
+def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Floats) -> Floats:
+    """Covariance with the sampling error of the estimate, (num_terms, num_terms)."""
+    weights, scores = likelihood.weights, likelihood.row_scores(mode)
+    total = likelihood.num_rows
+    if total > 1:
+        scores = scores - weights @ scores / total
+        spread = total / (total - 1) * (scores.T * weights) @ scores
+        values, vectors = linalg.eigh(spread)
+        if values[0] > _SMALLEST_SHARE * values[-1]:
+            turned = vectors.T @ likelihood.hessian(mode)
+            return linalg.inv((turned.T / values) @ turned + np.diag(precision))
+    raise InputError(
+        f"calibrate: the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart; take fewer terms or "
+        "more rows, or calibrate=False for the plain pseudo-posterior"
+    )
+
+
+def _transport(source: Floats, target: Floats) -> Floats:
+    """The symmetric positive matrix O with O source O = target."""
+
+    def root(matrix: Floats, power: float) -> Floats:
+        values, vectors = linalg.eigh(matrix)
+        return (vectors * np.maximum(values, 0.0) ** power) @ vectors.T
+
+    half, back = root(source, 0.5), root(source, -0.5)
+    return back @ root(half @ target @ half, 0.5) @ back
+
+
+def _starts(
+    likelihood: RootPseudoLikelihood, mode: Floats, covariance: Floats, num_chains: int, seed: int
+) -> torch.Tensor:
+    """Starts of the chains, twice the spread around the mode, pulled towards it where there is no law."""
+    random = np.random.default_rng([seed, 0])
+    steps = 2 * random.standard_normal((num_chains, len(mode))) @ linalg.cholesky(covariance)
+    for step in steps:
+        for _ in range(_HALVINGS):
+            if np.isfinite(likelihood.log_prob(mode + step)):
+                break
+            step /= 2
+    return torch.from_numpy(mode + steps)
+
+
+def _judged(result: RootPosterior, is_mode: bool) -> RootPosterior:
+    """The same result with its status; warns when it is not converged."""
+    r_hat, limit = float(result.r_hat.max()), r_hat_limit(*result.psi.shape[:2])
+    if r_hat <= limit and not result.num_divergences and is_mode:
+        return result
+    mode = "" if is_mode else "the mode was not found, "
+    warnings.warn(
+        f"posterior: {mode}largest R-hat {r_hat:.3f} (limit {limit:.3g}), {result.num_divergences} divergent "
+        "transitions; take more warm-up or draws, a narrower prior, or raise target_accept",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return replace(result, status="unconverged")

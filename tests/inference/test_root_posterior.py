@@ -1,0 +1,213 @@
+"""The pseudo-posterior of root models against quadrature, and its calibration against repeated sampling."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from pyro.distributions import Normal
+from scipy import linalg, stats
+
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
+from pyro_hoim.inference import root_posterior, sample_root_posterior
+from pyro_hoim.interop import to_arviz
+from pyro_hoim.models import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootPseudoLikelihood,
+    RootStructure,
+    TruncatedPoissonFamily,
+)
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+FAMILY = TruncatedPoissonFamily(3)
+PAIR = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
+PLANTED = torch.tensor([-0.3, 0.2, 0.35], dtype=torch.float64)
+STATES = torch.tensor(list(itertools.product(range(4), repeat=2)), dtype=torch.float64)
+
+
+def state_probs(psi=PLANTED):
+    return (-GeneralizedRootEnergy(PAIR, psi, FAMILY).energy(STATES)).softmax(0).numpy()
+
+
+def drawn_weights(rng, num_rows):
+    return torch.from_numpy(rng.multinomial(num_rows, state_probs())).double()
+
+
+def quadrature(likelihood, mode, covariance, scale, points=25):
+    """Mean and covariance of the pseudo-posterior by the trapezoid rule on a box of 6 standard deviations."""
+    factor = linalg.cholesky(covariance, lower=True)
+    grid = np.stack(np.meshgrid(*[np.linspace(-6, 6, points)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    psi = mode + grid @ factor.T
+    logs = np.array([likelihood.log_prob(p) for p in psi]) - 0.5 * ((psi / scale) ** 2).sum(1)
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    mean = weights @ psi
+    return mean, (weights[:, None] * (psi - mean)).T @ (psi - mean)
+
+
+def test_draws_have_the_pseudo_posterior():
+    weights = drawn_weights(np.random.default_rng(0), 60)
+    prior = Normal(torch.zeros(3, dtype=torch.float64), 0.7).to_event(1)
+    found = sample_root_posterior(
+        PAIR,
+        STATES,
+        FAMILY,
+        prior,
+        weights=weights,
+        calibrate=False,
+        num_draws=400,
+        num_warmup=60,
+        num_chains=2,
+        progress=False,
+    )
+    assert found.status == "converged"
+    likelihood = RootPseudoLikelihood(PAIR, STATES, FAMILY, weights)
+    mean, covariance = quadrature(likelihood, found.mode.numpy(), found.covariance.numpy(), 0.7)
+    draws, ess = found.psi.flatten(0, 1).numpy(), found.ess.numpy()
+    limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / 6)
+    z = (draws.mean(0) - mean) / np.sqrt(np.diag(covariance) / np.minimum(ess, len(draws)))
+    assert np.abs(z).max() < limit
+    # Squares mix about as well as values here; a factor of 2 in their variance is granted.
+    ratio = (draws.var(0) / np.diag(covariance) - 1) / np.sqrt(2 * 2 / np.minimum(ess, len(draws)))
+    assert np.abs(ratio).max() < limit
+    wrong, _ = quadrature(likelihood, found.mode.numpy(), found.covariance.numpy(), 0.2)
+    control = (draws.mean(0) - wrong) / np.sqrt(np.diag(covariance) / np.minimum(ess, len(draws)))
+    assert np.abs(control).max() > limit  # control: another prior
+
+
+def test_calibrated_covariance_is_that_of_repeated_sampling():
+    rng = np.random.default_rng(1)
+    num_rows, num_sets = 400, 200
+    prior = Normal(torch.zeros(3, dtype=torch.float64), 1e3).to_event(1)
+    precision = np.full(3, 1e-6)
+    estimates, calibrated, plain = [], [], []
+    for _ in range(num_sets):
+        likelihood = RootPseudoLikelihood(PAIR, STATES, FAMILY, drawn_weights(rng, num_rows))
+        mode, is_mode = root_posterior._mode(likelihood, prior, STATES)
+        assert is_mode
+        estimates.append(mode)
+        calibrated.append(root_posterior._calibrated(likelihood, mode, precision))
+        plain.append(linalg.inv(-likelihood.hessian(mode)))
+    estimates = np.array(estimates)
+    deviations = estimates - estimates.mean(0)
+    # The sum of squared deviations of the pair in units of its variance is chi-squared with 199 degrees of freedom.
+    interval = stats.chi2(num_sets - 1).interval(1 - FALSE_ALARM_RATE)
+    for index in range(3):
+        total = (deviations[:, index] ** 2).sum() / np.mean([c[index, index] for c in calibrated])
+        assert interval[0] < total < interval[1]
+    control = (deviations[:, 2] ** 2).sum() / np.mean([c[2, 2] for c in plain])
+    assert control > interval[1]  # control: the plain pseudo-posterior is too narrow
+    error = np.abs(estimates.mean(0) - PLANTED.numpy()) / (estimates.std(0) / np.sqrt(num_sets))
+    assert error.max() < 6
+
+
+def test_calibration_moves_draws_as_stated():
+    weights = drawn_weights(np.random.default_rng(2), 300)
+    options = {"weights": weights, "num_draws": 60, "num_warmup": 40, "num_chains": 2, "seed": 4, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        plain = sample_root_posterior(PAIR, STATES, FAMILY, calibrate=False, **options)
+        moved = sample_root_posterior(PAIR, STATES, FAMILY, **options)
+    torch.testing.assert_close(plain.mode, moved.mode, rtol=0, atol=0)
+    a, b = plain.covariance.numpy(), moved.covariance.numpy()
+    transport = root_posterior._transport(a, b)
+    np.testing.assert_allclose(transport, transport.T, atol=1e-10)
+    np.testing.assert_allclose(transport @ a @ transport, b, rtol=1e-8)
+    assert linalg.eigvalsh(transport).min() > 0
+    expected = plain.mode + (plain.psi - plain.mode) @ torch.from_numpy(transport)
+    torch.testing.assert_close(moved.psi, expected, rtol=1e-12, atol=1e-12)
+    assert (moved.is_calibrated, plain.is_calibrated) == (True, False)
+    assert float(moved.psi[..., 2].std()) > 1.1 * float(plain.psi[..., 2].std())
+
+
+def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone():
+    options = {"weights": torch.ones(16), "num_draws": 20, "num_warmup": 20, "num_chains": 2, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        before = torch.get_rng_state()
+        one = sample_root_posterior(PAIR, STATES, FAMILY, seed=1, **options)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(3)
+        again = sample_root_posterior(PAIR, STATES, FAMILY, seed=1, **options)
+        other = sample_root_posterior(PAIR, STATES, FAMILY, seed=2, **options)
+    assert torch.equal(one.psi, again.psi)
+    assert not torch.equal(one.psi, other.psi)
+
+
+@pytest.mark.parametrize(("family", "order"), [(ExponentialFamily(), 2), (GaussianFamily(), 2), (PoissonFamily(), 3)])
+def test_other_families(family, order):
+    rng = np.random.default_rng(3)
+    domain = Domain([Variable(name, kind=family.kind) for name in "abc"])
+    tuples = [("a", "b"), ("a", "b", "c")][: order - 1]
+    structure = RootStructure.simplified(domain, tuples)
+    rows = rng.gamma(2.0, 1.0, (60, 3)) if family.kind == "real" else rng.poisson(2.0, (60, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = sample_root_posterior(
+            structure,
+            torch.from_numpy(rows).double(),
+            family,
+            num_draws=20,
+            num_warmup=30,
+            num_chains=2,
+            progress=False,
+        )
+    assert found.psi.shape == (2, 20, structure.num_terms)
+    assert found.energy.batch_shape == (2, 20)
+    assert bool(torch.isfinite(found.psi).all())
+    likelihood = RootPseudoLikelihood(structure, torch.from_numpy(rows).double(), family)
+    slope = likelihood.gradient(found.mode.numpy()) - found.mode.numpy() * (structure.multiplicity.numpy() / 3.0) ** 2
+    assert np.abs(slope).max() < 1e-3 * np.sqrt(np.abs(np.diag(likelihood.hessian(found.mode.numpy())))).max()
+
+
+def test_names_and_arviz():
+    structure = RootStructure.complete(PAIR.domain, 2)
+    rows = torch.from_numpy(np.random.default_rng(5).integers(0, 4, (80, 2))).double()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = sample_root_posterior(
+            structure, rows, FAMILY, num_draws=20, num_warmup=20, num_chains=2, progress=False
+        )
+    assert found.term_names == ["a", "b", "a^(1/2)", "b^(1/2)", "a:b"]
+    torch.testing.assert_close(found.coefficients[..., -1], 2 * found.psi[..., -1])
+    data = to_arviz(found.run, dims={"psi": ["term"]}, coords={"term": found.term_names})
+    assert data["posterior"]["psi"].sel(term="a:b").shape == (2, 20)
+    assert "converged" in repr(found)
+
+
+def test_a_run_that_is_too_short_says_so():
+    rows = torch.from_numpy(np.random.default_rng(6).integers(0, 4, (50, 2))).double()
+    with pytest.warns(ConvergenceWarning, match="R-hat"):
+        found = sample_root_posterior(
+            PAIR, rows, FAMILY, num_draws=4, num_warmup=0, num_chains=2, max_tree_depth=1, progress=False
+        )
+    assert found.status == "unconverged"
+
+
+def test_wrong_input():
+    rows = STATES
+    with pytest.raises(InputError, match=r"calibrate: the 2 rows do not tell 3 terms apart"):
+        sample_root_posterior(PAIR, rows[:2], FAMILY, progress=False)
+    with pytest.raises(InputError, match="prior: expected a positive standard deviation, received 0"):
+        sample_root_posterior(PAIR, rows, FAMILY, 0)
+    with pytest.raises(InputTypeError, match="prior: expected a positive number or Normal"):
+        sample_root_posterior(PAIR, rows, FAMILY, torch.distributions.Gamma(torch.ones(3), 1.0))
+    with pytest.raises(InputError, match="prior: expected event shape"):
+        sample_root_posterior(PAIR, rows, FAMILY, Normal(torch.zeros(2), 1.0).to_event(1))
+    with pytest.raises(InputError, match="num_draws"):
+        sample_root_posterior(PAIR, rows, FAMILY, num_draws=0)
+    with pytest.raises(InputTypeError, match="calibrate"):
+        sample_root_posterior(PAIR, rows, FAMILY, calibrate="yes")
+    with pytest.raises(InputError, match=r"rows.*-1"):
+        sample_root_posterior(PAIR, rows - 1, FAMILY)
+    with pytest.raises(InputError, match="structure: expected 1 to 2000 terms, received 0"):
+        sample_root_posterior(RootStructure(PAIR.domain, {}), rows, FAMILY)
+    real = Domain([Variable(name, kind="real") for name in "ab"])
+    pairs_only = RootStructure.simplified(real, [("a", "b")]).without({(1, 1): [("a",)]})
+    with pytest.raises(InputError, match="conditional of 'a' given the rest"):
+        sample_root_posterior(pairs_only, rows + 1.0, ExponentialFamily(), calibrate=False)
