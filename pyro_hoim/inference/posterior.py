@@ -23,6 +23,7 @@ from ..errors import ConvergenceWarning, InputError, InputTypeError, check_finit
 from ..models import parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
+from ._potential import PotentialNUTS, known_potential
 from .kernels import FixedMassMatrix, RecordingNUTS, check_sampler_settings
 
 __all__ = ["R_HAT_LIMIT", "Metric", "PosteriorSamples", "log_linear_model", "r_hat_limit", "sample_posterior"]
@@ -177,11 +178,13 @@ def sample_posterior(
     r"""Draw from the posterior of theta with Pyro's NUTS; the cost of a step does not depend on the number of rows.
 
     The model is :func:`log_linear_model`; a conjugate prior is first updated in closed form, which leaves its
-    posterior as the only site. The chains run one after the other in this process, on any machine, so that a seed
-    gives the same draws everywhere and nothing is forked. With the ``laplace`` metric the mass matrix is the
-    posterior's curvature at its mode, found by Newton's method, and chains start from draws of twice its spread
-    around the mode; warm-up then only tunes the step size. With ``adapt`` chains start from the prior and Pyro's
-    warm-up learns a diagonal metric.
+    posterior as the only site. With an exact backend and a normal or conjugate prior the program is traced once per
+    chain, and NUTS then evaluates its potential directly: the same draws in less than half the time.
+
+    The chains run one after the other in this process, on any machine, so that a seed gives the same draws everywhere
+    and nothing is forked. With the ``laplace`` metric the mass matrix is the posterior's curvature at its mode, found
+    by Newton's method, and chains start from draws of twice its spread around the mode; warm-up then only tunes the
+    step size. With ``adapt`` chains start from the prior and Pyro's warm-up learns a diagonal metric.
 
     Args:
         hypergraph: the interactions.
@@ -257,14 +260,15 @@ def sample_posterior(
             model = partial(pyro.sample, "theta", law.posterior(counts, total))
         else:
             model = partial(log_linear_model, hypergraph, law, counts, total, backend)
+        make = partial(PotentialNUTS, potential=known_potential(hypergraph, law, counts, total, backend))
         if metric == "laplace":
             mode, covariance = _laplace(hypergraph, law, counts, total, backend)
-            kernel = RecordingNUTS(model, full_mass=True, adapt_mass_matrix=False, **options)
+            kernel = make(model, full_mass=True, adapt_mass_matrix=False, **options)
             kernel.mass_matrix_adapter = FixedMassMatrix(covariance)
             noise = torch.randn(num_chains, len(mode), dtype=torch.float64)
             start = mode + 2 * noise @ torch.linalg.cholesky(covariance).mT
         else:
-            kernel = RecordingNUTS(model, **options)
+            kernel = make(model, **options)
             start = law.sample((num_chains,)).to(torch.float64)
         warmup = (200 if metric == "laplace" else 500) if num_warmup is None else num_warmup
         mcmc = _SequentialMCMC(kernel, num_draws, warmup, {"theta": start}, disable_progbar=not progress)
