@@ -18,7 +18,8 @@ from ..models.root_structure import RootStructure
 from . import _root_annealed_runs as runs
 from ._annealed_autograd import constant, log_z_with_eta
 from ._annealed_options import _checked_path
-from ._root_annealed_result import annealing_cost, estimate, judged
+from ._annealed_verdict import estimate_of
+from ._root_annealed_result import annealing_cost, judged
 from .base import Cost, LogPartition
 from .root_base import checked_psi
 from .weights import MIN_CHAINS
@@ -187,7 +188,7 @@ class RootAnnealed:
     def _weighted(self, energy: GeneralizedRootEnergy) -> list[runs.RootRun]:
         """Forward runs, with a warning where their weights are degenerate."""
         found = runs.forward(self, self._elements(energy))
-        if not all(bool(estimate(self, run.log_weights.numpy()[None]).is_reliable.all()) for run in found):
+        if not all(bool(estimate_of(self, run.log_weights.numpy()[None]).is_reliable.all()) for run in found):
             _warn(4)
         return found
 
