@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
 from ..distributions import HierarchicalLogLinear
 from ..errors import InputError, InputTypeError
 from ..sampling import GibbsChains, GibbsSchedule
 from ..sampling.chains import EngineName
 from ._latent_laws import LatentLaw, find_latent_law, plain_energy
+from ._site_kernel import SiteKernel, checked_mapping, decoded
 
 __all__ = ["BlockGibbs"]
 
 
-class BlockGibbs(MCMCKernel):
+class BlockGibbs(SiteKernel):
     r"""Gibbs sampling of a log-linear law as a Pyro kernel; no normalising constant is needed.
 
     The target is :math:`p(x_F \mid x_C)`: the law of the free variables given the clamped ones. One transition is
@@ -50,6 +49,10 @@ class BlockGibbs(MCMCKernel):
             latent one, a masked or scaled latent site, a clamped value or initial code that is no level.
         InputTypeError: arguments of the wrong type.
 
+    The diagnostics hold, for every draw after warm-up, the ``energy`` and ``lp``, minus it: those of the tables of the
+    model, without log Z, in nats, summed over the batch. ``site`` is the name of the latent site, None for a program
+    before :meth:`setup`.
+
     Randomness:
         :meth:`setup` draws one seed from PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run
         reproducible; the processes of Pyro's MCMC have seeds of their own, hence streams of their own.
@@ -72,6 +75,10 @@ class BlockGibbs(MCMCKernel):
         (torch.Size([20, 2]), torch.int64, 1)
     """
 
+    model_noun = "law"
+    statistic = "energy"
+    finds_site = True
+
     def __init__(
         self,
         model: HierarchicalLogLinear | Callable[..., Any],
@@ -89,182 +96,83 @@ class BlockGibbs(MCMCKernel):
             raise InputTypeError(f"model: expected a log-linear law or a Pyro program, received {type(model).__name__}")
         if schedule is not None and not isinstance(schedule, GibbsSchedule):
             raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
-        if clamped is not None and not isinstance(clamped, Mapping):
-            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
-        if num_chains is not None:
-            _positive(num_chains, "num_chains")
-        self.num_sweeps = _positive(num_sweeps, "num_sweeps")
-        self.num_chains = num_chains
+        self._law = LatentLaw(site, plain_energy(model)) if is_law else None
+        super().__init__(num_sweeps=num_sweeps, num_chains=num_chains, site=None)
         self.schedule = schedule
-        self.clamped: dict[str, Any] = dict(clamped or {})
+        self.clamped = checked_mapping(clamped, "clamped")
         self.engine: EngineName = engine
         self.precision = precision
-        # Pyro reads both after the last draw; ArviZ calls the model, which for a law alone would only draw it.
-        self.transforms: dict[str, Any] = {}
-        self.model: Callable[..., Any] | None = None if is_law else model
-        self._target = LatentLaw(site, plain_energy(model)) if is_law else None
-        self._given: dict[str, torch.Tensor] | None = None
-        self._reset()
+        # ArviZ calls the model, which for a law alone would only draw it.
+        self.model = None if is_law else model
 
     def _reset(self) -> None:
-        """Forget the chain."""
-        self._chains: GibbsChains | None = None
-        self._emitted: torch.Tensor | None = None
-        self._site = None if self._target is None else self._target.site
-        self._warmup_steps = 0
-        self._num_transitions = 0
-        self._energies: list[torch.Tensor] = []
+        """Forget the chain, and the site of a program."""
+        super()._reset()
+        self._target = self._law
+        self.site = None if self._law is None else self._law.site
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the chain, which belongs to one process; a copy is set up again."""
-        return {**self.__dict__, "_chains": None, "_emitted": None}
+    def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Find the latent site of a program; a law takes no arguments."""
+        if self.model is None:
+            if args or kwargs:
+                raise InputError("setup: a law takes no arguments; give them to a program")
+            return
+        self._target = find_latent_law(self.model, args, dict(kwargs))
+        self.site = self._target.site
 
-    def with_chains(self, num_chains: int) -> BlockGibbs:
-        """A copy whose values have a leading dimension of ``num_chains`` chains.
-
-        Raises:
-            InputError: a number below 1.
-        """
-        result = copy.copy(self)
-        result.num_chains = _positive(num_chains, "num_chains")
-        result._given = None
-        result._reset()
-        return result
-
-    # The protocol of Pyro's kernels
-
-    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        """Start a chain; whatever an earlier one left is forgotten.
-
-        Args:
-            warmup_steps: transitions that leave no statistics.
-            args: arguments of the program.
-            kwargs: likewise.
-        """
-        self._reset()
-        if self._target is not None and (args or kwargs):
-            raise InputError("setup: a law takes no arguments; give them to a program")
-        target = self._target
-        if target is None:
-            assert self.model is not None
-            target = find_latent_law(self.model, args, kwargs)
-        seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> GibbsChains:
+        assert self._target is not None
         evidence = {
             name: value.unsqueeze(-1) if isinstance(value, torch.Tensor) else value
             for name, value in self.clamped.items()
         }
-        self._site = target.site
-        self._warmup_steps = warmup_steps
-        self._chains = GibbsChains(
-            target.energy,
-            self.num_chains or 1,
+        return GibbsChains(
+            self._target.energy,
+            num_chains,
             schedule=self.schedule,
             clamped=evidence,
-            init=self._initial_codes(target.site),
+            init=init,
             seed=seed,
             engine=self.engine,
             precision=self.precision,
         )
-        self._emitted = self._values(self._chains)
 
-    def _initial_codes(self, site: str) -> torch.Tensor | None:
-        """Codes from the values that the caller set, chains behind the batch."""
-        if self._given is None:
-            return None
-        if set(self._given) != {site}:
-            raise InputError(f"initial_params: expected values of {site!r} alone, received {sorted(self._given)}")
-        return self._chains_last(self._given[site])
-
-    def _chains_last(self, values: torch.Tensor) -> torch.Tensor:
+    def _start(self, values: torch.Tensor) -> torch.Tensor:
+        """Codes with the chains behind the batch."""
         if self.num_chains is None:
             return values.unsqueeze(-2) if values.dim() else values
         return values.movedim(0, -2) if values.dim() > 1 else values
 
-    def _values(self, chains: GibbsChains) -> torch.Tensor:
-        """States of the chains as floats, in the shape of the site."""
-        codes = chains.codes.squeeze(-2) if self.num_chains is None else chains.codes.movedim(-2, 0)
-        return codes.to(torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+    def _values(self, states: torch.Tensor) -> torch.Tensor:
+        return states.squeeze(-2) if self.num_chains is None else states.movedim(-2, 0)
 
-    def _running(self) -> GibbsChains:
-        if self._chains is None or self._emitted is None:
-            raise InputError("BlockGibbs: no chain is set up; call setup() first")
-        return self._chains
+    def _states_of(self, values: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+        codes = self._start(values)
+        return codes.expand(held.shape).clone() if self.clamped else codes
 
-    @property
-    def site(self) -> str | None:
-        """Name of the latent site, None for a program before :meth:`setup`."""
-        return self._site
+    def _states(self, chains: GibbsChains) -> torch.Tensor:
+        return chains.codes
 
-    @property
-    def initial_params(self) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """Where the chain starts: the values set, or independent uniform levels."""
-        self._running()
-        assert self._site is not None
-        assert self._emitted is not None
-        return {self._site: self._emitted.clone()}
+    def _put(self, chains: GibbsChains, states: torch.Tensor) -> None:
+        chains.set_codes(states)
 
-    @initial_params.setter
-    def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
-        if params is not None and not (
-            isinstance(params, Mapping) and all(isinstance(v, torch.Tensor) for v in params.values())
-        ):
-            raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
-        self._given = None if params is None else dict(params)
+    def _fixed(self, chains: GibbsChains) -> tuple[str, ...]:
+        return tuple(chains.clamped)
 
-    def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """One transition from the given values, which need not be those of the last one.
+    def _kept(self, chains: GibbsChains) -> torch.Tensor:
+        energy = chains.energy
+        return energy.reshape(-1, energy.shape[-1]).sum(0)
 
-        Raises:
-            InputError: no chain is set up, or a code that is no level.
-        """
-        chains = self._running()
-        assert self._site is not None
-        assert self._emitted is not None
-        values = params[self._site]
-        if not torch.equal(values.to(self._emitted), self._emitted):
-            self._move_to(chains, values)
-        chains.sweep(self.num_sweeps)
-        self._num_transitions += 1
-        if self._num_transitions > self._warmup_steps:
-            energy = chains.energy
-            self._energies.append(energy.reshape(-1, energy.shape[-1]).sum(0))
-        self._emitted = self._values(chains)
-        return {self._site: self._emitted.clone()}
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        """Energies belong to the tables of the model, without log Z, in nats, summed over the batch."""
+        return drawn
 
-    def _move_to(self, chains: GibbsChains, values: torch.Tensor) -> None:
-        """Take states from outside; clamped variables keep their values."""
-        codes = self._chains_last(values)
-        if chains.clamped:
-            held, fixed = chains.codes, [chains.domain.index(name) for name in chains.clamped]
-            codes = codes.expand(held.shape).clone()
-            codes[..., fixed] = held[..., fixed].to(codes)
-        chains.set_codes(codes)
+    def _named(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"energy": values, "lp": -values}
 
     def logging(self) -> dict[str, str]:  # type: ignore[override]
         """Energy of the last state for the progress bar, averaged over the chains."""
-        return {"energy": f"{float(self._energies[-1].mean()):.2f}"} if self._energies else {}
-
-    def diagnostics(self) -> dict[str, Any]:
-        """No divergences, and under ``"sample_stats"`` the ``energy`` of every draw after warm-up and ``lp``, minus it.
-
-        Both belong to the tables of the model, without log Z, in nats, summed over the batch. With a dimension of
-        chains they are lists of draws of lists of chains.
-        """
-        if self.num_chains is None:
-            return self.chain_diagnostics()[0]
-        rows = [energies.tolist() for energies in self._energies]
-        return _report(rows, [[-e for e in row] for row in rows])
-
-    def chain_diagnostics(self) -> list[dict[str, Any]]:
-        """Diagnostics of every chain by itself."""
-        if not self._energies:
-            return [_report([], []) for _ in range(self.num_chains or 1)]
-        columns = torch.stack(self._energies, -1)
-        return [_report(column.tolist(), (-column).tolist()) for column in columns]
-
-    def cleanup(self) -> None:
-        """Let go of the chain and of initial values; the diagnostics stay until the next :meth:`setup`."""
-        self._chains = self._emitted = self._given = None
+        return {"energy": f"{float(self._drawn[-1].mean()):.2f}"} if self._drawn else {}
 
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Draws with the codes as ``torch.long``, whatever dimensions are in front.
@@ -280,17 +188,4 @@ class BlockGibbs(MCMCKernel):
             >>> kernel.decode({"x": torch.tensor([[1.0, 2.0]])})
             {'x': tensor([[1, 2]])}
         """
-        for name, value in samples.items():
-            if not torch.equal(value, value.round()):
-                raise InputError(f"samples: expected whole numbers, received others in {name!r}")
-        return {name: value.long() for name, value in samples.items()}
-
-
-def _report(energy: list[Any], lp: list[Any]) -> dict[str, Any]:
-    return {"divergences": [], "sample_stats": {"energy": energy, "lp": lp}}
-
-
-def _positive(value: int, argument: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
-    return value
+        return decoded(samples)

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, InputTypeError
 from ..models import DependencyConditionals
 from ..sampling import PseudoGibbsChains
 from ..sampling.pseudo_gibbs import Scan, WalkerName
 from ..sampling.pseudo_gibbs_arguments import checked_conditionals
-from ._site_kernel import SiteKernel
+from ._site_kernel import SiteKernel, checked_mapping, decoded
 
 __all__ = ["PseudoGibbs"]
 
@@ -92,13 +91,11 @@ class PseudoGibbs(SiteKernel):
     ) -> None:
         super().__init__(num_sweeps=num_sweeps, num_chains=num_chains, site=site)
         self.conditionals = checked_conditionals(conditionals)
-        if clamped is not None and not isinstance(clamped, Mapping):
-            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
         self._options: dict[str, Any] = {
             "scan": scan,
             "order": order,
             "selection": selection,
-            "clamped": dict(clamped or {}),
+            "clamped": checked_mapping(clamped, "clamped"),
             "engine": engine,
             "precision": precision,
             "check": check,
@@ -116,8 +113,8 @@ class PseudoGibbs(SiteKernel):
     def _fixed(self, chains: PseudoGibbsChains) -> tuple[str, ...]:
         return chains.clamped
 
-    def _kept(self, states: torch.Tensor) -> torch.Tensor:
-        return states.to(torch.int32)
+    def _kept(self, chains: PseudoGibbsChains) -> torch.Tensor:
+        return chains.codes.to(torch.int32)
 
     def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
         r""":math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, which is not a log-probability."""
@@ -129,7 +126,4 @@ class PseudoGibbs(SiteKernel):
         Raises:
             InputError: a value that is not a whole number, which this kernel does not emit.
         """
-        for name, value in samples.items():
-            if not torch.equal(value, value.round()):
-                raise InputError(f"samples: expected whole numbers, received others in {name!r}")
-        return {name: value.long() for name, value in samples.items()}
+        return decoded(samples)

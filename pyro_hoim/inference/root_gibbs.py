@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from ..errors import InputTypeError
 from ..models import GeneralizedRootEnergy
 from ..sampling import RootChains
 from ..sampling.root_gibbs_arguments import checked_energy
-from ._site_kernel import SiteKernel
+from ._site_kernel import SiteKernel, checked_mapping
 
 __all__ = ["RootGibbs"]
 
@@ -79,9 +78,7 @@ class RootGibbs(SiteKernel):
     ) -> None:
         super().__init__(num_sweeps=num_sweeps, num_chains=num_chains, site=site)
         self.energy = checked_energy(getattr(energy, "energy_model", energy)).detach()
-        if given is not None and not isinstance(given, Mapping):
-            raise InputTypeError(f"given: expected a mapping from names to values, received {type(given).__name__}")
-        self._options: dict[str, Any] = {"given": dict(given or {}), "check": check}
+        self._options: dict[str, Any] = {"given": checked_mapping(given, "given"), "check": check}
 
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> RootChains:
         generator = torch.Generator().manual_seed(seed)
@@ -95,9 +92,6 @@ class RootGibbs(SiteKernel):
 
     def _fixed(self, chains: RootChains) -> tuple[str, ...]:
         return chains.given
-
-    def _kept(self, states: torch.Tensor) -> torch.Tensor:
-        return states
 
     def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
         """Log q, the log-probability up to a constant."""
