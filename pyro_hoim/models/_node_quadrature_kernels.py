@@ -91,12 +91,14 @@ def _fill(kind, coefs, powers, centre, tilt, start, step, first, n, s, steps):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _trapezoid(kind, coefs, powers, centre, left, right, order, part_mean, part_cov):
+def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, part_mean, part_cov):
     """Log of the integral from left to right of the centre, and moments; both ends are negligible.
 
+    ``share`` is the log of the density at the centre over the mass known already.
+
     Returns:
-        log of the integral; its change, or that of the second moment of the first statistic, when the nodes were
-        doubled last.
+        log of the integral; its change (by its share where that is below one), or that of the second moment of the
+        first statistic, when the nodes were doubled last.
     """
     k = coefs.shape[0]
     s, steps, scratch = np.empty(_NODES + 1), np.empty((k, _NODES + 1)), np.empty((3, _NODES + 1))
@@ -104,21 +106,40 @@ def _trapezoid(kind, coefs, powers, centre, left, right, order, part_mean, part_
     while n <= _NODES:
         step = (right - left) / n
         if n == 32:
-            _fill(kind, coefs, powers, centre, 0.0, left, step, 0, n, s, steps)
+            _fill(kind, coefs, powers, centre, tilt, left, step, 0, n, s, steps)
         else:
             half = n // 2
-            _fill(kind, coefs, powers, centre, 0.0, left + step, 2.0 * step, half, half, s, steps)
+            _fill(kind, coefs, powers, centre, tilt, left + step, 2.0 * step, half, half, s, steps)
         new = moments(s, steps, n, -1, scratch, order, part_mean, part_cov) + math.log(step)
         second = 0.0
         for i in range(n):
             second += scratch[0, i] * steps[0, i] * steps[0, i]
         second *= step
-        change = max(abs(new - value), abs(second - other) / second) if n > 32 else np.inf
+        weight = math.exp(min(0.0, share + new))
+        change = max(weight * abs(new - value), abs(second - other) / second) if n > 32 else np.inf
         value, other = new, second
         if change < _SETTLED:
             break
         n *= 2
     return value, change
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _deepened(coefs, powers, centre, tilt, end, first):
+    """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth.
+
+    Windows of little mass end earlier, at what is negligible in the whole. A valley or the first count stops the move.
+    """
+    s, steps = np.empty(1), np.empty((coefs.shape[0], 1))
+    _fill_counts(coefs, powers, centre, tilt, end, 1.0, 0, 1, s, steps)
+    height = s[0]
+    while height > -_DEPTH and centre + 1.25 * end > first:
+        _fill_counts(coefs, powers, centre, tilt, 1.25 * end, 1.0, 0, 1, s, steps)
+        if s[0] >= height:
+            break
+        height = s[0]
+        end *= 1.25
+    return end
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -212,15 +233,21 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
         centre = math.exp(peaks[w, 0])
         left, right = math.expm1(ends[w, 0] - peaks[w, 0]) * centre, math.expm1(ends[w, 1] - peaks[w, 0]) * centre
         change = np.inf
-        if not is_cut and is_peak:
-            if ends[w, 1] - ends[w, 0] < 1e-8:  # narrower than the digits of y can tell
+        tilt = 0.0 if is_peak else _log_slope(coefs, powers, centre)
+        if not is_cut:
+            if is_peak and ends[w, 1] - ends[w, 0] < 1e-8:  # narrower than the digits of y can tell
                 curve = 1.0 / centre
                 for j in range(1, k):
                     curve -= coefs[j] * powers[j] * (powers[j] - 1.0) * math.exp((powers[j] - 2.0) * peaks[w, 0])
                 right = 10.0 / math.sqrt(curve)
                 left = -right
+            elif left < 0.0 < right:
+                left = _deepened(coefs, powers, centre, tilt, left, first)
+                right = min(_deepened(coefs, powers, centre, tilt, right, first), last - centre)
             if right - left > 256.0:
-                total, change = _trapezoid(COUNT, coefs, powers, centre, left, right, order, part_mean, part_cov)
+                total, change = _trapezoid(
+                    COUNT, coefs, powers, centre, tilt, left, right, peaks[w, 1] - value, order, part_mean, part_cov
+                )
                 if change < 1e-7 or right - left > _LONGEST:
                     for j in range(k):
                         part_mean[j] += math.exp(powers[j] * peaks[w, 0])
@@ -231,7 +258,6 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
         if right - left > _LONGEST:
             return value, np.inf
         x, end = max(first, math.floor(centre + left)), min(last, math.ceil(centre + right))
-        tilt = 0.0 if is_peak else _log_slope(coefs, powers, centre)
         s, steps, scratch = np.empty(_NODES), np.empty((k, _NODES)), np.empty((3, _NODES))
         while x <= end:
             n = int(min(float(_NODES), end - x + 1.0))
@@ -273,7 +299,7 @@ def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
     error = _ROUNDING
     for w in range(count):
         left, right = ends[w, 0] - peaks[w, 0], ends[w, 1] - peaks[w, 0]
-        total, change = _trapezoid(REAL, coefs, powers, peaks[w, 0], left, right, order, part_mean, part_cov)
+        total, change = _trapezoid(REAL, coefs, powers, peaks[w, 0], 0.0, left, right, 0.0, order, part_mean, part_cov)
         error = max(error, change * change if change < 1e-7 else change)
         if has_part:
             terms = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import mpmath
 import numpy as np
@@ -418,3 +419,22 @@ def test_stated_errors_hold() -> None:
             expected, expected_mean, _ = oracle(rows[row])
             assert abs(value[row] - float(expected)) <= error[row] * (1 + abs(float(expected)))
             np.testing.assert_allclose(mean[row], np.array(expected_mean, dtype=float), rtol=error[row])
+
+
+def test_modes_that_only_second_moments_see_are_integrated_not_summed() -> None:
+    """A mode at 4e11 whose mass is e^-60 to e^-80: its counts, millions of them, must not be visited one by one."""
+    rows = [[15.0, -2193.2665 - 0.01 * i] for i in range(2, 6)]
+    far = [[27.7217663, -2 * math.exp((27.7217663 - 1) / 2) * (1 + s)] for s in (1e-10, 1e-9, 1e-8, 1e-6)]
+    evaluate(0, rows[:1])
+    start = time.process_time()
+    evaluate(0, 25 * far)
+    assert time.process_time() - start < 2.0  # one by one: minutes
+    found = evaluate(0, rows)
+    for row, eta in enumerate(rows):
+        x = np.arange(1.1e6, 1.3e6, dtype=np.longdouble)
+        stirling = x * np.log(x) - x + 0.5 * np.log(2 * np.pi * x) + 1 / (12 * x)
+        terms = np.exp(np.longdouble(eta[0]) * x + np.longdouble(eta[1]) * np.sqrt(x) - stirling)
+        assert 1e-26 < terms.sum() < 1e-8  # beside the count 0, whose term is 1
+        _, mean, cov = found
+        np.testing.assert_allclose(mean[row, 0], float((x * terms).sum()), rtol=1e-6)
+        np.testing.assert_allclose(cov[row, 0, 0], float((x * x * terms).sum()), rtol=1e-6)
