@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ...models._node_kernels import node_values
 from ...models.node_families import NodeFamily
 from ._kernels import descend, feature_gradients, feature_products
+from ._quadratic import curvature_matrix, penalised_minimum
 
 __all__ = ["Floats", "Integers", "NewtonEnd", "Point", "Regression", "Status", "newton", "units"]
 
@@ -21,6 +23,9 @@ Status = Literal["converged", "fixed", "max_iterations", "stalled"]
 _ARMIJO = 1e-4
 _SMALLEST_STEP = 2.0**-40
 _SWEEPS = 1000
+_LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
+_ROUNDING = 1e-14
+_IDLE = 10  # steps that lower neither objective nor violation beyond rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +139,13 @@ class Regression:
         return distance / units(self.linear)
 
 
-def newton(regression: Regression, point: Point, tolerance: float, max_steps: int) -> NewtonEnd:
+def newton(
+    regression: Regression,
+    point: Point,
+    tolerance: float,
+    max_steps: int,
+    advance: Callable[[Point, int], None] | None = None,
+) -> NewtonEnd:
     """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance.
 
     Args:
@@ -142,8 +153,10 @@ def newton(regression: Regression, point: Point, tolerance: float, max_steps: in
         point: start, where the objective is finite.
         tolerance: largest violation.
         max_steps: most steps.
+        advance: called with the point and the number of steps after each of them.
     """
-    steps = 0
+    steps = idle = 0
+    best, least = point, np.inf
     while True:
         violation = float(regression.violations(point).max())
         if violation <= tolerance:
@@ -151,26 +164,47 @@ def newton(regression: Regression, point: Point, tolerance: float, max_steps: in
         if steps >= max_steps:
             return NewtonEnd(point, steps, "max_iterations")
         steps += 1
-        step = np.empty(len(regression))
-        descend(
-            regression.starts, regression.places, regression.values, regression.orders, point.gradients,
-            regression.weights[:, None, None] * point.covariance, regression.l1, point.coefficients,
-            max(0.01 * violation, 0.1 * tolerance), _SWEEPS, step,
-        )  # fmt: skip
-        found = _line_search(regression, point, step)
+        found = _line_search(regression, point, _direction(regression, point, max(0.01 * violation, 0.1 * tolerance)))
         if found is None:
             return NewtonEnd(point, steps, "stalled")
+        idle = 0 if violation < 0.5 * least or point.objective - found.objective > _noise(point) else idle + 1
+        if violation < least:
+            best, least = point, violation
+        if idle == _IDLE:
+            return NewtonEnd(best, steps, "stalled")
         point = found
+        if advance is not None:
+            advance(point, steps)
+
+
+def _noise(point: Point) -> float:
+    """What rounding makes of the objective."""
+    return _ROUNDING * (1.0 + abs(point.objective))
+
+
+def _direction(regression: Regression, point: Point, tolerance: float) -> Floats:
+    """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long."""
+    step = np.empty(len(regression))
+    columns = regression.starts, regression.places, regression.values, regression.orders
+    hessians = regression.weights[:, None, None] * point.covariance
+    is_small = len(regression) <= _MOST_EXACT
+    sweeps = descend(
+        *columns, point.gradients, hessians, regression.l1, point.coefficients, tolerance,
+        _LONG if is_small else _SWEEPS, step,
+    )  # fmt: skip
+    if is_small and sweeps == _LONG:
+        curvature = curvature_matrix(*columns, hessians)
+        return penalised_minimum(point.gradients, curvature, regression.l1, point.coefficients, step, tolerance)
+    return step
 
 
 def _line_search(regression: Regression, point: Point, step: Floats) -> Point | None:
     c = point.coefficients
     gain = float(point.gradients @ step + regression.l1 @ (np.abs(c + step) - np.abs(c)))
-    noise = 1e-14 * (1.0 + abs(point.objective))
     if gain >= 0.0:
         return None
     new = regression.point(c + step)
-    if new.objective <= point.objective + _ARMIJO * gain + noise:
+    if new.objective <= point.objective + _ARMIJO * gain + _noise(point):
         return new
     size = 0.5
     while size > _SMALLEST_STEP:

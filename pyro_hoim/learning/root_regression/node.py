@@ -8,13 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...errors import InputError, InputTypeError
 from ._kernels import scan_pairs, scan_singles, scan_tuples
 from ._regression import Floats, Integers, Point, Status, newton, units
 from ._rows import RootRows
 from ._space import SearchSpace
 from ._working_set import WorkingSet
 
-__all__ = ["NodeSolution", "SolverOptions", "Status", "solve_node"]
+__all__ = ["NodeSolution", "SolverOptions", "Status", "checked_jobs", "solve_node"]
+
+
+def checked_jobs(jobs: int | None) -> int | None:
+    """``n_jobs`` of joblib.
+
+    Raises:
+        InputError: zero.
+        InputTypeError: no whole number.
+    """
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
+        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
+    if jobs == 0:
+        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
+    return jobs
 
 
 @dataclass(frozen=True)
@@ -188,8 +203,10 @@ class _NodeSolver:
             point = self.newton(point, goal)
             inside = float(working.violations(point).max())
             (keys, others, excess), outside = self.scan(point, 0.0)
-            if self.status != "converged" or (inside <= tolerance and outside <= tolerance):
+            is_over = self.status == "max_iterations" or (self.status == "stalled" and not len(keys))
+            if is_over or (inside <= tolerance and outside <= tolerance):
                 return point, max(inside, outside)
+            self.status = "converged"  # rounding that stops a search may not stop that of more features
             if len(keys):
                 most = max(50, len(working) // 2)
                 chosen = np.sort(np.argsort(-excess, kind="stable")[:most])
