@@ -19,10 +19,10 @@ from .weights import Floats, WeightEstimate
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance
 
-__all__ = ["annealing_cost", "estimate", "judged"]
+__all__ = ["ADVICE", "annealing_cost", "estimate", "judged"]
 
 _MAX_CELLS = 2**26  # of a marginal table
-_ADVICE = (
+ADVICE = (
     "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
     "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
 )
@@ -74,7 +74,7 @@ def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Lo
         None if reverse is None else _rows(reverse.log_weights),
         start="exact" if reverse is None else reverse.start,
         is_reversible=is_reversible(options.schedule),
-        advice=_ADVICE,
+        advice=ADVICE,
         like=run.model.tables.new_zeros(run.log_z0.shape),
         cost=annealing_cost(options, run.model.hypergraph, ()),
         coding="balanced",
