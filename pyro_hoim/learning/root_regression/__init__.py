@@ -3,6 +3,7 @@
 from .choice import L1Choice, RootStability, choose_l1, root_stability
 from .fit import fit_root_path, fit_roots
 from .low_rank import LowRankRootFit, fit_low_rank_roots
+from .refit import RootRefit, refit_roots
 from .result import RootFit, RootNodeFit, RootTerm
 
 __all__ = [
@@ -10,11 +11,13 @@ __all__ = [
     "LowRankRootFit",
     "RootFit",
     "RootNodeFit",
+    "RootRefit",
     "RootStability",
     "RootTerm",
     "choose_l1",
     "fit_low_rank_roots",
     "fit_root_path",
     "fit_roots",
+    "refit_roots",
     "root_stability",
 ]

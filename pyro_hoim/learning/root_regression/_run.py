@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import joblib
 import torch
 from tqdm import tqdm
 
-from ...errors import InputError, InputTypeError
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
+from ._regression import Floats, Status
 from ._rows import RootRows
 from ._space import SearchSpace
-from .node import NodeSolution, SolverOptions, Status, solve_node
+from .node import NodeSolution, SolverOptions, solve_node
+from .refit import Refit, refit_rows
 
-__all__ = ["RegressionRun", "checked_jobs"]
+if TYPE_CHECKING:
+    from .result import RootFit
+
+__all__ = ["RegressionRun"]
 
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
-
-
-def checked_jobs(jobs: int | None) -> int | None:
-    """``n_jobs`` of joblib.
-
-    Raises:
-        InputError: zero.
-        InputTypeError: no whole number.
-    """
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
-        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
-    if jobs == 0:
-        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
-    return jobs
 
 
 class RegressionRun:
@@ -94,6 +84,36 @@ class RegressionRun:
             if self.file is not None and self._tensors:
                 self._write()
         return [done[i] for i in range(count)]
+
+    def refit(self, fit: RootFit, method: Refit, share: float, name: str) -> RootFit:
+        """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step.
+
+        Args:
+            fit: the joined regressions.
+            method: what to refit.
+            share: share of the penalties.
+            name: of the penalty in the checkpoint.
+        """
+        place = f"refit.{method}.{share!r}.{fit.symmetrize}.{name}."
+        begin = None
+        if place + "steps" in self._tensors:
+            begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
+        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
+
+        def advance(coefficients: Floats, steps: int) -> None:
+            bar.update()
+            if self.file is not None:
+                self._tensors[place + "coefficients"] = torch.from_numpy(coefficients)
+                self._tensors[place + "steps"] = torch.tensor(steps)
+                if self.file.is_due:
+                    self._write()
+
+        try:
+            with bar:
+                return refit_rows(fit, self.rows, method, share, self.options, self.jobs, begin, advance)
+        finally:
+            if self.file is not None:
+                self._write()
 
     def _keep(self, name: str, solutions: Sequence[NodeSolution]) -> None:
         if self.file is None:

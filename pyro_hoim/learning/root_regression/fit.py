@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import time
@@ -16,9 +18,10 @@ from ...errors import ConvergenceWarning, InputError, InputTypeError, Intractabl
 from ...models.node_families import NodeFamily, node_family
 from ...sampling.checkpoint import RunFile
 from ._rows import RootRows, prepare_rows
-from ._run import RegressionRun, checked_jobs
+from ._run import RegressionRun
 from ._space import SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
-from .node import NodeSolution, SolverOptions
+from .node import NodeSolution, SolverOptions, checked_jobs
+from .refit import SHARE, Refit, checked_refit, checked_share, warn_refits
 from .result import RootFit, Symmetrize, checked_symmetrize
 
 __all__ = ["fit_root_path", "fit_roots"]
@@ -38,6 +41,8 @@ def fit_roots(
     candidates: Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]] | None = None,
     stagewise: bool = False,
     symmetrize: Symmetrize = "mean",
+    refit: Refit = "none",
+    refit_share: float = SHARE,
     tolerance: float = 1e-6,
     max_iterations: int = 500,
     max_work: float = _MOST_WORK,
@@ -55,7 +60,9 @@ def fit_roots(
     for every node s, exactly, by proximal Newton steps on a working set. Every solution is certified: the subgradient
     is scanned over *all* features, also those never visited. The coefficients c of a tuple at its member nodes are
     joined to one of the joint model (``symmetrize``); its tensor entry is c / l!. Penalties act on the coefficients
-    themselves, the convention of the published tables.
+    themselves, the convention of the published tables. The joined coefficients are no optimum of anything: on few rows,
+    or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
+    maximises the pseudo-likelihood of the joint model anew.
 
     A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one evaluation of the node log partition
     for every row that a feature of the working set touches. Features are never stored as a matrix.
@@ -72,6 +79,10 @@ def fit_roots(
             listed in full where that is possible.
         stagewise: fit order 2 first, then search only the cliques of its joint model's pairs, size by size.
         symmetrize: ``mean``, ``and`` or ``or``; see :class:`~pyro_hoim.learning.root_regression.RootFit`.
+        refit: ``none`` (the published convention), ``singles`` (best terms of single columns beside the joined tuples),
+            or ``all`` (best coefficients of all terms found, never worse than independent columns on these rows); see
+            :func:`~pyro_hoim.learning.root_regression.refit_roots`.
+        refit_share: share of the penalties that the refit of ``all`` keeps, from 0 to 1.
         tolerance: largest KKT residual of a node. Where the mean of feature x root is beyond 10^4 (huge counts), the
             residual is in units of its 10^-4 part.
         max_iterations: most Newton steps of a node.
@@ -94,7 +105,7 @@ def fit_roots(
         UnknownNameError: an unknown variable in ``candidates``, or an unknown family.
 
     Warns:
-        ConvergenceWarning: a node's residual is above the tolerance; its status says why.
+        ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance; its status says why.
 
     Randomness:
         None.
@@ -110,7 +121,7 @@ def fit_roots(
         (3, True)
     """
     return _fit(
-        data, family, order, [l1], names, full, candidates, stagewise, symmetrize,
+        data, family, order, [l1], names, full, candidates, stagewise, symmetrize, refit, refit_share,
         SolverOptions(tolerance, max_iterations), max_work, jobs, checkpoint, resume, progress,
     )[0]  # fmt: skip
 
@@ -126,6 +137,8 @@ def fit_root_path(
     candidates: Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]] | None = None,
     stagewise: bool = False,
     symmetrize: Symmetrize = "mean",
+    refit: Refit = "none",
+    refit_share: float = SHARE,
     tolerance: float = 1e-6,
     max_iterations: int = 500,
     max_work: float = _MOST_WORK,
@@ -146,6 +159,8 @@ def fit_root_path(
         candidates: tuples that may be used.
         stagewise: search cliques of pairs only; each penalty then starts afresh.
         symmetrize: how nodes are joined.
+        refit: whether the joint models are refitted, each by itself.
+        refit_share: share of the penalties kept in the refit.
         tolerance: largest KKT residual.
         max_iterations: most Newton steps of a node and penalty.
         max_work: most multiplications of all scans.
@@ -174,7 +189,7 @@ def fit_root_path(
     if len(l1s) == 0:
         raise InputError("l1s: expected at least one penalty, received none")
     return _fit(
-        data, family, order, list(l1s), names, full, candidates, stagewise, symmetrize,
+        data, family, order, list(l1s), names, full, candidates, stagewise, symmetrize, refit, refit_share,
         SolverOptions(tolerance, max_iterations), max_work, jobs, checkpoint, resume, progress,
     )  # fmt: skip
 
@@ -189,6 +204,8 @@ def _fit(
     candidates: Any,
     stagewise: bool,
     symmetrize: Symmetrize,
+    refit: Refit,
+    refit_share: float,
     options: SolverOptions,
     max_work: float,
     jobs: int | None,
@@ -201,6 +218,8 @@ def _fit(
     checked_order(order)
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     way = checked_symmetrize(symmetrize)
+    checked_refit(refit)
+    share = checked_share(refit_share)
     _check_options(options)
     checked_jobs(jobs)
     if resume and checkpoint is None:
@@ -213,6 +232,7 @@ def _fit(
     spaces += [spaces[0].with_l1(_key_penalties(spaces[0], penalty)) for penalty in penalties[1:]]
     _check_work(rows, spaces[0], len(penalties), max_work)
     file = None if checkpoint is None else RunFile(checkpoint, resume)
+    candidates_text = json.dumps({str(size): tuples.tolist() for size, tuples in sorted(listed.items())})
     settings: dict[str, Any] = {
         "order": order,
         "l1": [{str(j): value for j, value in penalty.items()} for penalty in penalties],
@@ -221,7 +241,7 @@ def _fit(
         "symmetrize": way if stagewise else None,  # which pairs the next stage builds on
         "tolerance": options.tolerance,
         "max_iterations": options.max_iterations,
-        "candidates digest": {str(size): tuples.tolist() for size, tuples in listed.items()},
+        "candidates digest": hashlib.sha256(candidates_text.encode()).hexdigest()[:32],
     }
     run = RegressionRun(rows, options, checked_jobs(jobs), bool(progress), file, settings)
     if len(stages) == 1:
@@ -233,12 +253,15 @@ def _fit(
             for i, (penalty, space) in enumerate(zip(penalties, spaces, strict=True))
         ]
     seconds = time.perf_counter() - start
-    fits = tuple(
-        RootFit.from_solutions(rows, solutions, penalty, way, options.tolerance, seconds)
+    fits = [
+        RootFit.from_solutions(rows, solutions, penalty, way, options.tolerance, full, seconds)
         for solutions, penalty in zip(by_penalty, penalties, strict=True)
-    )
+    ]
     _warn(fits)
-    return fits
+    if refit != "none":
+        fits = [run.refit(fitted, refit, share, f"{i}") for i, fitted in enumerate(fits)]
+        warn_refits(fits)
+    return tuple(fits)
 
 
 def _stages(
@@ -255,7 +278,7 @@ def _stages(
     rows = run.rows
     solutions = [found[0] for found in run.solve(f"{name}.{stages[0]}", [space])]
     for order in stages[1:]:
-        fitted = RootFit.from_solutions(rows, solutions, penalty, symmetrize, run.options.tolerance, 0.0)
+        fitted = RootFit.from_solutions(rows, solutions, penalty, symmetrize, run.options.tolerance, full, 0.0)
         pairs = [rows.domain.indices(term.names) for term in fitted.terms() if term.key[1] == 2]
         graph = np.array(sorted(set(pairs)), dtype=np.int64).reshape(-1, 2)
         lists = {size: listed.get(size, clique_candidates(graph, size)) for size in range(3, order + 1)}

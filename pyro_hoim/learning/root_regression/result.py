@@ -19,6 +19,7 @@ from ...schema import Domain
 from ._rows import RootRows, RowTable, prepare_rows
 from ._working_set import WorkingSet
 from .node import NodeSolution
+from .refit import RootRefit
 
 __all__ = ["RootFit", "RootNodeFit", "RootTerm", "Symmetrize"]
 
@@ -104,12 +105,14 @@ class RootFit:
         nodes: one regression per column, in schema order.
         l1: penalty of each root order from 2 on.
         symmetrize: how the joint model was made.
+        is_full: whether lower roots (keys (j, l) with l < j) were searched.
         num_rows: rows learned from.
         tolerance: largest KKT residual asked for.
         fixed_columns: columns that take one value at the edge of the support in all rows; they have no finite
             estimate (zero: psi is minus infinity) and are no part of the joint model.
         constant_columns: columns with one value in all rows.
         seconds: time of the whole fit.
+        refit: how the joint model was estimated anew; None where its values are those of the joined regressions.
     """
 
     structure: RootStructure
@@ -123,7 +126,9 @@ class RootFit:
     tolerance: float
     fixed_columns: Mapping[str, float]
     constant_columns: tuple[str, ...]
+    is_full: bool = False
     seconds: float = field(default=0.0)
+    refit: RootRefit | None = None
 
     @classmethod
     def from_solutions(
@@ -133,6 +138,7 @@ class RootFit:
         l1: Mapping[int, float],
         symmetrize: Symmetrize,
         tolerance: float,
+        is_full: bool,
         seconds: float,
     ) -> RootFit:
         """Join the regressions of all nodes."""
@@ -150,6 +156,7 @@ class RootFit:
             tolerance,
             dict(rows.fixed_columns),
             rows.constant_columns,
+            is_full,
             seconds,
         )
 
@@ -157,7 +164,8 @@ class RootFit:
         counts = ", ".join(f"{key}: {place.stop - place.start}" for key, place in self.structure.slices.items())
         return (
             f"RootFit({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
-            f"largest KKT residual {float(self.kkt_residual.max()):.1e})"
+            f"largest KKT residual {float(self.kkt_residual.max()):.1e}"
+            f"{'' if self.refit is None else f', refit {self.refit.method!r}'})"
         )
 
     @cached_property
@@ -181,8 +189,10 @@ class RootFit:
 
     @cached_property
     def intercepts(self) -> torch.Tensor:
-        """Coefficient of T_1 of every column, (d,); infinite for fixed columns."""
-        return torch.tensor([node.intercept for node in self.nodes], dtype=torch.float64)
+        """Coefficient of T_1 of every column in the joint model, (d,); infinite for fixed columns."""
+        own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
+        found = [own.get(node.variable, node.intercept) for node in self.nodes]
+        return torch.tensor(found, dtype=torch.float64)
 
     @property
     def zero_columns(self) -> tuple[str, ...]:
@@ -191,8 +201,9 @@ class RootFit:
 
     @property
     def is_converged(self) -> bool:
-        """Whether every node's residual is within the tolerance."""
-        return all(node.status in ("converged", "fixed") for node in self.nodes)
+        """Whether every node's residual is within the tolerance, and that of a refit."""
+        is_refitted = self.refit is None or self.refit.is_converged
+        return is_refitted and all(node.status in ("converged", "fixed") for node in self.nodes)
 
     def terms(self, key: tuple[int, int] | None = None, *, num: int | None = None, sign: int = 0) -> list[RootTerm]:
         """Coefficients of the joint model, largest magnitude first.
@@ -210,10 +221,14 @@ class RootFit:
         return found[:num]
 
     def with_symmetrize(self, symmetrize: Symmetrize) -> RootFit:
-        """The same regressions joined in another way."""
+        """The same regressions joined in another way, without a refit."""
         checked = checked_symmetrize(symmetrize)
         structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, checked)
-        return replace(self, structure=structure, psi=psi, symmetrize=checked)
+        return replace(self, structure=structure, psi=psi, symmetrize=checked, refit=None)
+
+    def joined(self) -> RootFit:
+        """The joined regressions, without a refit."""
+        return self if self.refit is None else self.with_symmetrize(self.symmetrize)
 
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats.
@@ -222,7 +237,7 @@ class RootFit:
 
         Args:
             data: rows as :func:`~pyro_hoim.learning.root_regression.fit_roots` takes them, with the same columns.
-            symmetrized: of the joint model (default), or of the nodes' own regressions.
+            symmetrized: of the joint model (default; after a refit the refitted one), or of the nodes' own regressions.
             by_node: do not sum over the nodes.
 
         Shape:
@@ -237,13 +252,14 @@ class RootFit:
         if rows.domain.names != self.domain.names:
             raise InputError(f"data: expected the columns of the fit, received {', '.join(rows.domain.names[:6])}, ...")
         own = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
+        intercepts = self.intercepts.tolist() if symmetrized else [node.intercept for node in self.nodes]
         found = np.zeros((rows.num_rows, len(self.domain)))
         for index, (node, terms) in enumerate(zip(self.nodes, own, strict=True)):
             column = torch.from_numpy(rows.column(index))
             if node.variable in self.fixed_columns:
                 found[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
                 continue
-            found[:, index] = _node_log_prob(rows, index, node.intercept, terms)
+            found[:, index] = _node_log_prob(rows, index, intercepts[index], terms)
             found[:, index] += self.family.log_base(column).numpy()
         values = torch.from_numpy(found)
         return values if by_node else values.sum(1)

@@ -1,0 +1,229 @@
+"""Refit of the joint model after root regressions were joined: its pseudo-likelihood is maximised anew."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...errors import ConvergenceWarning, InputError, InputTypeError
+from ._joint import base_measure
+from ._refit_problem import Advance, RefitProblem
+from ._regression import Floats
+from ._rows import RootRows, RowTable, prepare_rows
+from .node import SolverOptions, checked_jobs
+
+if TYPE_CHECKING:
+    from .result import RootFit
+
+__all__ = ["SHARE", "Refit", "RootRefit", "checked_refit", "checked_share", "refit_roots", "refit_rows", "warn_refits"]
+
+Refit = Literal["none", "singles", "all"]
+
+SHARE = 0.5
+"""Share of the regressions' penalties that a refit of all terms keeps by default."""
+
+
+@dataclass(frozen=True)
+class RootRefit:
+    """How the joint model was refitted, and what came of it. Pseudo-NLLs are those of the training rows.
+
+    Attributes:
+        method: ``singles`` or ``all``.
+        share: share of the regressions' penalties that was kept.
+        status: ``converged``, ``max_iterations``, ``stalled`` (rounding stops the line search), or ``shortened``: the
+            optimum has no normalising constant, and the coefficients stop on the way there.
+        way: how far they go from independent columns (or from the joined values, where these have a constant and are
+            better) to the optimum; 1 unless shortened.
+        verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.
+        objective: pseudo-NLL plus penalties, nats per row.
+        pseudo_nll: nats per row, over the columns that are not fixed.
+        joined_pseudo_nll: before the refit; infinite where some row had no conditional law.
+        independent_pseudo_nll: of independent columns by maximum likelihood.
+        kkt_residual: largest distance of a subgradient of the pseudo-NLL from zero at the optimum.
+        num_steps: Newton steps (``singles``: most of any column).
+        seconds: time taken.
+    """
+
+    method: str
+    share: float
+    status: str
+    way: float
+    verdict: str
+    objective: float
+    pseudo_nll: float
+    joined_pseudo_nll: float
+    independent_pseudo_nll: float
+    kkt_residual: float
+    num_steps: int
+    seconds: float
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether the optimum was found, though a law without a constant was not kept."""
+        return self.status in ("converged", "shortened")
+
+
+def checked_refit(value: Any) -> Refit:
+    """Raise :class:`InputError` unless it is one of the three refits."""
+    if value not in ("none", "singles", "all"):
+        raise InputError(f"refit: expected 'none', 'singles' or 'all', received {value!r}")
+    return value
+
+
+def checked_share(value: Any) -> float:
+    """A share of the penalties from 0 to 1.
+
+    Raises:
+        InputError: outside.
+        InputTypeError: no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputTypeError(f"refit_share: expected a number, received {value!r}")
+    if not 0 <= value <= 1:
+        raise InputError(f"refit_share: expected a share from 0 to 1, received {value!r}")
+    return float(value)
+
+
+def refit_roots(
+    fit: RootFit,
+    data: Any,
+    refit: Refit = "all",
+    *,
+    refit_share: float = SHARE,
+    max_iterations: int = 500,
+    jobs: int | None = None,
+) -> RootFit:
+    r"""Maximise the pseudo-likelihood of a joint model anew, over its single columns or over all its terms.
+
+    .. math:: \min_c \frac1n \sum_{i, s} \Bigl[A(\eta_{si}) - \sum_j \eta_{jsi} T_j(x_{is})\Bigr]
+        + r \sum_{(j, \ell) \ne (1, 1)} \ell \lambda_j \sum_S |c_S|
+
+    The joined regressions are no optimum of anything: their coefficients changed, their intercepts did not. ``singles``
+    keeps the coefficients of all tuples and refits the terms of single columns, one column at a time, with r = 1.
+    ``all`` refits every term of the model under a share r of the regressions' penalties. With r = 1 the objective is
+    the sum of those of the regressions, under the constraint that the members of a tuple share its coefficient. Both
+    problems are convex and solved by proximal Newton steps. Independent columns are among the models that ``all``
+    compares, so that its pseudo-likelihood on the rows is never below theirs.
+
+    Args:
+        fit: whose structure, penalties and tolerance are used; ``fit`` itself stays as it is.
+        data: rows to fit, with the columns of ``fit``; in general those it was learned from.
+        refit: ``singles`` or ``all``; ``none`` returns the joined regressions.
+        refit_share: r of ``all``, from 0; without any penalty the optimum may lie at infinity.
+        max_iterations: most Newton steps.
+        jobs: columns or parts of rows at a time, as ``n_jobs`` of :class:`joblib.Parallel`. The result does not depend
+            on it.
+
+    Returns:
+        A :class:`~pyro_hoim.learning.root_regression.RootFit` with :attr:`refit` set. Tuples whose coefficient becomes
+        zero are left out.
+
+    Raises:
+        InputError: unknown refit, other columns, values outside the support, or a column that is fixed in these rows
+            and not in the model.
+        IntractableError: ``all`` needs more memory than the limit.
+
+    Warns:
+        ConvergenceWarning: the largest subgradient is above the tolerance.
+
+    Randomness:
+        None.
+
+    References:
+        Holger Höfling and Robert Tibshirani, Estimation of sparse binary pairwise Markov networks using
+        pseudo-likelihoods, 2009. Nicolai Meinshausen, Relaxed lasso, 2007.
+
+    Example:
+        >>> from pyro_hoim.learning.root_regression import fit_roots
+        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
+        >>> fitted = refit_roots(fit_roots(x, order=2), x)
+        >>> fitted.refit.pseudo_nll < fitted.refit.joined_pseudo_nll
+        True
+    """
+    checked_refit(refit)
+    names = None if isinstance(data, RowTable) else fit.domain.names
+    rows = prepare_rows(data, fit.family, max([1, *fit.l1]), names)
+    if rows.domain.names != fit.domain.names:
+        raise InputError(f"data: expected the columns of the fit, received {', '.join(rows.domain.names[:6])}, ...")
+    new = [name for name in rows.fixed_columns if name not in fit.fixed_columns]
+    if new:
+        raise InputError(
+            f"data: column {new[0]!r} has the value {rows.fixed_columns[new[0]]:g} in all rows, where no finite "
+            "coefficient fits best, but is part of the model"
+        )
+    options = SolverOptions(fit.tolerance, max_iterations)
+    found = refit_rows(fit.joined(), rows, refit, checked_share(refit_share), options, checked_jobs(jobs))
+    warn_refits([found])
+    return found
+
+
+def refit_rows(
+    fit: RootFit,
+    rows: RootRows,
+    refit: Refit,
+    share: float,
+    options: SolverOptions,
+    jobs: int | None,
+    begin: tuple[Floats, int] | None = None,
+    advance: Advance | None = None,
+) -> RootFit:
+    """Refit joined regressions on prepared rows.
+
+    Args:
+        fit: joined regressions, not refitted.
+        rows: rows of the same columns.
+        refit: what to refit.
+        share: share of the penalties.
+        options: when to stop.
+        jobs: columns or parts of rows at a time.
+        begin: coefficients that an interrupted run of ``all`` had come to, and its number of steps.
+        advance: called with such coefficients and number after each step.
+    """
+    if refit == "none":
+        return fit
+    start = time.perf_counter()
+    kept = share if refit == "all" else 1.0
+    problem = RefitProblem.of(fit, rows, kept)
+    alone = problem.independent(options, jobs)
+    if refit == "singles":
+        end = problem.solve_singles(options, jobs)
+    else:
+        end = problem.solve_all(options, jobs, alone.values, begin, advance)
+    values, way, verdict = problem.normalizable(end.values, alone.values, jobs)
+    loss = end.loss if way == 1.0 else problem.loss(values, jobs)
+    constant = base_measure(rows)
+    structure, coefficients = problem.structure(values)
+    told = RootRefit(
+        refit,
+        kept,
+        end.status if way == 1.0 or end.status != "converged" else "shortened",
+        way,
+        verdict,
+        loss + float(problem.l1 @ np.abs(values)) + constant,
+        loss + constant,
+        problem.loss(problem.joined, jobs) + constant,
+        alone.loss + constant,
+        end.residual,
+        end.num_steps,
+        time.perf_counter() - start,
+    )
+    psi = coefficients / structure.multiplicity
+    return replace(fit, structure=structure, psi=psi, refit=told, seconds=fit.seconds + told.seconds)
+
+
+def warn_refits(fits: Sequence[RootFit]) -> None:
+    """Warn of refits whose residual is above the tolerance."""
+    for fit in fits:
+        if fit.refit is not None and not fit.refit.is_converged:
+            warnings.warn(
+                f"the refit of {fit.refit.method!r} has not converged (residual {fit.refit.kkt_residual:.1e}, "
+                f"tolerance {fit.tolerance:.1e}, {fit.refit.status}); raise l1, refit_share, tolerance or "
+                "max_iterations",
+                ConvergenceWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,387 @@
+"""Refits of joined regressions: closed forms, other optimisers, finite differences, never worse than independence."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+import torch
+
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
+from pyro_hoim.learning.root_regression import _joint, choose_l1, fit_root_path, fit_roots, refit_roots
+from pyro_hoim.learning.root_regression._joint import JointRegression, JointTerm
+from pyro_hoim.learning.root_regression._rows import prepare_rows
+from pyro_hoim.models import (
+    ExponentialFamily,
+    GaussianFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+    check_normalizable,
+)
+
+
+def spread_counts(seed, num_rows=60, width=4):
+    """Counts more spread than Poisson, that vary a little together; every third table has an outlier."""
+    rng = np.random.default_rng(seed)
+    together = 2.0 * rng.gamma(0.5, 1.0, (num_rows, 1))
+    x = rng.negative_binomial(1, 0.4, (num_rows, width)) + rng.poisson(together, (num_rows, width))
+    x[0, rng.integers(width)] += 40 * (seed % 3 == 2)
+    return x.astype(float)
+
+
+def positive(seed, num_rows=8, width=4):
+    rng = np.random.default_rng(seed)
+    return np.exp(rng.normal(size=(num_rows, 1)) + 0.3 * rng.normal(size=(num_rows, width)))
+
+
+def values_of(fitted):
+    return {(term.key, term.names): term.coefficient for term in fitted.terms()}
+
+
+# Against other ways to the same numbers
+
+
+@pytest.mark.parametrize("refit", ["singles", "all"])
+def test_an_independent_column_has_the_log_of_its_mean(refit):
+    x = np.array([[1.0], [0.0], [3.0], [2.0]])
+    other = fit_roots([[7], [9]], order=1, tolerance=1e-12)
+    fitted = refit_roots(other, x, refit)
+    assert fitted.psi.item() == pytest.approx(math.log(1.5), abs=1e-10)
+    assert fitted.refit.pseudo_nll == pytest.approx(fitted.refit.independent_pseudo_nll, abs=1e-12)
+    assert fitted.refit.joined_pseudo_nll > fitted.refit.pseudo_nll + 1
+
+
+@pytest.mark.parametrize("refit", ["singles", "all"])
+def test_columns_without_tuples_become_independent(refit):
+    x = spread_counts(0)
+    fitted = fit_roots(x, order=3, candidates={2: [], 3: []}, refit=refit)
+    np.testing.assert_allclose(fitted.psi.numpy(), np.log(x.mean(0)), rtol=0, atol=1e-10)
+
+
+PAIRS = ([0, 1], [1, 2])
+
+
+def gaussian_objective(flat, x):
+    """Minus the mean log pseudo-likelihood of a normal law without the pair of the outer columns, and its gradient."""
+    point = torch.from_numpy(flat).requires_grad_()
+    precision = torch.diag(point[:3])
+    for (s, t), value in zip(PAIRS, point[3:5], strict=True):
+        precision[s, t] = precision[t, s] = value
+    total = torch.tensor(0.0, dtype=torch.float64)
+    for s in range(3):
+        others = [t for t in range(3) if t != s]
+        mean = (point[5 + s] - torch.from_numpy(x[:, others]) @ precision[s, others]) / precision[s, s]
+        law = torch.distributions.MultivariateNormal(mean[:, None], precision_matrix=precision[s, s].reshape(1, 1))
+        total = total - law.log_prob(torch.from_numpy(x[:, [s]])).mean()
+    total.backward()
+    return total.item(), point.grad.numpy()
+
+
+def normal_rows():
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(40, 3)) @ rng.normal(size=(3, 3)) + [1.0, -0.5, 0.2]
+
+
+GAUSSIAN = {"order": 2, "l1": 1e-4, "full": True, "refit": "all", "refit_share": 0.0, "tolerance": 1e-9}
+
+
+def test_gaussian_refit_is_the_optimum_of_another_optimiser():
+    x = normal_rows()
+    fitted = fit_roots(x, "gaussian", candidates=[("x0", "x1"), ("x1", "x2")], **GAUSSIAN)
+    assert fitted.structure.num_terms == 8
+    start = np.array([1.0, 1, 1, 0, 0, 0, 0, 0])
+    peer = scipy.optimize.minimize(
+        gaussian_objective, start, args=(x,), jac=True, method="L-BFGS-B",
+        bounds=[(1e-3, None)] * 3 + [(None, None)] * 5, options={"gtol": 1e-9, "ftol": 0.0},
+    )  # fmt: skip
+    assert fitted.refit.pseudo_nll == pytest.approx(peer.fun, abs=1e-8)
+    precision, h = (part.numpy() for part in fitted.energy().gaussian_precision())
+    found = np.concatenate([precision.diagonal(), [precision[s, t] for s, t in PAIRS], h])
+    np.testing.assert_allclose(found, peer.x, rtol=1e-5, atol=1e-6)
+
+
+def test_gaussian_refit_of_all_pairs_is_the_inverse_of_the_covariance():
+    """The pseudo-likelihood of a normal law with all pairs has the same optimum as the likelihood."""
+    x = normal_rows()
+    precision, h = (part.numpy() for part in fit_roots(x, "gaussian", **GAUSSIAN).energy().gaussian_precision())
+    inverse = np.linalg.inv(np.cov(x.T, ddof=0))
+    np.testing.assert_allclose(precision, inverse, rtol=1e-6)
+    np.testing.assert_allclose(h, inverse @ x.mean(0), rtol=1e-6)
+    joined = fit_roots(x, "gaussian", **GAUSSIAN | {"refit": "none"}).energy().gaussian_precision()[0].numpy()
+    assert abs(joined - inverse).max() > 1e-4 * abs(inverse).max()  # the negative control
+
+
+def brute_force(coefficients, x, terms, top):
+    """Pseudo-NLL of a truncated Poisson root model, every conditional law by its sum, in plain Python."""
+    total = 0.0
+    for row in x.tolist():
+        for s in range(len(row)):
+            logs = []
+            for value in range(top + 1):
+                state = [*row[:s], value, *row[s + 1 :]]
+                log = -math.lgamma(value + 1)
+                for c, (j, names) in zip(coefficients, terms, strict=True):
+                    if s in names:
+                        log += c * math.prod(state[t] ** (1 / j) for t in names)
+                logs.append(log)
+            highest = max(logs)
+            total -= logs[int(row[s])] - highest - math.log(sum(math.exp(v - highest) for v in logs))
+    return total / len(x)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_truncated_refit_is_the_optimum_of_the_plainly_written_objective(share):
+    rng = np.random.default_rng(2)
+    x = np.minimum(rng.poisson(rng.gamma(1.0, 1.2, (14, 1)), (14, 3)), 3).astype(float)
+    options = {"order": 2, "l1": 0.05, "tolerance": 1e-9}
+    fitted = fit_roots(x, TruncatedPoissonFamily(3), refit="all", refit_share=share, **options)
+    places = {name: i for i, name in enumerate(fitted.domain.names)}
+    terms = [(key[0], tuple(places[n] for n in names)) for key, names in fitted.structure.names]
+    found = fitted.coefficients.numpy()
+    penalties = np.array([0.0 if len(names) == 1 else share * 0.05 * len(names) for _, names in terms])
+
+    def objective(c):
+        return brute_force(c, x, terms, 3) + float(penalties @ np.abs(c))
+
+    assert len(terms) > 3
+    assert fitted.refit.objective == pytest.approx(objective(found), abs=1e-10)
+    assert fitted.refit.pseudo_nll == pytest.approx(brute_force(found, x, terms, 3), abs=1e-10)
+    before = fit_roots(x, TruncatedPoissonFamily(3), **options)
+    assert fitted.refit.joined_pseudo_nll == pytest.approx(
+        brute_force(before.coefficients.numpy(), x, terms, 3) if before.structure == fitted.structure else
+        fitted.refit.joined_pseudo_nll, abs=1e-10)  # fmt: skip
+    # No coefficient was zero at the optimum, so it is smooth there.
+    peer = scipy.optimize.minimize(objective, found + 0.1, method="BFGS", options={"gtol": 1e-8})
+    assert fitted.refit.objective <= peer.fun + 1e-9
+    np.testing.assert_allclose(found, peer.x, rtol=0, atol=2e-5)
+
+
+def test_singles_are_the_best_beside_the_joined_tuples():
+    x = spread_counts(3)
+    joined = fit_roots(x, order=3, l1=0.01, tolerance=1e-9)
+    fitted = refit_roots(joined, x, "singles")
+    before, after = values_of(joined), values_of(fitted)
+    assert {t: v for t, v in before.items() if len(t[1]) > 1} == pytest.approx(
+        {t: v for t, v in after.items() if len(t[1]) > 1}
+    )
+    roots = torch.from_numpy(x)
+    mean = fitted.energy().node_log_prob(roots)
+    assert -float(mean.sum(1).mean()) == pytest.approx(fitted.refit.pseudo_nll, abs=1e-10)
+    for place in range(3):  # moving one intercept either way makes it worse
+        for step in (-1e-3, 1e-3):
+            psi = fitted.psi.clone()
+            psi[place] += step
+            energy = type(fitted.energy())(fitted.structure, psi, fitted.family)
+            assert -float(energy.log_pseudo_prob(roots).mean()) > fitted.refit.pseudo_nll
+    assert fitted.refit.pseudo_nll < fitted.refit.joined_pseudo_nll - 1e-4
+
+
+@pytest.mark.parametrize(
+    "family", [PoissonFamily(), TruncatedPoissonFamily(60), ExponentialFamily(), GaussianFamily()], ids=lambda f: f.name
+)
+def test_gradient_of_the_joint_objective_is_that_of_finite_differences(family):
+    x = spread_counts(4, 12, 3) if family.is_discrete else positive(4, 12, 3)
+    rows = prepare_rows(x, family, 3)
+    keys = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)]
+    terms = [JointTerm(key, names) for key in keys for names in itertools.combinations(range(3), key[1])]
+    joint = JointRegression(rows, terms, np.zeros(len(terms)), None)
+    rng = np.random.default_rng(5)
+    point = np.array([-0.8 if term.key == (1, 1) else 0.02 * rng.normal() for term in terms])
+    gradient = joint.point(point).gradients
+    for place in range(len(terms)):
+        step = np.zeros(len(terms))
+        step[place] = 1e-5
+        slope = (joint.objective(point + step) - joint.objective(point - step)) / 2e-5
+        assert gradient[place] == pytest.approx(slope, rel=1e-6, abs=1e-7)
+
+
+# Never worse than independent columns
+
+
+def test_a_refit_of_all_terms_is_never_worse_than_independence():
+    worse = 0
+    for seed in range(12):
+        x = spread_counts(seed)
+        for order, l1 in ((2, 0.01), (3, 0.01)):
+            fitted = fit_roots(x, order=order, l1=l1)
+            everything = refit_roots(fitted, x, "all", refit_share=(0.0, 0.5, 1.0)[seed % 3])
+            told = everything.refit
+            score = -float(everything.log_pseudo_prob(x).mean())
+            independent = -float(
+                torch.distributions.Poisson(torch.from_numpy(x.mean(0))).log_prob(torch.from_numpy(x)).sum(1).mean()
+            )
+            assert told.status == "converged"
+            assert told.kkt_residual <= 1e-6
+            assert told.pseudo_nll == pytest.approx(score, abs=1e-9)
+            assert told.independent_pseudo_nll == pytest.approx(independent, abs=1e-9)
+            assert score <= independent + 1e-9
+            singles = refit_roots(fitted, x, "singles").refit
+            assert singles.pseudo_nll <= singles.joined_pseudo_nll + 1e-9
+            worse += told.joined_pseudo_nll > independent + 1e-6
+    assert worse >= 4  # the negative control: joined regressions often are worse
+
+
+@pytest.mark.parametrize("family", ["exponential", "gaussian"])
+def test_refits_of_reals_are_never_worse_and_never_without_a_constant(family):
+    disproven = 0
+    for seed in (0, 3, 11, 12):
+        x = positive(seed) if family == "exponential" else np.log(positive(seed))
+        fitted = fit_roots(x, family, order=2)
+        disproven += check_normalizable(fitted.energy()).verdict == "disproven"
+        for refit in ("singles", "all"):
+            found = refit_roots(fitted, x, refit)
+            assert check_normalizable(found.energy()).verdict == found.refit.verdict == "proven"
+            assert found.refit.is_converged
+            if refit == "all":
+                assert found.refit.pseudo_nll <= found.refit.independent_pseudo_nll + 1e-9
+    assert disproven  # the negative control: of the joined regressions some have no constant
+
+
+def test_singles_without_a_constant_are_not_returned():
+    """Columns that are large one at a time need nothing of the pairs learned from others, whatever these promise."""
+    fitted = fit_roots(positive(11), "exponential", order=2)
+    check_shortened(fitted, np.kron(np.eye(4), np.ones((2, 1))) * 50.0, "singles")
+
+
+def test_all_terms_without_a_constant_are_not_returned():
+    """Three rows of four columns do not limit the pairs enough."""
+    rows = np.log(positive(1, 3))
+    told = check_shortened(fit_roots(rows, "gaussian", order=2), rows, "all")
+    assert told.pseudo_nll <= told.independent_pseudo_nll + 1e-9
+
+
+def check_shortened(fitted, rows, refit):
+    found = refit_roots(fitted, rows, refit, refit_share=0.0)
+    assert found.refit.status == "shortened"
+    assert 0 <= found.refit.way < 1
+    assert found.refit.verdict == "proven"
+    assert check_normalizable(found.energy()).is_proven
+    score = -float(found.log_pseudo_prob(rows).mean())
+    assert score == pytest.approx(found.refit.pseudo_nll, rel=1e-8)
+    return found.refit
+
+
+# What comes back
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("refit", ["singles", "all"])
+def test_scores_are_those_of_the_energy(refit, full):
+    x = spread_counts(6, 40, 4)
+    fitted = fit_roots(x[:30], order=3, l1=0.02, full=full, refit=refit)
+    expected = fitted.energy().node_log_prob(torch.from_numpy(x[30:]))
+    torch.testing.assert_close(fitted.log_pseudo_prob(x[30:], by_node=True), expected, rtol=0, atol=1e-9)
+    own = fitted.log_pseudo_prob(x[30:], symmetrized=False)
+    joined = fitted.joined()
+    torch.testing.assert_close(own, joined.log_pseudo_prob(x[30:], symmetrized=False), rtol=0, atol=0)
+    assert joined.refit is None
+    assert joined.structure == fit_roots(x[:30], order=3, l1=0.02, full=full).structure
+    assert f"refit {refit!r}" in repr(fitted)
+    place = fitted.structure.slices[(1, 1)]
+    torch.testing.assert_close(fitted.intercepts, fitted.psi[place])
+    assert not torch.equal(fitted.intercepts, joined.intercepts)
+
+
+def test_full_refits_may_use_every_root_of_every_column():
+    x = spread_counts(7, 40, 3)
+    fitted = fit_roots(x, order=3, l1=0.05, full=True)
+    for refit in ("singles", "all"):
+        assert {term.key for term in refit_roots(fitted, x, refit).terms() if term.key[1] == 1} >= {(1, 1), (2, 1)}
+
+
+def test_fixed_columns_stay_out():
+    x = spread_counts(8, 30, 4)
+    x[:, 1] = 0
+    fitted = fit_roots(x, order=2, l1=0.02, refit="all")
+    plain = fit_roots(x[:, [0, 2, 3]], order=2, l1=0.02, refit="all", names=["x0", "x2", "x3"])
+    assert values_of(fitted) == pytest.approx(values_of(plain))
+    assert fitted.intercepts[1] == -math.inf
+    nothing = fit_roots(np.zeros((3, 2)), order=2, refit="all")
+    assert nothing.structure.num_terms == 0
+    assert nothing.refit.pseudo_nll == 0.0
+
+
+def test_workers_do_not_matter():
+    x = spread_counts(9, 60, 5)
+    for refit in ("singles", "all"):
+        one, two = (fit_roots(x, order=3, refit=refit, jobs=jobs) for jobs in (1, 2))
+        assert one.structure == two.structure
+        assert torch.equal(one.psi, two.psi)
+
+
+def test_paths_and_choices_score_the_refitted_models():
+    x, held = spread_counts(10, 60, 4), spread_counts(11, 60, 4)
+    path = fit_root_path(x, [0.2, 0.05], order=2, refit="all")
+    for fitted, l1 in zip(path, (0.2, 0.05), strict=True):
+        single = fit_roots(x, order=2, l1=l1, refit="all")
+        assert values_of(fitted) == pytest.approx(values_of(single), abs=1e-4)
+    chosen = choose_l1(x, [0.2, 0.05], order=2, refit="all", validation=held)
+    assert chosen.scores == pytest.approx([float(fitted.log_pseudo_prob(held).mean()) for fitted in path], abs=1e-12)
+    assert chosen.fit.refit.method == "all"
+
+
+def test_an_interrupted_refit_is_continued(tmp_path, monkeypatch):
+    x = spread_counts(12, 60, 4)
+    options = {"order": 3, "l1": 0.01, "full": True}
+    whole = fit_roots(x, refit="all", **options)
+    assert whole.refit.num_steps >= 3
+    file, point, calls = tmp_path / "run.checkpoint", JointRegression.point, []
+
+    def interrupted(self, coefficients):
+        calls.append(coefficients)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return point(self, coefficients)
+
+    monkeypatch.setattr(JointRegression, "point", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_roots(x, refit="all", checkpoint=file, **options)
+    again = fit_roots(x, refit="all", checkpoint=file, resume=True, **options)
+    assert np.array_equal(calls[3], calls[1])  # it begins where it stopped
+    assert torch.equal(again.psi, whole.psi)
+    assert again.refit.num_steps == whole.refit.num_steps
+    # Another refit uses the regressions of the file, and none of its refits.
+    other = fit_roots(x, refit="all", refit_share=1.0, checkpoint=file, resume=True, **options)
+    assert torch.equal(other.psi, fit_roots(x, refit="all", refit_share=1.0, **options).psi)
+    assert not torch.equal(other.psi, whole.psi)
+    assert torch.equal(fit_roots(x, checkpoint=file, resume=True, **options).psi, fit_roots(x, **options).psi)
+
+
+# Bad input
+
+
+def test_bad_arguments_are_named():
+    x = spread_counts(13)
+    with pytest.raises(InputError, match="refit: expected 'none', 'singles' or 'all', received 'both'"):
+        fit_roots(x, refit="both")
+    with pytest.raises(InputError, match=r"refit_share: expected a share from 0 to 1, received 1\.5"):
+        fit_roots(x, refit="all", refit_share=1.5)
+    with pytest.raises(InputTypeError, match="refit_share: expected a number"):
+        fit_roots(x, refit="all", refit_share="half")
+    fitted = fit_roots(x, order=2)
+    with pytest.raises(InputError, match="expected one per column"):
+        refit_roots(fitted, x[:, :2])
+    empty = x.copy()
+    empty[:, 1] = 0
+    with pytest.raises(InputError, match="column 'x1' has the value 0 in all rows"):
+        refit_roots(fitted, empty)
+    assert refit_roots(fitted, x, "none") is fitted
+
+
+def test_too_much_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(_joint, "MOST_BYTES", 1000)
+    with pytest.raises(IntractableError, match=r"the limit is 1000\. Refit 'singles'"):
+        fit_roots(spread_counts(14), order=2, refit="all")
+    assert fit_roots(spread_counts(14), order=2, refit="singles").is_converged
+
+
+def test_steps_that_do_not_suffice_are_told():
+    x = spread_counts(15)
+    fitted = fit_roots(x, order=3)
+    with pytest.warns(ConvergenceWarning, match="the refit of 'all' has not converged"):
+        found = refit_roots(fitted, x, "all", max_iterations=1)
+    assert found.refit.status == "max_iterations"
+    assert not found.is_converged
+    assert found.refit.kkt_residual > 1e-6
