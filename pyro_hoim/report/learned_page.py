@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ..analysis.learn import LearnedAnalysis
 from .learned_sections import learned_parts, learned_summary, learned_warnings
-from .page import render_page, subtitle_of
+from .page import render_page, write_page
 
 __all__ = ["render_learned_report", "write_learned_report"]
 
@@ -26,8 +25,8 @@ def render_learned_report(analysis: LearnedAnalysis) -> str:
     rows = {name: 0.0 if part is None else part.model.rows for name, part in analysis.parts.items()}
     return render_page(
         title=f"What was learned from {analysis.title.replace('_', ' ')}",
-        subtitle=subtitle_of(rows, names),
-        tooltip=", ".join(names),
+        rows=rows,
+        names=names,
         summary=learned_summary(analysis),
         warnings=learned_warnings(analysis),
         about=analysis.about,
@@ -47,7 +46,4 @@ def write_learned_report(analysis: LearnedAnalysis, folder: Path) -> None:
         folder / "model.safetensors",
         {"name": "learned", "data": analysis.title, "status": analysis.learned.training.status, "seed": analysis.seed},
     )
-    page = folder / "report.html"
-    draft = page.with_suffix(".html.part")
-    draft.write_text(render_learned_report(analysis), encoding="utf-8")
-    os.replace(draft, page)
+    write_page(render_learned_report(analysis), folder)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 from ..analysis import NetworkAnalysis
 from .blocks import number
 from .network_sections import network_parts, network_summary, network_warnings
-from .page import render_page, subtitle_of
+from .page import render_page, write_page
 from .plain import columns_of
 from .words import fixed, short_labels, shorten
 
@@ -32,8 +31,8 @@ def render_network_report(analysis: NetworkAnalysis) -> str:
     rows = {name: 0.0 if part is None else part.scores.rows for name, part in analysis.parts.items()}
     return render_page(
         title=f"Dependency network of {analysis.title.replace('_', ' ')}",
-        subtitle=subtitle_of(rows, names),
-        tooltip=", ".join(names),
+        rows=rows,
+        names=names,
         summary=network_summary(analysis),
         warnings=network_warnings(analysis),
         about=analysis.about,
@@ -50,10 +49,7 @@ def write_network_report(analysis: NetworkAnalysis, folder: Path) -> None:
         folder: an existing folder; files of the same names are replaced.
     """
     analysis.save(folder / "model.safetensors")
-    page = folder / "report.html"
-    draft = page.with_suffix(".html.part")
-    draft.write_text(render_network_report(analysis), encoding="utf-8")
-    os.replace(draft, page)
+    write_page(render_network_report(analysis), folder)
 
 
 def network_plain_report(analysis: NetworkAnalysis) -> str:

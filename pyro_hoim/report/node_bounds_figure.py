@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..models.node_bounds import NodeBounds
 from ..models.node_families import NodeFamily
 from ..models.node_log_partition import node_moments
-from .figures import BLUE, FAINT, INK, ORANGE
+from .figures import BLUE, FAINT, INK, ORANGE, _plain
 
 __all__ = ["node_bounds_figure"]
 
@@ -134,11 +134,3 @@ def _lines(axes: Axes, family: NodeFamily, bound: NodeBounds, right: float) -> N
     pad = 0.15 * float(np.ptp(g)) + 0.1
     axes.set_ylim(float(g.min()) - pad, float(g.max()) + pad)
     axes.set_xlim(-0.02 * right - 0.4 * family.is_discrete, right * 1.02)
-
-
-def _plain(axes: Axes) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, labelsize=9)

@@ -16,7 +16,7 @@ from .blocks import Part
 from .sections import page_parts, page_summary, page_warnings
 from .words import listed, plural
 
-__all__ = ["render_page", "render_report", "subtitle_of", "write_report"]
+__all__ = ["render_page", "render_report", "write_page", "write_report"]
 
 _NAMED = 12
 _PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "arviz", "numpy")
@@ -40,11 +40,10 @@ def render_report(analysis: Analysis, title: str | None = None) -> str:
         The page as text.
     """
     data = analysis.train
-    names = data.domain.names
     return render_page(
         title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
-        subtitle=subtitle_of(analysis.chosen.scores.rows, names),
-        tooltip=", ".join(names),
+        rows=analysis.chosen.scores.rows,
+        names=data.domain.names,
         summary=page_summary(analysis),
         warnings=page_warnings(analysis),
         about=analysis.about,
@@ -53,9 +52,12 @@ def render_report(analysis: Analysis, title: str | None = None) -> str:
     )
 
 
-def subtitle_of(rows: Mapping[str, float], names: Sequence[str]) -> str:
-    """Rows of every part that holds some, and the variables: ``35 train and 15 test rows of 2 variables: a, b``."""
-    return f"{_parts_text(rows)} of {plural(len(names), 'variable')}: {listed(names, _NAMED)}"
+def write_page(html: str, folder: Path) -> None:
+    """Write ``report.html`` into an existing folder in one step, so that no half-written page is ever seen."""
+    page = folder / "report.html"
+    draft = page.with_suffix(".html.part")
+    draft.write_text(html, encoding="utf-8")
+    os.replace(draft, page)
 
 
 def _parts_text(rows: Mapping[str, float]) -> str:
@@ -70,25 +72,25 @@ def _parts_text(rows: Mapping[str, float]) -> str:
 def render_page(
     *,
     title: str,
-    subtitle: str,
+    rows: Mapping[str, float],
+    names: Sequence[str],
     summary: Sequence[str],
     warnings: Sequence[str],
     about: Sequence[str],
     parts: Sequence[Part],
     seed: int,
-    tooltip: str = "",
 ) -> str:
     """HTML of any report: a heading, sentences, and parts made of text, tables and pictures.
 
     Args:
         title: heading of the page.
-        subtitle: line below it.
+        rows: of every part; the line below the heading tells those of parts that hold some.
+        names: of the variables, in the same line; all of them are shown when the pointer rests on it.
         summary: sentences that answer the reader's question.
         warnings: what to know before trusting the page.
         about: sentences on the data.
         parts: the sections.
         seed: shown at the end, with the versions of the packages.
-        tooltip: shown when the pointer rests on the subtitle.
 
     Returns:
         The page as text.
@@ -98,8 +100,8 @@ def render_page(
     )
     return environment.get_template("template.html.j2").render(
         title=title,
-        subtitle=subtitle,
-        tooltip=tooltip,
+        subtitle=f"{_parts_text(rows)} of {plural(len(names), 'variable')}: {listed(names, _NAMED)}",
+        tooltip=", ".join(names),
         summary=summary,
         warnings=warnings,
         about=about,
@@ -150,7 +152,4 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 names.append(folder / f"posterior-{file_stem(model.name)}.nc")
             for name in names:
                 model.posterior.data.to_netcdf(str(name))
-    page = folder / "report.html"
-    draft = page.with_suffix(".html.part")
-    draft.write_text(render_report(analysis), encoding="utf-8")
-    os.replace(draft, page)
+    write_page(render_report(analysis), folder)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..analysis.removal import RemovalEffect
-from .figures import BLUE, FAINT, INK, ORANGE
+from .figures import BLUE, FAINT, INK, ORANGE, _plain
 
 __all__ = ["removal_figure"]
 
@@ -35,14 +35,6 @@ def removal_figure(effect: RemovalEffect) -> Figure:
     shown = ", ".join(removed[:3]) + (f" and {len(removed) - 3} more" if len(removed) > 3 else "")
     figure.suptitle(f"without {shown}", color=INK, fontsize=11)
     return figure
-
-
-def _plain(axes: Axes) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, labelsize=9)
 
 
 def _groups(axes: Axes, effect: RemovalEffect) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ..analysis import RootAnalysis
 from .blocks import number
-from .page import render_page, subtitle_of
+from .page import render_page, write_page
 from .plain import columns_of
 from .root_sections import law_names, root_parts, root_summary, root_warnings, singles, tuples
 from .words import fixed, short_edge
@@ -31,8 +30,8 @@ def render_root_report(analysis: RootAnalysis) -> str:
     rows = {name: 0.0 if part is None else float(part.scores.rows) for name, part in analysis.parts.items()}
     return render_page(
         title=f"Generalized root model of {analysis.title.replace('_', ' ')}",
-        subtitle=subtitle_of(rows, names),
-        tooltip=", ".join(names),
+        rows=rows,
+        names=names,
         summary=root_summary(analysis),
         warnings=root_warnings(analysis),
         about=analysis.about,
@@ -49,10 +48,7 @@ def write_root_report(analysis: RootAnalysis, folder: Path) -> None:
         folder: an existing folder; files of the same names are replaced.
     """
     analysis.save(folder / "model.safetensors")
-    page = folder / "report.html"
-    draft = page.with_suffix(".html.part")
-    draft.write_text(render_root_report(analysis), encoding="utf-8")
-    os.replace(draft, page)
+    write_page(render_root_report(analysis), folder)
 
 
 def root_plain_report(analysis: RootAnalysis) -> str:
