@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -97,9 +98,9 @@ def read_counts_for(names: tuple[str, ...], file: Path, vocab: Path | None, fami
         UnknownNameError: a column that the file lacks.
         InputError: an unreadable file, or values that the family does not take.
     """
-    table, absent = _read(names, file, vocab, family)
+    table, absent, header = _read(names, file, vocab, family)
     if absent:
-        check_names(absent[:1], _header(file, vocab), str(file), noun="column")
+        check_names(absent[:1], header, str(file), noun="column")
     return table
 
 
@@ -112,33 +113,34 @@ def read_counts_without(
         UnknownNameError: another column that the file lacks.
         InputError: as :func:`read_counts_for`.
     """
-    table, absent = _read(names, file, vocab, family)
+    table, absent, header = _read(names, file, vocab, family)
     others = [name for name in absent if name != target]
     if others:
-        check_names(others[:1], _header(file, vocab), str(file), noun="column")
+        check_names(others[:1], header, str(file), noun="column")
     return table, target not in absent
 
 
-def _header(file: Path, vocab: Path | None) -> tuple[str, ...]:
-    if file.suffix == ".npz":
-        return read_names(file, vocab, int(read_matrix(file).shape[1]))
-    return read_csv(file).header
-
-
-def _read(names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily) -> tuple[CountTable, list[str]]:
-    """Rows with the columns that a file has and zero for the others, and the names of these."""
-    if vocab is not None and file.suffix != ".npz":
-        raise InputError(f"--vocab: belongs to a .npz file, received {file}, whose header names its columns")
-    header = set(_header(file, vocab))
-    held = [name for name in names if name in header]
-    absent = [name for name in names if name not in header]
-    if not held:
-        return CountTable.from_matrix(np.zeros((0, len(names))), names, kind=family.kind), absent
+def _read(
+    names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily
+) -> tuple[CountTable, list[str], tuple[str, ...]]:
+    """Rows with the columns that a file has and zero for the others, the names of these, and all that it has."""
     kind: Literal["count", "real"] = family.kind
     if file.suffix == ".npz":
-        table = CountTable.from_npz(file, vocab, kind=kind, columns=held)
+        matrix = read_matrix(file)
+        header = read_names(file, vocab, int(matrix.shape[1]))
+        read = partial(CountTable.from_matrix, matrix, header, source=str(file))
+    elif vocab is not None:
+        raise InputError(f"--vocab: belongs to a .npz file, received {file}, whose header names its columns")
     else:
-        table = CountTable.from_csv(file, kind=kind, columns=held)
+        cells = read_csv(file)
+        header = cells.header
+        read = partial(CountTable.from_csv, cells)
+    known = set(header)
+    held = [name for name in names if name in known]
+    absent = [name for name in names if name not in known]
+    if not held:
+        return CountTable.from_matrix(np.zeros((0, len(names))), names, kind=kind), absent, header
+    table = read(kind=kind, columns=held)
     check_support(table, family)
     if absent:
         empty = np.zeros((table.num_rows, len(absent)))
@@ -148,4 +150,4 @@ def _read(names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFa
             else np.hstack([table.matrix, empty])
         )
         table = CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file)).columns(names)
-    return table, absent
+    return table, absent, header

@@ -19,7 +19,7 @@ from ..schema import Domain, Variable
 from ._count_cells import as_counts, as_dense, as_numbers, place
 from ._count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
-from .csv_file import read_csv
+from .csv_file import CsvColumns, read_csv
 from .encoding import parse_counts, parse_numbers, select_columns
 from .readers import row_position
 
@@ -167,7 +167,7 @@ class CountTable:
     @classmethod
     def from_csv(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | CsvColumns,
         *,
         kind: CountKind = "count",
         count: str | None = "count",
@@ -179,7 +179,7 @@ class CountTable:
         A column named ``count`` says how often its row was seen, and the row is repeated as often.
 
         Args:
-            path: the file.
+            path: the file, or its cells where they have been read already.
             kind: ``count`` or ``real``.
             count: name of the column of repetitions; the default may be absent; None for no such column.
             columns: names to keep, or how many from the left; default all but ``count``.
@@ -197,10 +197,10 @@ class CountTable:
             ...     CountTable.from_csv(path).to_array().tolist()
             [[1.0, 0.0], [1.0, 0.0], [0.0, 7.0]]
         """
-        read = read_csv(path, delimiter=delimiter)
+        read = path if isinstance(path, CsvColumns) else read_csv(path, delimiter=delimiter)
         if count == "count" and count not in read.header:
             count = None
-        return cls._from_columns(read.header, read.column, read.where, kind, count, columns, str(path), read.lines)
+        return cls._from_columns(read.header, read.column, read.where, kind, count, columns, read.path, read.lines)
 
     @classmethod
     def from_pandas(

@@ -1,0 +1,100 @@
+"""Reading rows of counts for a fitted model: every file is read once, and what is said of bad ones stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import pyro_hoim.cli.count_reading as module
+from pyro_hoim.cli.count_reading import read_counts_for, read_counts_without
+from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
+from pyro_hoim.models import PoissonFamily
+
+NAMES = ("a", "b")
+ROWS = [[0, 3, 1], [2, 0, 4]]
+CSV = "c,b,a\n1,3,0\n4,0,2\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """The same rows in both kinds of file, with a column that no model asks for."""
+    (tmp_path / "rows.csv").write_text(CSV)
+    sparse.save_npz(tmp_path / "rows.npz", sparse.csr_matrix(np.array(ROWS)[:, [2, 1, 0]]))
+    (tmp_path / "rows_vocab.txt").write_text("c\nb\na\n")
+    return {"csv": tmp_path / "rows.csv", "npz": tmp_path / "rows.npz"}
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that were read so far."""
+    found: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(module, name)
+
+        def read(path: Any, *arguments: Any, **options: Any) -> Any:
+            found.append(str(path))
+            return original(path, *arguments, **options)
+
+        monkeypatch.setattr(module, name, read)
+
+    counted("read_csv")
+    counted("read_matrix")
+    for name in ("read_csv", "read_matrix"):
+        monkeypatch.setattr(f"pyro_hoim.data.counts.{name}", getattr(module, name))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_files_are_read_once(kind: str, files: dict[str, Path], readings: list[str]) -> None:
+    table = read_counts_for(NAMES, files[kind], None, PoissonFamily())
+    assert table.domain.names == NAMES
+    assert table.to_array().tolist() == [row[:2] for row in ROWS]
+    assert readings == [str(files[kind])]
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_a_missing_target_is_zero_and_other_missing_columns_are_named(
+    kind: str, files: dict[str, Path], readings: list[str]
+) -> None:
+    table, has_target = read_counts_without(("a", "hat", "b"), files[kind], None, PoissonFamily(), "hat")
+    assert not has_target
+    assert table.to_array().tolist() == [[0, 0, 3], [2, 0, 0]]
+    _, has_target = read_counts_without(NAMES, files[kind], None, PoissonFamily(), "b")
+    assert has_target
+    table, _ = read_counts_without(("hat",), files[kind], None, PoissonFamily(), "hat")
+    assert table.num_rows == 0
+    assert len(readings) == 3
+    for read in (
+        lambda: read_counts_for(("a", "hat"), files[kind], None, PoissonFamily()),
+        lambda: read_counts_without(("a", "hat"), files[kind], None, PoissonFamily(), "b"),
+    ):
+        with pytest.raises(UnknownNameError, match=rf"rows\.{kind}: unknown column 'hat'"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ("a,b\n1,2\n3,-1\n", InputError, r"rows\.csv line 3, column 'b': expected a whole number from 0"),
+        ("a,b\n1,x\n", InputError, r"rows\.csv line 2"),
+        ("a,b\n1,\n", MissingDataError, "empty"),
+        ("a,b\n", InputError, r"rows\.csv: expected rows below the header"),
+        ("a,b,count\n1,2,-3\n", InputError, r"rows\.csv line 2.*'count'"),
+    ],
+)
+def test_messages_name_line_and_column(content: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(content)
+    with pytest.raises(error, match=message):
+        read_counts_for(NAMES, tmp_path / "rows.csv", None, PoissonFamily())
+
+
+def test_vocabularies_belong_to_matrices(files: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match=r"--vocab: belongs to a \.npz file"):
+        read_counts_for(NAMES, files["csv"], files["npz"], PoissonFamily())
+    with pytest.raises(InputError, match="no such file"):
+        read_counts_for(NAMES, files["csv"].with_name("none.csv"), None, PoissonFamily())
