@@ -36,6 +36,12 @@ _OPTIONS_OF = {
     "grm": (*GRM_ONLY, "order", "jobs"),
 }
 
+_INSTEAD = {
+    ("target", "grm"): "fit without it, then pyro-hoim predict MODEL FILE --target COL",
+    ("missing", "grm"): "fill empty cells or leave out their rows before the fit, which needs every number",
+}
+"""What to do instead of an option that a family of models lacks."""
+
 
 def _structures(
     data: Observations, order: int | None, edges: str | None, main_job: bool
@@ -67,8 +73,10 @@ def _check_family(model_kind: str) -> None:
     for option in dict.fromkeys(name for names in _OPTIONS_OF.values() for name in names):
         owners = [model for model, names in _OPTIONS_OF.items() if option in names]
         if model_kind not in owners and context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            instead = _INSTEAD.get((option, model_kind))
             raise InputError(
                 f"--{option.replace('_', '-')}: belongs to --model {' or '.join(owners)}, received --model {model_kind}"
+                + (f"; {instead}" if instead else "")
             )
 
 

@@ -109,11 +109,21 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
 
 
 def _unfinished(folder: Path) -> Path:
-    """The folder itself, refused when the run in it was completed or never started."""
+    """The folder itself, refused when the run in it was completed or never started.
+
+    A run that was stopped before it kept anything is started anew, and that is said on standard error.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        state = "is empty" if folder.exists() else "does not exist"
+        raise InputError(
+            f"--resume: {folder} {state}, so there is nothing to resume; leave out --resume to start there"
+        )
     if (folder / "fit.json").exists():
         raise InputError(f"--resume: the run in {folder} is complete; leave out --resume to start another")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "checkpoint").is_dir():
+    if not (folder / "checkpoint").is_dir():
         raise InputError(f"--resume: {folder} holds no checkpoint; choose the folder of an interrupted run")
+    if not any(path.name != "run.json" for path in (folder / "checkpoint").glob("*")):
+        click.echo(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
     return folder
 
 
