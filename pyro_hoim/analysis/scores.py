@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ..data import Observations
 from ..errors import InputError, InputTypeError, IntractableError
@@ -248,7 +248,7 @@ def coefficient_intervals(
         except IntractableError:  # singular information: the data do not tell the coefficients apart
             return []
         centre = result.tables[index].numpy()
-        lower, upper = centre - norm.isf(tail) * error, centre + norm.isf(tail) * error
+        lower, upper = centre + ndtri(tail) * error, centre - ndtri(tail) * error
     else:
         return []
     return [

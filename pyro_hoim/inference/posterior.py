@@ -14,7 +14,6 @@ from pyro.distributions import Independent, Normal
 from pyro.infer import MCMC
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
-from scipy import stats
 
 from ..data import Observations
 from ..distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, statistics_of
@@ -58,6 +57,8 @@ def r_hat_limit(num_chains: int, num_draws: int) -> float:
         >>> round(r_hat_limit(4, 1000), 4), round(r_hat_limit(2, 20), 2)
         (1.0133, 1.37)
     """
+    from scipy import stats  # takes a second to import
+
     half = num_draws // 2
     excess = float(stats.f.isf(_R_HAT_NOISE, 2 * num_chains - 1, 2 * num_chains * (half - 1)))
     return R_HAT_LIMIT - 1 + math.sqrt((half - 1 + excess) / half)

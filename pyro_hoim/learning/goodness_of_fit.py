@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from ..errors import InputError
 from ..models._margins import MARGIN_TOLERANCE
@@ -55,7 +55,7 @@ class GoodnessOfFit:
 
 
 def _p_value(statistic: float, df: int) -> float:
-    return float(chi2.sf(max(statistic, 0.0), df)) if df > 0 else math.nan
+    return float(chdtrc(df, max(statistic, 0.0))) if df > 0 else math.nan
 
 
 def _log_likelihood(result: FitResult) -> float:

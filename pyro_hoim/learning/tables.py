@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from ..errors import InputError, IntractableError, size_text
 from ..models import Coding, parametrization
@@ -23,7 +23,7 @@ _MAX_CELLS = 2**20
 def _quantile(level: float) -> float:
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
         raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
-    return float(norm.ppf((1 + level) / 2))
+    return float(ndtri((1 + level) / 2))
 
 
 def _with_errors(
@@ -37,7 +37,7 @@ def _with_errors(
     frame["estimate"] = estimate.numpy()
     frame["std_error"] = error.numpy()
     frame["z"] = z.numpy()
-    frame["p_value"] = 2 * norm.sf(np.abs(z.numpy()))
+    frame["p_value"] = 2 * ndtr(-np.abs(z.numpy()))
     frame["lower"] = (estimate - width).numpy()
     frame["upper"] = (estimate + width).numpy()
     return pd.DataFrame(frame)

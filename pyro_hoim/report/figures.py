@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Polygon
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import rankdata
 
 from ..structure import InteractionHypergraph
 from .words import literal, short_edge, short_labels
@@ -270,6 +269,8 @@ def rank_figure(draws: Mapping[str, np.ndarray], num_bins: int = 20) -> Figure:
         axes.set_axis_off()
     for axes, (name, values) in zip(grid, draws.items(), strict=False):
         num_chains, num_draws = values.shape
+        from scipy.stats import rankdata  # takes a second to import
+
         ranks = rankdata(values).reshape(values.shape)
         edges = np.linspace(0.5, values.size + 0.5, num_bins + 1)
         level = num_draws / num_bins
