@@ -17,8 +17,9 @@ from scipy import linalg, optimize
 from ..errors import ConvergenceWarning, InputError, InputTypeError
 from ..models import GeneralizedRootEnergy, NodeFamily, RootPseudoLikelihood, RootStructure
 from ..sampling.arguments import checked_seed
-from .kernels import RecordingNUTS
-from .posterior import FixedMassMatrix, check_sampler_settings, r_hat_limit
+from ._potential import PotentialNUTS
+from .kernels import FixedMassMatrix, check_sampler_settings
+from .posterior import r_hat_limit
 from .runner import MCMCRun, run_mcmc
 
 __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
@@ -66,6 +67,7 @@ class RootPosterior:
         mode: of the pseudo-posterior, (num_terms,).
         covariance: normal approximation of the covariance of ``psi`` at the mode, (num_terms, num_terms); the
             calibrated one where ``is_calibrated``.
+        plain_covariance: the one without calibration, the inverse curvature of the pseudo-posterior at its mode.
         is_calibrated: whether the draws were spread to the sampling error of the estimate.
         run: the draws, as ``psi``, with NUTS's statistics; :func:`pyro_hoim.interop.to_arviz` takes it.
         status: "converged", or "unconverged" when some split R-hat exceeds
@@ -77,6 +79,7 @@ class RootPosterior:
     psi: torch.Tensor
     mode: torch.Tensor
     covariance: torch.Tensor
+    plain_covariance: torch.Tensor
     is_calibrated: bool
     run: MCMCRun = field(repr=False)
     status: Literal["converged", "unconverged"]
@@ -214,8 +217,9 @@ def sample_root_posterior(
     curvature = -likelihood.hessian(mode) + np.diag(precision)
     covariance = linalg.inv(curvature)
     target = _calibrated(likelihood, mode, precision) if calibrate else covariance
-    kernel = RecordingNUTS(
+    kernel = PotentialNUTS(
         root_pseudo_model,
+        lambda values: -(law.log_prob(values["psi"]) + likelihood(values["psi"])),
         full_mass=True,
         adapt_mass_matrix=False,
         target_accept_prob=target_accept,
@@ -237,7 +241,8 @@ def sample_root_posterior(
     if calibrate:
         draws = centre + (draws - centre) @ torch.from_numpy(_transport(covariance, target))
         run = replace(run, samples={"psi": draws})
-    result = RootPosterior(structure, family, draws, centre, torch.from_numpy(target), calibrate, run, "converged")
+    spread = torch.from_numpy(target), torch.from_numpy(covariance)
+    result = RootPosterior(structure, family, draws, centre, *spread, calibrate, run, "converged")
     return _judged(result, is_mode)
 
 

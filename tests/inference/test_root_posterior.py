@@ -4,13 +4,15 @@ import itertools
 import warnings
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from pyro.distributions import Normal
 from scipy import linalg, stats
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
-from pyro_hoim.inference import root_posterior, sample_root_posterior
+from pyro_hoim.inference import RecordingNUTS, root_posterior, root_pseudo_model, run_mcmc, sample_root_posterior
+from pyro_hoim.inference._potential import PotentialNUTS
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.models import (
     ExponentialFamily,
@@ -106,6 +108,25 @@ def test_calibrated_covariance_is_that_of_repeated_sampling():
     assert error.max() < 6
 
 
+def test_the_potential_is_that_of_the_program():
+    likelihood = RootPseudoLikelihood(PAIR, STATES, FAMILY, drawn_weights(np.random.default_rng(7), 50))
+    prior = Normal(torch.zeros(3, dtype=torch.float64), 0.7).to_event(1)
+    program = pyro.poutine.condition(root_pseudo_model, {"psi": PLANTED})
+    joint = pyro.poutine.trace(program).get_trace(prior, likelihood).log_prob_sum()
+    assert float(joint) == pytest.approx(float(prior.log_prob(PLANTED)) + likelihood.log_prob(PLANTED), abs=1e-12)
+    options = {"num_draws": 30, "num_warmup": 0, "num_chains": 1, "seed": 3, "progress": False}
+    kernel = RecordingNUTS(root_pseudo_model, step_size=0.1, adapt_step_size=False, adapt_mass_matrix=False)
+    known = PotentialNUTS(
+        root_pseudo_model,
+        lambda values: -(prior.log_prob(values["psi"]) + likelihood(values["psi"])),
+        step_size=0.1,
+        adapt_step_size=False,
+        adapt_mass_matrix=False,
+    )
+    one, other = (run_mcmc(k, model_args=(prior, likelihood), **options) for k in (kernel, known))
+    torch.testing.assert_close(one.samples["psi"], other.samples["psi"], rtol=1e-8, atol=1e-8)
+
+
 def test_calibration_moves_draws_as_stated():
     weights = drawn_weights(np.random.default_rng(2), 300)
     options = {"weights": weights, "num_draws": 60, "num_warmup": 40, "num_chains": 2, "seed": 4, "progress": False}
@@ -115,6 +136,7 @@ def test_calibration_moves_draws_as_stated():
         moved = sample_root_posterior(PAIR, STATES, FAMILY, **options)
     torch.testing.assert_close(plain.mode, moved.mode, rtol=0, atol=0)
     a, b = plain.covariance.numpy(), moved.covariance.numpy()
+    np.testing.assert_array_equal(moved.plain_covariance, a)
     transport = root_posterior._transport(a, b)
     np.testing.assert_allclose(transport, transport.T, atol=1e-10)
     np.testing.assert_allclose(transport @ a @ transport, b, rtol=1e-8)
