@@ -77,7 +77,7 @@ class RootGibbs(SiteKernel):
         site: str = "x",
     ) -> None:
         super().__init__(num_sweeps=num_sweeps, num_chains=num_chains, site=site)
-        self.energy = checked_energy(getattr(energy, "energy_model", energy)).detach()
+        self.energy = checked_energy(energy).detach()
         self._options: dict[str, Any] = {"given": checked_mapping(given, "given"), "check": check}
 
     def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> RootChains:

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import njit
 
+from ._node_integrability_kernels import is_integrable
 from ._node_sum_kernels import merge, moments
 from ._node_window_kernels import COUNT, REAL, find_windows
 
@@ -320,17 +321,6 @@ def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _is_integrable(code, eta):
-    """Whether exp(sum of eta_j T_j) has a finite integral: the highest power decides."""
-    first = 0
-    while first < eta.shape[0] and eta[first] == 0.0:
-        first += 1
-    if first == eta.shape[0] or (code == 3 and first == 1):
-        return False
-    return eta[first] < 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _gaussian(eta, order, mean, cov):
     """Closed form for k = 1 and 2; returns the value."""
     slope = eta[1] if eta.shape[0] > 1 else 0.0
@@ -371,7 +361,7 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
         for j in range(k):
             size += abs(eta[row, j])
             coefs[j] = eta[row, j]
-        if not (math.isfinite(size) and _is_integrable(code, eta[row])):
+        if not (math.isfinite(size) and is_integrable(code, eta[row])):
             value[row] = np.inf if math.isfinite(size) else np.nan
             error[row] = np.nan
             for j in range(k):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, InputTypeError, check_finite
@@ -22,6 +23,8 @@ from ._node_kernels import evaluate_nodes
 from .node_families import NodeFamily
 
 __all__ = ["NodeMoments", "node_log_partition", "node_moments"]
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
 
     Raises:
         InputTypeError: natural is no floating-point tensor.
-        InputError: a wrong shape, NaN or infinity, or parameters whose density cannot be normalised; the first
-            are named.
+        InputError: a wrong shape, NaN or infinity, parameters whose density cannot be normalised, or a result beyond
+            the largest number of the dtype, such as 3e38 in float32; the first such parameters are named.
 
     References:
         Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
@@ -162,6 +165,8 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
             f"at index {where} ({int(bad.sum())} such rows)"
         )
 
+    _check_range(natural.dtype, family, eta, [value, mean, covariance][: order + 1])
+
     def back(numbers: np.ndarray[Any, np.dtype[np.float64]], *shape: int) -> Tensor:
         return torch.from_numpy(numbers).reshape((*batch, *shape)).to(natural.device, natural.dtype)
 
@@ -171,6 +176,21 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
         back(covariance, k, k) if order > 1 else None,
         back(error),
     )
+
+
+def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: list[Floats]) -> None:
+    """Refuse results that are no numbers in the dtype of the parameters."""
+    if dtype == torch.float64 or not len(eta):
+        return
+    largest = torch.finfo(dtype).max
+    is_beyond = np.stack([(np.abs(found) > largest).reshape(len(eta), -1).any(1) for found in results])
+    if is_beyond.any():
+        row = int(np.argmax(is_beyond.any(0)))
+        what = ("log partition function", "mean of a root", "covariance of roots")[int(np.argmax(is_beyond[:, row]))]
+        raise InputError(
+            f"natural: the {family.name} family at {tuple(float(e) for e in eta[row])} has a {what} beyond the largest "
+            f"number of {dtype} ({int(is_beyond.any(0).sum())} such rows); use float64"
+        )
 
 
 def _check(family: NodeFamily, natural: Tensor) -> None:

@@ -10,7 +10,7 @@ import torch
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.root_structure import RootStructure
 from ._annealed_verdict import METHOD, Start, num_steps, result_of
-from ._root_annealed_runs import RootRun
+from ._root_annealed_runs import AnnealedRun
 from .base import Cost, LogPartition
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def annealing_cost(options: RootAnnealed, structure: RootStructure) -> Cost:
 def judged(
     options: RootAnnealed,
     energy: GeneralizedRootEnergy,
-    runs: list[RootRun],
+    runs: list[AnnealedRun],
     behind: list[tuple[torch.Tensor, Start]] | None,
 ) -> LogPartition:
     """The result of forward and perhaps reverse runs, one per element of the batch, with the verdict on its error."""

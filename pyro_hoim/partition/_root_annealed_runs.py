@@ -20,7 +20,7 @@ from .root_enumeration import RootEnumeration
 if TYPE_CHECKING:
     from .root_annealed import RootAnnealed
 
-__all__ = ["Annealer", "RootRun", "drawn_seed", "forward", "path_of", "reverse"]
+__all__ = ["AnnealedRun", "Annealer", "drawn_seed", "forward", "path_of", "reverse"]
 
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
@@ -67,7 +67,7 @@ class Annealer:
 
 
 @dataclass(frozen=True)
-class RootRun:
+class AnnealedRun:
     """A forward run of one model: chains at its end, log weights (chains,), log Z0, path, seed."""
 
     energy: GeneralizedRootEnergy
@@ -104,10 +104,10 @@ def path_of(options: RootAnnealed, energy: GeneralizedRootEnergy, seed: int) -> 
     return annealing.adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, random)  # pyright: ignore[reportArgumentType]
 
 
-def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) -> list[RootRun]:
+def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) -> list[AnnealedRun]:
     """One forward run for each model; without a seed in the options a fresh one is drawn."""
     seed = drawn_seed(None) if options.seed is None else options.seed
-    runs: list[RootRun] = []
+    runs: list[AnnealedRun] = []
     for row, energy in enumerate(energies):
         own = _derived(seed, row * _STREAM)
         betas = path_of(options, energy, own)
@@ -121,11 +121,11 @@ def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) ->
             generator=torch.Generator().manual_seed(_derived(own, 1)),
             progress=options.progress,
         )
-        runs.append(RootRun(energy, annealer, log_weights, float(independent_log_partition(energy)), betas, own))
+        runs.append(AnnealedRun(energy, annealer, log_weights, float(independent_log_partition(energy)), betas, own))
     return runs
 
 
-def reverse(options: RootAnnealed, run: RootRun) -> tuple[torch.Tensor, Literal["exact", "tempered"]]:
+def reverse(options: RootAnnealed, run: AnnealedRun) -> tuple[torch.Tensor, Literal["exact", "tempered"]]:
     """Log weights (chains,) of a reverse run, which takes over the chains of the forward run, and its kind of start.
 
     Raises:
@@ -159,7 +159,7 @@ def _perfect_states(energy: GeneralizedRootEnergy, number: int, random: torch.Ge
     return None
 
 
-def _tempered_states(options: RootAnnealed, run: RootRun) -> torch.Tensor:
+def _tempered_states(options: RootAnnealed, run: AnnealedRun) -> torch.Tensor:
     """States (chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
     annealer = Annealer(run.energy, options.num_chains, _derived(run.seed, 5))
     parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED

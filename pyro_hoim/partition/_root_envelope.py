@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import optimize, special
 
+from ..errors import InputError, IntractableError
+from ..models._node_integrability_kernels import decays
 from ..models.node_families import NodeFamily
 from ..models.node_log_partition import node_moments
 from ..models.root_structure import RootStructure
@@ -102,13 +104,17 @@ class Bounds:
                 slope[1 / j] += abs(value) if family.name == "gaussian" and j == 2 else value
             for ratio, value in zip(self.ratios, self.slopes[s], strict=True):
                 slope[ratio] += value
-            if next((slope[r] for r in powers if slope[r]), 0.0) >= 0:
+            if not decays(np.array([slope[r] for r in powers])):
                 return False
         return True
 
 
 def product_below(terms: Terms) -> tuple[float, Floats]:
-    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,)."""
+    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,).
+
+    Raises:
+        IntractableError: the terms of single variables alone, where the ascent starts, have no finite constant.
+    """
     natural = terms.singles()
     adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
     for j, rows, values in terms.interactions():
@@ -116,7 +122,13 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
             for s in row:
                 adjacent[s].append((j, row[row != s], float(value)))
     field = natural.copy()
-    value, means = _nodes(terms, field)
+    first = _nodes(terms, field)
+    if first is None:
+        raise IntractableError(
+            "RootEnumeration: the terms of single variables alone have no finite constant within the range of "
+            "floating-point numbers, and the search for the grid starts from them; give every variable terms of its own"
+        )
+    value, means = first
 
     def bound() -> float:
         total = float((value - ((field - natural) * means).sum(1)).sum())
@@ -132,10 +144,11 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
             row = natural[s].copy()
             for j, others, coefficient in held:
                 row[j - 1] += coefficient * means[others, j - 1].prod()
-            if not np.isfinite(row).all():
+            node = _nodes(terms, row[None]) if np.isfinite(row).all() else None
+            if node is None:
                 return best, means[:, 0]
             field[s] = row
-            value[s : s + 1], means[s : s + 1] = _nodes(terms, row[None])
+            value[s : s + 1], means[s : s + 1] = node
         found = bound()
         if not found > best + _SMALL_GAIN:
             best = max(best, found)
@@ -144,9 +157,12 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
     return best, means[:, 0]
 
 
-def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats]:
-    """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k)."""
-    found = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
+    """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k); None if one is infinite."""
+    try:
+        found = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+    except InputError:
+        return None
     return found.value.numpy().copy(), found.mean.numpy().copy()
 
 

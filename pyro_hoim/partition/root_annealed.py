@@ -154,8 +154,11 @@ class RootAnnealed:
         """Estimated log Z in nats, value (*batch), differentiable once in psi.
 
         Raises:
-            InputError: the model has no finite constant; the direction is told.
-            IntractableError: whether it has one is not known; ``combine`` without perfect samples; a second derivative.
+            InputError: the model has no finite constant (the direction is told), psi is not finite, a torch.func
+                transformation is at work, the terms of single variables alone cannot be normalised, so that there is
+                nothing to start from, or a conditional that cannot or whose mode is beyond 2^53 is met on the way.
+            IntractableError: whether the model has a finite constant is not known; ``combine`` without perfect
+                samples; a second derivative.
 
         Warns:
             ConvergenceWarning: the weights, or the disagreement of the two runs, do not support an error bar.
@@ -185,7 +188,7 @@ class RootAnnealed:
         """One tensor (*batch, ...) in the dtype of psi from those of all elements."""
         return torch.stack(parts).reshape(*energy.batch_shape, *parts[0].shape).to(energy.psi.device, energy.psi.dtype)
 
-    def _weighted(self, energy: GeneralizedRootEnergy) -> list[runs.RootRun]:
+    def _weighted(self, energy: GeneralizedRootEnergy) -> list[runs.AnnealedRun]:
         """Forward runs, with a warning where their weights are degenerate."""
         found = runs.forward(self, self._elements(energy))
         if not all(bool(estimate_of(self, run.log_weights.numpy()[None]).is_reliable.all()) for run in found):

@@ -40,14 +40,16 @@ class RootEnumeration:
     below it. Reals are integrated by Gauss-Legendre nodes in u, in which all roots are analytic, with more and more
     nodes until log Z stands still. Twice differentiable in psi.
 
-    *Error.* The relative error of Z is at most ``tolerance``, or the rounding of log Z if that is more: what windows
-    leave out is bounded, a two-hundredth of it; the rest is for quadrature, judged by the last step of refinement and
-    by a lower bound of log Z. Where a model of reals is normalisable only by its negative interactions, its window
-    rests on a maximum over directions that was found by search from many starts, not on a bound.
+    *Error.* The relative error of Z, which is the absolute error of log Z, is at most ``tolerance``; where log Z is
+    beyond 1,000 nats in size, whose digits end, it is at most ``tolerance`` times its size over 1,000. The notes of a
+    result tell the number. What windows leave out is bounded, a two-hundredth of it; the rest is for quadrature,
+    judged by the last step of refinement and by a lower bound of log Z. Where a model of reals is normalisable only
+    by its negative interactions, its window rests on a maximum over directions that was found by search from many
+    starts, not on a bound.
 
     Args:
         max_cells: most cells of a table, each 8 bytes; log Z with a gradient keeps a few tables.
-        tolerance: relative error of Z allowed.
+        tolerance: relative error of Z allowed, where log Z is at most 1,000 nats in size.
         allow_undecided: go on where it is not known whether the model has a finite constant.
 
     Raises:
@@ -95,7 +97,14 @@ class RootEnumeration:
         return elimination(_scopes(structure), sizes, self.max_cells)
 
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """Cost with the windows of these parameters; reals are reckoned with 68 nodes."""
+        """Cost with the windows of these parameters; reals are reckoned with 68 nodes.
+
+        Windows that cannot be found, or reach too far, give a refusal with the reason, not an error.
+
+        Raises:
+            InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
+            IntractableError: whether the model has a finite constant is not known.
+        """
         psi = checked_psi(energy.detach(), self.allow_undecided)
         worst = self._least(energy.structure)
         if not worst.feasible:
@@ -159,7 +168,7 @@ class RootEnumeration:
                 value = float(contract(_factors(energy, psi, grids), found.order)[0])
             change = abs(value - before)
             is_seen = value >= below - 1e-6 * max(1.0, abs(below))  # nodes that miss the law stand still below a bound
-            if is_seen and change <= self.tolerance / 2 * max(1.0, 1e-3 * abs(value)):
+            if is_seen and change <= self._allowed(value) / 2:
                 return grids, found
             before = value
         raise IntractableError(
@@ -167,13 +176,18 @@ class RootEnumeration:
             f"than tolerance={self.tolerance:g}; use RootAnnealed()"
         )
 
+    def _allowed(self, log_z: float) -> float:
+        """Relative error of Z, the absolute error of log Z, that is allowed at a value of log Z."""
+        return self.tolerance * max(1.0, 1e-3 * abs(log_z))
+
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch), to the relative error ``tolerance`` of Z; twice differentiable in psi.
+        """Log Z in nats, value (*batch), to the relative error of Z that its notes tell; twice differentiable in psi.
 
         Raises:
-            InputError: the model has no finite constant; the direction in which it grows is told.
-            IntractableError: whether it has one is not known; a table of more than ``max_cells`` cells; quadrature
-                that does not settle.
+            InputError: the model has no finite constant (the direction in which it grows is told), psi is not finite,
+                log Z is beyond the range of its dtype, or a torch.func transformation is at work.
+            IntractableError: whether it has one is not known; a table of more than ``max_cells`` cells; windows that
+                cannot be found or reach too far; quadrature that does not settle.
         """
         psi = checked_psi(energy, self.allow_undecided)
         values: list[torch.Tensor] = []
@@ -183,7 +197,8 @@ class RootEnumeration:
             worst = max(worst, found, key=lambda c: c.largest)
             values.append(contract(_factors(energy, row, grids), found.order)[0])
         value = torch.stack(values) if values else psi.sum(-1).reshape(0)
-        note = f"relative error of Z at most {self.tolerance:g}"
+        largest = float(value.detach().abs().max()) if values else 0.0
+        note = f"relative error of Z at most {self._allowed(largest):g}"
         return root_result(value, energy, self._cost(worst, "the largest table"), note)
 
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
@@ -216,7 +231,7 @@ class RootEnumeration:
     ) -> torch.Tensor:
         """Independent states (*sample_shape, *batch, d) of the dtype of psi, for counts only.
 
-        Their law is the model's to the relative error ``tolerance``.
+        Their law is the model's to the relative error told above.
 
         Raises:
             IntractableError: a family of reals, whose grid is no sample; as :meth:`log_partition`.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ..models._node_integrability_kernels import is_integrable
 from ._root_count_kernels import TABLE_SIZE, draw_small
 from ._root_hat_kernels import (
     FACTORIAL,
@@ -74,13 +75,11 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
     else:
         sides[:, LINEAR] = eta[0]
     if not is_discrete and not eta[0] < 0.0:
-        if eta[0] > 0.0 or (is_real and order > 1 and eta[1] != 0.0):
+        if not is_integrable(code, eta):
             return math.nan
         leading = first
-        while leading <= order and eta[leading - 1] == 0.0:
+        while eta[leading - 1] == 0.0:
             leading += 1
-        if leading > order or not eta[leading - 1] < 0.0:
-            return math.nan
         stretch = leading / exponent
         sides[:, QUADRATIC] = 0.0
         sides[:, LINEAR], sides[:, LOGARITHMIC] = eta[leading - 1], stretch - 1.0

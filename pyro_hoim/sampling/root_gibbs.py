@@ -31,7 +31,7 @@ __all__ = ["RootChains", "independent_log_partition", "independent_samples"]
 
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
-_MOST_CHECKED = 16
+_MOST_CHECKED = 64
 
 
 class RootChains:
@@ -52,14 +52,16 @@ class RootChains:
     and device; :attr:`states` come back on that device.
 
     Args:
-        energy: the model, without a batch.
+        energy: the model, without a batch, or a law that holds one as ``energy_model``
+            (:class:`~pyro_hoim.distributions.GeneralizedRoot`).
         num_chains: number of chains.
         given: variables held fixed, ``{name: value}``, or one value per chain.
         start: first states, given variables included (they take their given values). None draws from the independent
             member.
         generator: what the seed is drawn from, once; PyTorch's global generator when None.
-        check: refuse models of reals that cannot be normalised (given the values of the first 16 chains that differ,
-            if there are any). Counts always can.
+        check: refuse models of reals that cannot be normalised. With given variables every distinct row of their values
+            is checked, of more than 64 those that hold the smallest or the largest value of a variable, and others
+            spread evenly over the sorted rows. Counts always can.
 
     Shape:
         start (num_chains, d) or what broadcasts to it; values of given () or (num_chains,).
@@ -72,7 +74,7 @@ class RootChains:
         UnknownNameError: a given variable that is not in the domain.
 
     Warns:
-        ConvergenceWarning: it is not known whether the model can be normalised.
+        ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
 
     Randomness:
         Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
@@ -103,7 +105,7 @@ class RootChains:
         generator: torch.Generator | None = None,
         check: bool = True,
     ) -> None:
-        self._energy = checked_energy(energy)
+        energy = self._energy = checked_energy(energy)
         self._num_chains = positive(num_chains, "num_chains")
         self._program = RootProgram.of(self._energy)
         fixed = checked_given(energy, given or {}, self._num_chains)
@@ -136,15 +138,17 @@ class RootChains:
             return
         names = [self.domain.names[s] for s in fixed]
         values = np.stack(list(fixed.values()), axis=1) if fixed else np.zeros((1, 0))
-        for row in np.unique(values, axis=0)[:_MOST_CHECKED] if fixed else values:
+        unknown = ""
+        for row in _spread(np.unique(values, axis=0)) if fixed else values:
             rest = self._energy.condition(dict(zip(names, row.tolist(), strict=True))) if fixed else self._energy
             found = check_normalizable(rest)
             if found.verdict == "disproven":
                 found.check()
-            elif found.verdict == "undecided":
-                message = f"energy: it is not known whether the model can be normalised ({found.reason})"
-                warnings.warn(ConvergenceWarning(message), stacklevel=3)
-                return
+            if found.verdict == "undecided":
+                unknown = unknown or found.reason
+        if unknown:
+            message = f"energy: it is not known whether the model can be normalised ({unknown})"
+            warnings.warn(ConvergenceWarning(message), stacklevel=3)
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
@@ -353,13 +357,21 @@ class RootChains:
         self._num_sweeps = int(state["num_sweeps"])
 
 
+def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sorted distinct rows, of too many those with the extreme values of each column and others spread evenly."""
+    if len(rows) <= _MOST_CHECKED:
+        return rows
+    even = np.linspace(0, len(rows) - 1, _MOST_CHECKED).round().astype(np.int64)
+    return rows[np.unique(np.concatenate([even, rows.argmin(0), rows.argmax(0)]))]
+
+
 def independent_samples(
     energy: GeneralizedRootEnergy, num_samples: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """Exact independent draws from the independent member, the model without terms of two and more variables.
 
     Args:
-        energy: the model, without a batch.
+        energy: the model, without a batch, or a law that holds one as ``energy_model``.
         num_samples: number of draws.
         generator: what the seed is drawn from; PyTorch's global generator when None.
 

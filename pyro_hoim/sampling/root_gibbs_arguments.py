@@ -24,9 +24,13 @@ def seed_from(generator: torch.Generator | None) -> int:
 
 
 def checked_energy(energy: object) -> GeneralizedRootEnergy:
-    """The energy, or an error unless it is one without a batch and with finite entries."""
+    """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
+    received_type = type(energy).__name__
+    energy = getattr(energy, "energy_model", energy)
     if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
+        raise InputTypeError(
+            f"energy: expected a GeneralizedRootEnergy, or a law that holds one, received {received_type}"
+        )
     if energy.batch_shape:
         raise InputError(f"energy: expected no batch, received one of shape {tuple(energy.batch_shape)}")
     if not bool(torch.isfinite(energy.psi.detach()).all()):
@@ -77,14 +81,9 @@ def checked_states(energy: GeneralizedRootEnergy, states: Any, num_chains: int, 
 
 
 def first_not_integrable(family: NodeFamily, natural: NDArray[np.float64]) -> int | None:
-    """The first row whose law on the reals cannot be normalised: the first nonzero parameter must be negative.
+    """The first row (k,) whose law cannot be normalised; counts always can."""
+    from ..models._node_integrability_kernels import is_integrable
 
-    For the Gaussian family that parameter may not be the second, which grows on one side.
-    """
     if family.is_discrete:
         return None
-    for i, row in enumerate(natural):
-        leading = next((j for j, value in enumerate(row) if value != 0.0), None)
-        if leading is None or row[leading] >= 0.0 or (leading == 1 and family.name == "gaussian"):
-            return i
-    return None
+    return next((i for i, row in enumerate(natural) if not is_integrable(family.code, row)), None)

@@ -130,7 +130,7 @@ def sample_root_chains(
     take 8 bytes per variable, chain and draw.
 
     Args:
-        energy: the model, without a batch.
+        energy: the model, without a batch, or a law that holds one as ``energy_model``.
         num_draws: draws per chain.
         num_chains: number of chains; R-hat needs at least two.
         warmup: sweeps w before the first ones that count.
@@ -183,5 +183,5 @@ def sample_root_chains(
         "initial state digest": hashlib.sha256(states.numpy().tobytes()).hexdigest(),
     }
     seconds = follow(job, settings, file, progress)
-    device = energy.device
+    device = chains.energy.device
     return RootRun(job.draws.to(device), job.log_q.to(device), chains, warmup, thin, seconds)

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.models._node_integrability_kernels import is_integrable
 from pyro_hoim.models._node_kernels import evaluate_nodes, node_values
 from pyro_hoim.models.node_bounds import node_bounds
 from pyro_hoim.models.node_families import (
@@ -20,8 +21,11 @@ from pyro_hoim.models.node_families import (
     NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
+    node_family,
 )
 from pyro_hoim.models.node_log_partition import node_log_partition, node_moments
+from pyro_hoim.sampling import draw_from_nodes
+from pyro_hoim.sampling.root_gibbs_arguments import first_not_integrable
 
 
 def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order: int = 2) -> tuple[np.ndarray, ...]:
@@ -438,3 +442,43 @@ def test_modes_that_only_second_moments_see_are_integrated_not_summed() -> None:
         _, mean, cov = found
         np.testing.assert_allclose(mean[row, 0], float((x * terms).sum()), rtol=1e-6)
         np.testing.assert_allclose(cov[row, 0, 0], float((x * x * terms).sum()), rtol=1e-6)
+
+
+def test_results_beyond_the_range_of_float32_are_refused_by_name() -> None:
+    family, eta = PoissonFamily(), torch.tensor([[1.0, 0.0], [90.0, 0.0]])
+    assert bool(torch.isfinite(node_log_partition(family, eta.double())).all())  # exp(90) = 1.2e39
+    for call in (node_log_partition, node_moments):
+        with pytest.raises(InputError, match=r"at \(90.0, 0.0\) has a log partition function beyond .*float32.* use"):
+            call(family, eta)
+    narrow = torch.tensor([[-1e-20]])  # a Gaussian of variance 5e19: its square has variance 5e39
+    assert bool(torch.isfinite(node_log_partition(GaussianFamily(), narrow)).all())
+    with pytest.raises(InputError, match="covariance of roots beyond"):
+        node_moments(GaussianFamily(), narrow)
+
+
+@pytest.mark.parametrize(
+    ("name", "eta", "expected"),
+    [
+        ("exponential", [-1.0, 5.0, 5.0], True),
+        ("exponential", [0.0, -1.0, 5.0], True),
+        ("exponential", [0.0, 1.0, -5.0], False),
+        ("exponential", [0.0, 0.0, 0.0], False),
+        ("gaussian", [-1.0, 5.0, 5.0], True),
+        ("gaussian", [0.0, -1.0, -5.0], False),
+        ("gaussian", [0.0, 0.0, -5.0], True),
+        ("gaussian", [0.0, 0.0, 5.0], False),
+        ("gaussian", [1.0, 0.0, -5.0], False),
+    ],
+)
+def test_one_rule_tells_kernels_samplers_and_checks_what_can_be_normalised(
+    name: str, eta: list[float], expected: bool
+) -> None:
+    family, row = node_family(name), np.array(eta)
+    assert is_integrable(family.code, row) is expected
+    assert math.isfinite(evaluate(family.code, [eta], order=0)[0][0]) is expected
+    assert (first_not_integrable(family, row[None]) is None) is expected
+    if expected:
+        assert math.isfinite(draw_from_nodes(family, torch.from_numpy(row)).item())
+    else:
+        with pytest.raises(InputError, match="can be normalised"):
+            draw_from_nodes(family, torch.from_numpy(row))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.distributions import GeneralizedRoot
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
 from pyro_hoim.models import GeneralizedRootEnergy, Normalizability, RootStructure, node_family
 from pyro_hoim.sampling import (
@@ -16,6 +17,7 @@ from pyro_hoim.sampling import (
     independent_log_partition,
     independent_samples,
     root_gibbs as module,
+    sample_root_chains,
 )
 from pyro_hoim.sampling._root_count_kernels import draw_small, small_counts
 from pyro_hoim.sampling._root_hat_kernels import (
@@ -303,6 +305,51 @@ def test_what_is_not_known_to_be_normalised_is_sampled_with_a_warning(monkeypatc
     monkeypatch.setattr(module, "check_normalizable", lambda energy: Normalizability("undecided", "too hard"))
     with pytest.warns(ConvergenceWarning, match="not known whether the model can be normalised .too hard."):
         RootChains(energy, 2, generator=generator())
+
+
+def test_all_given_rows_are_checked_and_what_is_unknown_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, seen = model("exponential", d=3), []
+
+    def verdict(rest: GeneralizedRootEnergy) -> Normalizability:
+        seen.append(rest)
+        is_last = len(seen) == 40
+        return Normalizability("disproven", "grows") if is_last and refuse else Normalizability("undecided", "too hard")
+
+    monkeypatch.setattr(module, "check_normalizable", verdict)
+    name, refuse = energy.domain.names[0], True
+    values = torch.arange(1.0, 41.0).double().flip(0)
+    with pytest.raises(InputError, match="cannot be normalised: grows"):
+        RootChains(energy, 40, given={name: values}, generator=generator())
+    seen, refuse = [], False
+    with pytest.warns(ConvergenceWarning, match="too hard") as caught:
+        RootChains(energy, 40, given={name: values}, generator=generator())
+    assert len(caught) == 1 and len(seen) == 40
+    seen = []
+    with pytest.warns(ConvergenceWarning):
+        RootChains(energy, 1000, given={name: torch.arange(1.0, 1001.0).double()}, generator=generator())
+    assert len(seen) == 64
+
+
+def test_a_spread_of_many_rows_holds_the_extremes_of_every_column() -> None:
+    rows = np.random.default_rng(0).uniform(size=(1000, 3))
+    rows = rows[np.lexsort(rows.T[::-1])]
+    found = module._spread(rows)
+    assert 64 <= len(found) <= 70
+    np.testing.assert_array_equal(found.min(0), rows.min(0))
+    np.testing.assert_array_equal(found.max(0), rows.max(0))
+
+
+def test_a_law_is_sampled_by_its_model() -> None:
+    energy = model("poisson", d=3)
+    law = GeneralizedRoot(energy.structure, energy.psi, energy.family)
+    for call in (
+        lambda source: RootChains(source, 5, given={energy.domain.names[0]: 2}, generator=generator()).states,
+        lambda source: independent_samples(source, 5, generator=generator()),
+        lambda source: sample_root_chains(source, 3, num_chains=2, warmup=1, generator=generator()).draws,
+    ):
+        assert torch.equal(call(law), call(energy))
+    with pytest.raises(InputTypeError, match="or a law that holds one, received str"):
+        RootChains("law", 5)  # type: ignore[arg-type]
 
 
 def test_given_values_may_make_a_model_normalisable() -> None:

@@ -1,0 +1,34 @@
+"""What sums over grids tell beforehand and with their results: errors, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pyro_hoim.errors import IntractableError
+from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
+from pyro_hoim.partition import RootAuto, RootEnumeration
+from pyro_hoim.schema import Domain, Variable
+
+PAIR = Domain([Variable(name, kind="count") for name in "ab"])
+
+
+def test_the_error_beyond_a_thousand_nats_is_told():
+    structure = RootStructure.simplified(PAIR, [])
+    for eta, told in ((2.0, "1e-10"), (8.0, "5.96192e-10")):
+        energy = GeneralizedRootEnergy(structure, torch.tensor([eta, eta]).double(), PoissonFamily())
+        result = RootEnumeration().log_partition(energy)
+        assert result.notes == (f"relative error of Z at most {told}",)
+        assert abs(float(result.value) - 2 * math.exp(eta)) <= float(told)
+
+
+def test_plans_refuse_where_the_search_for_the_grid_cannot_start():
+    structure = RootStructure.simplified(PAIR, [PAIR.names])
+    energy = GeneralizedRootEnergy(structure, torch.tensor([800.0, 0.0, -1.0]).double(), PoissonFamily())
+    cost = RootEnumeration().plan_energy(energy)
+    assert not cost.feasible and "single variables alone have no finite constant" in cost.reason
+    with pytest.raises(IntractableError, match="single variables alone"):
+        RootEnumeration().log_partition(energy)
+    assert not RootAuto().plan_energy(energy).feasible
