@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import sys
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from root_cases import blocks_energy, chain_energy, domain_of, random_energy
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
@@ -26,6 +21,7 @@ from pyro_hoim.partition import (
     RootEnumeration,
 )
 from pyro_hoim.testing import assert_close
+from pyro_hoim.testing.root_models import blocks_energy, chain_energy, domain_of, random_energy
 
 QUICK = RootAnnealed(num_chains=128, num_temperatures=40, seed=3, burn_in=20)
 

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
 import torch
 from scipy import integrate
-
-sys.path.insert(0, str(Path(__file__).parent))
-from root_cases import (
-    blocks_energy,
-    chain_energy,
-    domain_of,
-    listed,
-    log_sum,
-    monomials,
-    random_energy,
-    root,
-    simplex,
-)
 
 from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.models import ExponentialFamily, GaussianFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
@@ -36,6 +21,31 @@ from pyro_hoim.partition import (
     RootRadial,
 )
 from pyro_hoim.testing import assert_close, assert_exact_law
+from pyro_hoim.testing.root_models import (
+    blocks_energy,
+    chain_energy,
+    domain_of,
+    listed,
+    log_sum,
+    random_energy,
+    root,
+)
+
+
+def monomials(energy, power):
+    """Exponent of q as a polynomial in u with x = u^power: coefficients and exponents of every variable."""
+    terms = []
+    for (key, names), value in zip(energy.structure.names, energy.psi.tolist(), strict=True):
+        exponents = [power // key[0] if name in names else 0 for name in energy.domain.names]
+        terms.append((math.factorial(key[1]) * value, tuple(exponents)))
+    return terms
+
+
+def simplex(a, b):
+    """A direction of three entries that sum to one by two angles, and its Jacobian."""
+    first, second = math.sin(a) ** 2, math.sin(b) ** 2
+    jacobian = 4 * math.sin(a) * math.cos(a) ** 3 * math.sin(b) * math.cos(b)
+    return (first, (1 - first) * second, (1 - first) * (1 - second)), jacobian
 
 
 @pytest.mark.parametrize(("size", "order", "top"), [(1, 3, 60), (2, 1, 40), (2, 2, 60), (2, 3, 60), (3, 3, 30)])

@@ -1,0 +1,137 @@
+"""Generalized root models that can be normalised, and the definition of log q, for tests of log Z and of draws.
+
+:func:`log_q` shares nothing with :mod:`pyro_hoim.models` but the list of terms, so sums over :func:`listed` states are
+an oracle for all that is computed from a model of counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from ..models import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRootEnergy,
+    NodeFamily,
+    PoissonFamily,
+    RootStructure,
+    TruncatedPoissonFamily,
+)
+from ..schema import Domain, Variable
+
+__all__ = [
+    "ROOT_FAMILIES",
+    "blocks_energy",
+    "chain_energy",
+    "domain_of",
+    "listed",
+    "log_q",
+    "log_sum",
+    "random_energy",
+    "root",
+]
+
+ROOT_FAMILIES: dict[str, NodeFamily] = {
+    "poisson": PoissonFamily(),
+    "truncated": TruncatedPoissonFamily(4),
+    "exponential": ExponentialFamily(),
+    "gaussian": GaussianFamily(),
+}
+"""One family of every kind, by the name that the functions take."""
+
+
+def domain_of(size: int, family: NodeFamily) -> Domain:
+    """Variables v0, v1, ... of the kind of a family."""
+    return Domain([Variable(f"v{i}", kind=family.kind) for i in range(size)])
+
+
+def _energy(name: str, structure: RootStructure, psi: np.ndarray, rng: np.random.Generator) -> GeneralizedRootEnergy:
+    """The model; single terms of reals, which come first, are made to outweigh everything."""
+    family, size = ROOT_FAMILIES[name], len(structure.domain)
+    if not family.is_discrete:
+        psi[..., :size] = -rng.uniform(1.0, 2.0, (*psi.shape[:-1], size))
+    return GeneralizedRootEnergy(structure, torch.tensor(psi), family)
+
+
+def random_energy(
+    name: str,
+    size: int,
+    order: int,
+    seed: int,
+    *,
+    scale: float = 0.15,
+    simplified: bool = False,
+    batch: tuple[int, ...] = (),
+) -> GeneralizedRootEnergy:
+    """A model with random entries of all terms up to an order, or of a simplified model."""
+    rng, domain = np.random.default_rng(seed), domain_of(size, ROOT_FAMILIES[name])
+    if simplified:
+        sets = [s for r in range(2, order + 1) for s in itertools.combinations(domain.names, r)]
+        structure = RootStructure.simplified(domain, sets)
+    else:
+        structure = RootStructure.complete(domain, order)
+    return _energy(name, structure, rng.normal(0, scale, (*batch, structure.num_terms)), rng)
+
+
+def _simplified(
+    name: str, domain: Domain, sets: Iterable[tuple[str, ...]], seed: int, scale: float
+) -> GeneralizedRootEnergy:
+    rng, structure = np.random.default_rng(seed), RootStructure.simplified(domain, sets)
+    return _energy(name, structure, rng.normal(0, scale, structure.num_terms), rng)
+
+
+def chain_energy(name: str, size: int, seed: int, scale: float = 0.3) -> GeneralizedRootEnergy:
+    """A model with pairs along a chain."""
+    domain = domain_of(size, ROOT_FAMILIES[name])
+    return _simplified(name, domain, list(itertools.pairwise(domain.names)), seed, scale)
+
+
+def blocks_energy(name: str, blocks: int, block: int, seed: int, scale: float = 0.15) -> GeneralizedRootEnergy:
+    """Independent blocks of a few variables with all pairs and triples inside."""
+    domain = domain_of(blocks * block, ROOT_FAMILIES[name])
+    sets = [
+        s
+        for b in range(blocks)
+        for r in range(2, min(block, 3) + 1)
+        for s in itertools.combinations(domain.names[b * block : (b + 1) * block], r)
+    ]
+    return _simplified(name, domain, sets, seed, scale)
+
+
+def root(name: str, x: np.ndarray, j: int) -> np.ndarray:
+    """The root statistic T_j of values of a family."""
+    if name == "gaussian":
+        return x**2 if j == 1 else x if j == 2 else np.abs(x) ** (2 / j)
+    return x ** (1 / j)
+
+
+def log_q(name: str, energy: GeneralizedRootEnergy, x: np.ndarray) -> np.ndarray:
+    """Log q of states (n, d), (n,), from the definition."""
+    x = np.asarray(x, dtype=np.float64)
+    total = np.zeros(len(x))
+    if name in ("poisson", "truncated"):
+        total -= np.vectorize(math.lgamma)(x + 1).sum(1)
+    psi = energy.psi.detach().double().numpy()
+    for (key, names), value in zip(energy.structure.names, psi, strict=True):
+        product = np.ones(len(x))
+        for variable in names:
+            product = product * root(name, x[:, energy.domain.names.index(variable)], key[0])
+        total += math.factorial(key[1]) * value * product
+    return total
+
+
+def listed(name: str, energy: GeneralizedRootEnergy, top: int) -> tuple[np.ndarray, np.ndarray]:
+    """All vectors of counts below a top, (n, d), and their log q, (n,)."""
+    states = np.array(list(itertools.product(range(top), repeat=len(energy.domain))), dtype=np.float64)
+    return states, log_q(name, energy, states)
+
+
+def log_sum(values: np.ndarray) -> float:
+    """Logarithm of the sum of exponentials."""
+    largest = values.max()
+    return float(largest + np.log(np.exp(values - largest).sum()))
