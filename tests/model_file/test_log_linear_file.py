@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -228,32 +227,3 @@ def test_bad_metadata_is_refused_in_one_sentence(tmp_path: Path, case: str) -> N
 def test_bad_tensors_are_refused(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(ModelFileError, match=message):
         load_model(write(tmp_path / "m", metadata(), **tensors))
-
-
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
-    save_model(tmp_path / "m", ModelFile(GRAPH, theta()))
-    data = (tmp_path / "m").read_bytes()
-    for length in [*range(0, len(data), 37), len(data) - 1]:
-        (tmp_path / "short").write_bytes(data[:length])
-        with pytest.raises(ModelFileError, match="damaged or truncated"):
-            load_model(tmp_path / "short")
-
-
-class _Exploit:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pytest.fail, ("code from a file was executed",)
-
-
-def test_pickles_are_refused_and_never_executed(tmp_path: Path) -> None:
-    (tmp_path / "pickle").write_bytes(pickle.dumps(_Exploit()))
-    torch.save({"theta": theta()}, tmp_path / "torch")
-    for name in ("pickle", "torch"):
-        with pytest.raises(ModelFileError, match="damaged"):
-            load_model(tmp_path / name)
-
-
-def test_absent_files_and_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="no such file"):
-        load_model(tmp_path / "absent")
-    with pytest.raises(ModelFileError, match="not a file"):
-        load_model(tmp_path)
