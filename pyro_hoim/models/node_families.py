@@ -12,7 +12,6 @@ The log partition function A and its derivatives are in :mod:`.node_log_partitio
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..errors import InputError, InputTypeError, UnknownNameError, check_names
+from ._node_family import NodeFamily, check_order, floating, refuse_values
 
 __all__ = [
     "ExponentialFamily",
@@ -34,107 +34,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class NodeFamily(ABC):
-    r"""A univariate exponential family, with the roots of its statistic.
-
-    Families are values: two of the same kind and maximum are equal and have the same hash. How to write a further one
-    is told in the page on adding a node family.
-
-    Attributes:
-        name: name in files and at the command line.
-        code: number of the family in compiled kernels.
-        kind: kind of the schema's variables.
-        is_discrete: whether the base measure counts whole numbers (True) or is Lebesgue's (False).
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 1 and 5.
-    """
-
-    name: ClassVar[str]
-    code: ClassVar[int]
-    kind: ClassVar[Literal["count", "real"]]
-    is_discrete: ClassVar[bool]
-
-    @property
-    def largest_value(self) -> float:
-        """Largest value of the domain; infinity where there is none."""
-        return math.inf
-
-    @property
-    @abstractmethod
-    def support(self) -> constraints.Constraint:
-        """The domain as a constraint of :mod:`torch.distributions`."""
-
-    def root(self, x: Tensor, j: int) -> Tensor:
-        r"""The j-th root of the statistic, :math:`T_j(x) = x^{1/j}` (the Gaussian family has its own).
-
-        Args:
-            x: values of the domain, any dtype; whole numbers become the default floating dtype.
-            j: order of the root, from 1.
-
-        Shape:
-            x (*sample); result the same.
-
-        Raises:
-            InputError: j below 1.
-        """
-        _check_order(j, "j")
-        numbers = _floating(x)
-        if j == 1:
-            return numbers
-        return numbers.sqrt() if j == 2 else numbers.pow(1.0 / j)
-
-    def roots(self, x: Tensor, order: int) -> Tensor:
-        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension.
-
-        Args:
-            x: values of the domain.
-            order: k, from 1.
-
-        Shape:
-            x (*sample); result (*sample, k).
-
-        Raises:
-            InputError: order below 1.
-
-        Example:
-            >>> PoissonFamily().roots(torch.tensor([0.0, 64.0]), 3)
-            tensor([[ 0.,  0.,  0.],
-                    [64.,  8.,  4.]])
-        """
-        _check_order(order, "order")
-        return torch.stack([self.root(x, j) for j in range(1, order + 1)], -1)
-
-    @abstractmethod
-    def log_base(self, x: Tensor) -> Tensor:
-        """Log base measure B(x) of values of the domain, shape of x."""
-
-    @abstractmethod
-    def check_values(self, x: Tensor, argument: str) -> None:
-        """Refuse a value that is not of the domain.
-
-        Args:
-            x: any numbers.
-            argument: what the caller calls them, for the message.
-
-        Raises:
-            InputError: a value that is NaN or infinite or outside the domain; the first one and its place are named.
-        """
-
-    @abstractmethod
-    def base_log_partition(self, eta1: Tensor) -> Tensor:
-        """Closed form of A for k = 1, shape of eta1; infinite where the density cannot be normalised."""
-
-    @abstractmethod
-    def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
-        """Closed form of P(X <= x) for k = 1, broadcast shape; eta1 must be normalisable."""
-
-    @abstractmethod
-    def base_natural(self, mean: Tensor) -> Tensor:
-        """Natural parameter of k = 1 at which E T(X) has a given value, shape of mean; a start value for a fit."""
-
-
-@dataclass(frozen=True)
 class _Counts(NodeFamily):
     """What the two families of whole numbers share: B(x) = -log x!."""
 
@@ -143,16 +42,16 @@ class _Counts(NodeFamily):
 
     def log_base(self, x: Tensor) -> Tensor:
         """Minus the log factorial."""
-        return -torch.lgamma(_floating(x) + 1)
+        return -torch.lgamma(floating(x) + 1)
 
     def check_values(self, x: Tensor, argument: str) -> None:
         """Whole numbers from 0 to the largest value."""
         top = self.largest_value
-        _refuse(x, torch.isfinite, argument, "counts")
-        _refuse(x, lambda v: v >= 0, argument, "counts, which are not negative")
-        _refuse(x, lambda v: v == v.floor(), argument, "whole numbers")
+        refuse_values(x, torch.isfinite, argument, "counts")
+        refuse_values(x, lambda v: v >= 0, argument, "counts, which are not negative")
+        refuse_values(x, lambda v: v == v.floor(), argument, "whole numbers")
         if math.isfinite(top):
-            _refuse(x, lambda v: v <= top, argument, f"counts up to the maximum {top:g} of the family")
+            refuse_values(x, lambda v: v <= top, argument, f"counts up to the maximum {top:g} of the family")
 
 
 @dataclass(frozen=True)
@@ -182,7 +81,7 @@ class PoissonFamily(_Counts):
 
     def base_natural(self, mean: Tensor) -> Tensor:
         """Log of the mean."""
-        return _floating(mean).log()
+        return floating(mean).log()
 
 
 @dataclass(frozen=True)
@@ -240,7 +139,7 @@ class TruncatedPoissonFamily(_Counts):
     def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
         """Ratio of two partial sums, each as in :meth:`base_log_partition`."""
         whole = self.base_log_partition(eta1)
-        values, etas = torch.broadcast_tensors(_floating(x).floor().clamp(-1, self.largest_value), eta1)
+        values, etas = torch.broadcast_tensors(floating(x).floor().clamp(-1, self.largest_value), eta1)
         result = torch.zeros_like(etas)
         for level in values.unique().tolist():
             at = values == level
@@ -256,7 +155,7 @@ class TruncatedPoissonFamily(_Counts):
 
         It is exact for a maximum of 1, and nearly so where the mean is far below the maximum.
         """
-        numbers = _floating(mean)
+        numbers = floating(mean)
         top = self.largest_value
         return numbers.log() - torch.log1p(-numbers / top)
 
@@ -284,12 +183,12 @@ class ExponentialFamily(NodeFamily):
 
     def log_base(self, x: Tensor) -> Tensor:
         """Zero."""
-        return torch.zeros_like(_floating(x))
+        return torch.zeros_like(floating(x))
 
     def check_values(self, x: Tensor, argument: str) -> None:
         """Finite numbers from 0."""
-        _refuse(x, torch.isfinite, argument, "finite numbers")
-        _refuse(x, lambda v: v >= 0, argument, "numbers that are not negative")
+        refuse_values(x, torch.isfinite, argument, "finite numbers")
+        refuse_values(x, lambda v: v >= 0, argument, "numbers that are not negative")
 
     def base_log_partition(self, eta1: Tensor) -> Tensor:
         """Minus the log of the rate -eta1."""
@@ -297,11 +196,11 @@ class ExponentialFamily(NodeFamily):
 
     def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
         """One minus exp(eta1 x) for x from 0."""
-        return -torch.expm1(eta1 * _floating(x).clamp(min=0))
+        return -torch.expm1(eta1 * floating(x).clamp(min=0))
 
     def base_natural(self, mean: Tensor) -> Tensor:
         """Minus one over the mean."""
-        return -1 / _floating(mean)
+        return -1 / floating(mean)
 
 
 @dataclass(frozen=True)
@@ -332,19 +231,19 @@ class GaussianFamily(NodeFamily):
 
     def root(self, x: Tensor, j: int) -> Tensor:
         """The square, the number itself, or a power of its modulus."""
-        _check_order(j, "j")
-        numbers = _floating(x)
+        check_order(j, "j")
+        numbers = floating(x)
         if j == 1:
             return numbers.square()
         return numbers if j == 2 else numbers.abs().pow(2.0 / j)
 
     def log_base(self, x: Tensor) -> Tensor:
         """Zero."""
-        return torch.zeros_like(_floating(x))
+        return torch.zeros_like(floating(x))
 
     def check_values(self, x: Tensor, argument: str) -> None:
         """Finite numbers."""
-        _refuse(x, torch.isfinite, argument, "finite numbers")
+        refuse_values(x, torch.isfinite, argument, "finite numbers")
 
     def base_log_partition(self, eta1: Tensor) -> Tensor:
         """Half the log of pi over -eta1."""
@@ -352,11 +251,11 @@ class GaussianFamily(NodeFamily):
 
     def base_cdf(self, x: Tensor, eta1: Tensor) -> Tensor:
         """The normal law about 0 with variance -1 / (2 eta1)."""
-        return 0.5 * torch.erfc(-_floating(x) * (-eta1).sqrt())
+        return 0.5 * torch.erfc(-floating(x) * (-eta1).sqrt())
 
     def base_natural(self, mean: Tensor) -> Tensor:
         """Minus one over twice the mean square."""
-        return -0.5 / _floating(mean)
+        return -0.5 / floating(mean)
 
 
 _PLAIN: dict[str, Callable[[], NodeFamily]] = {
@@ -398,26 +297,6 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
     return _PLAIN[name]()
 
 
-def _floating(x: Tensor) -> Tensor:
-    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
-
-
-def _check_order(order: int, argument: str) -> None:
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        raise InputError(f"{argument}: expected a whole number from 1, received {order!r}")
-
-
-def _refuse(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str, expected: str) -> None:
-    """Raise for the first value that is not good."""
-    bad = ~is_good(x)
-    if bool(bad.any()):
-        where = tuple(int(i) for i in bad.nonzero()[0])
-        raise InputError(
-            f"{argument}: expected {expected}, received {x[where].item():g} at index {where} "
-            f"({int(bad.sum())} such values)"
-        )
-
-
 def _poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
-    level = _floating(x).floor()
+    level = floating(x).floor()
     return torch.where(level >= 0, torch.special.gammaincc(level.clamp(min=0) + 1, rate), 0.0)
