@@ -109,3 +109,23 @@ def test_validation_is_the_laws_own_or_the_setting_of_the_moment(make, cls, insi
                 assert law._validate_args is setting
         with pyro.validation_enabled(True), pytest.raises(InputError, match="value"):
             law.log_prob(wrong)
+
+
+@pytest.mark.parametrize(("make", "name"), [(_log_linear, "theta"), (_roots, "psi")], ids=["log-linear", "roots"])
+def test_parameters_that_change_in_place_are_looked_at_again(make, name):
+    value = torch.tensor([0.0, 1.0])
+    with pyro.validation_enabled(False):
+        law = make()
+        tensor, before = getattr(law, name), law.log_prob(value)
+        kept = tensor.clone()
+        tensor.fill_(torch.nan)
+        assert bool(law.log_prob(value).isnan())
+        assert bool(law.expand([2]).log_prob(value).isnan().all())
+        tensor.copy_(kept)
+        assert torch.equal(law.log_prob(value), before)
+    tensor.mul_(2.0)
+    assert not torch.equal(law.log_prob(value), before)
+    strict = make()
+    getattr(strict, name).fill_(torch.nan)
+    with pytest.raises(InputError, match=f"{name}: expected finite"):
+        strict.log_prob(value)
