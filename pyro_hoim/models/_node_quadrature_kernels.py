@@ -36,6 +36,9 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
     The part of the exponent that is linear in the distance is ``tilt`` times it: zero at a stationary point.
     """
     k = coefs.shape[0]
+    heights, log_centre = np.empty(k), math.log(centre)
+    for j in range(k):
+        heights[j] = math.exp(powers[j] * log_centre)
     for i in range(n):
         at = first + i
         d = start + i * step
@@ -49,12 +52,11 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
         total = tilt * d - centre * bend - 0.5 * (log_ratio - r) - r * r / ((1.0 + r) * 12.0 * centre)
         for j in range(k):
             p = powers[j]
-            height = math.exp(p * math.log(centre))
             if j == 0:
                 steps[0, at] = d
                 continue
             change = math.expm1(p * log_ratio)
-            steps[j, at] = height * change
+            steps[j, at] = heights[j] * change
             if coefs[j] != 0.0:
                 if is_near:
                     rest = 0.0
@@ -63,7 +65,7 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
                     rest = (rest + 1.0) * 0.5 * p * (p - 1.0) * r * r
                 else:
                     rest = change - p * r
-                total += coefs[j] * height * rest
+                total += coefs[j] * heights[j] * rest
         s[at] = total
 
 
@@ -71,16 +73,16 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
 def _fill_reals(coefs, powers, centre, start, step, first, n, s, steps):
     """Exponents (with the Jacobian) and powers at logs centre + start + i * step, relative to the centre."""
     k = coefs.shape[0]
+    for j in range(k):
+        height = math.exp(powers[j] * centre)
+        for i in range(n):
+            steps[j, first + i] = height * math.expm1(powers[j] * (start + i * step))
     for i in range(n):
-        at = first + i
-        d = start + i * step
-        total = d
+        total = start + i * step
         for j in range(k):
-            change = math.exp(powers[j] * centre) * math.expm1(powers[j] * d)
-            steps[j, at] = change
             if coefs[j] != 0.0:
-                total += coefs[j] * change
-        s[at] = total
+                total += coefs[j] * steps[j, first + i]
+        s[first + i] = total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
