@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from safetensors.torch import save_file
 
 from ..data import Observations
 from ..errors import ConvergenceWarning, InputError, InputTypeError
-from ..inference import cell_log_likelihood, r_hat_limit, sample_posterior
+from ..inference import cell_log_likelihood, r_hat_limit
 from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
 from ..learning.given import check_rows
 from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
+from ._posterior_chains import Chain, checked_jobs, draw_chains
 
 __all__ = ["Posterior", "PosteriorSettings", "compare_models", "file_stem", "run_posterior"]
 
@@ -36,7 +38,7 @@ class PosteriorSettings:
     """How posteriors are sampled.
 
     Attributes:
-        num_chains: chains, one after the other.
+        num_chains: chains.
         num_draws: draws kept of each.
         num_warmup: transitions before them.
         prior_scale: standard deviation of the independent normal priors in the free basis, in nats.
@@ -110,7 +112,7 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
 
 
-def _read_chain(path: Path, digest: str) -> dict[str, torch.Tensor]:
+def _read_chain(path: Path, digest: str) -> Chain:
     """Tensors of a finished chain.
 
     Raises:
@@ -126,31 +128,6 @@ def _read_chain(path: Path, digest: str) -> dict[str, torch.Tensor]:
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise InputError(f"--resume: {path} cannot be read ({error}); delete it to draw that chain again") from error
-
-
-def _draw_chain(
-    hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int, progress: bool
-) -> dict[str, torch.Tensor]:
-    """One chain: ``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # judged over all chains together
-        result = sample_posterior(
-            hypergraph,
-            data,
-            settings.prior_scale,
-            num_draws=settings.num_draws,
-            num_warmup=settings.num_warmup,
-            num_chains=1,
-            seed=seed,
-            progress=progress,
-        )
-    tensors = {"theta": result.theta[0].contiguous()}
-    stats = to_arviz(result.mcmc)["sample_stats"]
-    for name in stats.data_vars:
-        values = np.asarray(stats[name].values)
-        if values.shape == (1, settings.num_draws):
-            tensors[f"stats.{name}"] = torch.from_numpy(np.ascontiguousarray(values[0]))
-    return tensors
 
 
 def _replicates(
@@ -176,11 +153,13 @@ def run_posterior(
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool = False,
+    jobs: int | None = None,
 ) -> Posterior:
     """Draw, diagnose and score the posterior of one model.
 
     Every finished chain is written to ``checkpoint``; with ``resume`` the chains found there are not drawn again, so
-    an interrupted run continues where it stopped and ends with the same draws.
+    an interrupted run continues where it stopped and ends with the same draws. Chains may be drawn in several
+    processes, which changes no draw; these end with an interruption, and with this process when it is killed.
 
     Args:
         hypergraph: the interactions.
@@ -191,13 +170,16 @@ def run_posterior(
         checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
         resume: use chains found in ``checkpoint``.
         progress: show progress bars on standard error.
+        jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
+            chains have 4,000 transitions or more together, and one elsewhere.
 
     Returns:
         The posterior.
 
     Raises:
-        InputError: a chain found belongs to other data or settings, or a seed out of range.
-        InputTypeError: no hypergraph, no observations, no settings, or a seed that is no whole number.
+        InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
+        InputTypeError: no hypergraph, no observations, no settings, or a seed or number of jobs that is no whole
+            number.
 
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
@@ -208,19 +190,26 @@ def run_posterior(
     if not isinstance(settings, PosteriorSettings):
         raise InputTypeError(f"settings: expected PosteriorSettings, received {type(settings).__name__}")
     seed = checked_seed(seed)
-    chains: list[dict[str, torch.Tensor]] = []
-    for number in range(settings.num_chains):
-        digest = _digest(hypergraph, data, settings, seed + number)
-        path = checkpoint / f"{file_stem(name)}-chain-{number}.safetensors" if checkpoint is not None else None
+    jobs = checked_jobs(jobs)
+    found: dict[int, Chain] = {}
+    digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
+    paths = [
+        None if checkpoint is None else checkpoint / f"{file_stem(name)}-chain-{number}.safetensors"
+        for number in range(settings.num_chains)
+    ]
+    for number, path in enumerate(paths):
         if path is not None and resume and path.exists():
-            chains.append(_read_chain(path, digest))
-            continue
-        chains.append(_draw_chain(hypergraph, data, settings, seed + number, progress))
-        if path is not None:
-            path.parent.mkdir(exist_ok=True)
-            draft = path.with_suffix(".part")
-            save_file(chains[-1], str(draft), metadata={"digest": digest})
-            os.replace(draft, path)
+            found[number] = _read_chain(path, digests[number])
+    missing = {number: seed + number for number in range(settings.num_chains) if number not in found}
+    with closing(draw_chains(hypergraph, data, settings, missing, jobs=jobs, progress=progress)) as drawn:
+        for number, chain in drawn:
+            found[number], path = chain, paths[number]
+            if path is not None:
+                path.parent.mkdir(exist_ok=True)
+                draft = path.with_suffix(".part")
+                save_file(chain, str(draft), metadata={"digest": digests[number]})
+                os.replace(draft, path)
+    chains = [found[number] for number in range(settings.num_chains)]
     theta = torch.stack([c["theta"] for c in chains])
     stats = {
         key.removeprefix("stats."): torch.stack([c[key] for c in chains]).numpy()

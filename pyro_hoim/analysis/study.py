@@ -222,6 +222,7 @@ def analyse(
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    jobs: int | None = None,
 ) -> Analysis:
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
@@ -242,6 +243,7 @@ def analyse(
             missing inside an existing folder.
         resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
         progress: show progress on standard error; None shows it on a terminal only.
+        jobs: chains of a posterior at a time, see :func:`run_posterior`.
 
     Returns:
         The analysis.
@@ -308,6 +310,7 @@ def analyse(
                 checkpoint=checkpoint,
                 resume=resume,
                 progress=shown,
+                jobs=jobs,
             )
         accuracy = None
         if target is not None:

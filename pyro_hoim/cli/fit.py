@@ -31,7 +31,7 @@ __all__ = ["fit"]
 _SELECT_ONLY = ("refit", "heredity", "per_round", "trainer", "ordinal")
 _LOG_LINEAR_ONLY = ("edges", "select", *_SELECT_ONLY, "posterior", "chains", "draws", "warmup")
 _OPTIONS_OF = {
-    "log-linear": (*_LOG_LINEAR_ONLY, "order", "target", "missing"),
+    "log-linear": (*_LOG_LINEAR_ONLY, "order", "jobs", "target", "missing"),
     "dependency-network": (*NETWORK_ONLY, "jobs", "target", "missing"),
     "grm": (*GRM_ONLY, "order", "jobs"),
 }
@@ -145,8 +145,9 @@ def fit(
     vocab: Path | None,
     maximum: int | None,
     symmetrize: str,
+    refit_terms: str,
     stagewise: bool,
-    full: bool,
+    full: bool | None,
     target: str | None,
     columns: str | None,
     missing: tuple[str, ...],
@@ -176,7 +177,9 @@ def fit(
         if source is None:
             raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
         fractions = parse_split(split, False)
-        learn = GrmOptions.parse(family, maximum, order, l1, symmetrize, stagewise, full, jobs, fractions[1] > 0)
+        learn = GrmOptions.parse(
+            family, maximum, order, l1, symmetrize, refit_terms, stagewise, full, jobs, fractions[1] > 0
+        )
         counts = CountSource.read(source, columns, vocab, learn.family)
         learn = learn.for_columns(len(counts.rows.domain))
         output = Output(counts, counts.rows, None, seed, out, resume, as_json, started)
@@ -195,6 +198,10 @@ def fit(
     fractions = parse_split(split, select)
     policy = Missing.parse(missing)
     main_job = source is None and order is None and edges is None
+    if model_kind == "log-linear" and jobs is not None and not (posterior or main_job):
+        raise InputError(
+            "--jobs: belongs to --posterior, or to --model dependency-network or grm, received --model log-linear"
+        )
     table = Table.read(source, columns, policy.labels)
     if target is not None:
         check_names([target], table.rows.domain.names, "--target")
@@ -245,6 +252,7 @@ def fit(
             about=[*table.about, *table.told()],
             checkpoint=run.checkpoint,
             resume=resume,
+            jobs=jobs,
         )
         write_report(analysis, run.folder)
         output.write(_summary(analysis, run, table), run)

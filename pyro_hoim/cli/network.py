@@ -44,7 +44,8 @@ _OPTIONS = (
         "--jobs",
         type=WholeNumber(1),
         metavar="N",
-        help="With a dependency network or grm: columns learned at a time.  [default: one per core]",
+        help="With --posterior: chains drawn at a time, each in a process; with a dependency network or grm: columns "
+        "learned at a time.  [default: one per core]",
     ),
 )
 

@@ -23,7 +23,7 @@ from .options import option_of
 __all__ = ["Session", "announce", "session"]
 
 _FILE = "run.json"
-_FREE = ("source", "target", "out", "resume", "as_json")  # may differ when a run is continued
+_FREE = ("source", "target", "out", "resume", "as_json", "jobs")  # may differ when a run is continued
 
 
 def announce(words: str, begin: float) -> None:

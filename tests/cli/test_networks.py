@@ -304,8 +304,8 @@ def test_wrong_options_of_fit_are_named(words: list[str], message: str, capsys: 
 def test_options_of_networks_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"], ["--jobs", "1"]):
         line = refused(["fit", "czech_autoworkers", *option], capsys)
-        owners = "dependency-network or grm" if option[0] == "--jobs" else "dependency-network"
-        assert line == f"{option[0]}: belongs to --model {owners}, received --model log-linear"
+        owners = "--posterior, or to --model dependency-network or grm" if option[0] == "--jobs" else None
+        assert line == f"{option[0]}: belongs to {owners or '--model dependency-network'}, received --model log-linear"
     line = refused(["fit", "czech_autoworkers", "--model", "grm"], capsys)
     assert line == "czech_autoworkers: no such file, nor one of the data sets of counts classic3"
 

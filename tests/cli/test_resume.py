@@ -33,7 +33,8 @@ def test_killed_run_is_resumed(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *OPTIONS, "broken"]
+    jobs = ["--jobs", "2" if how == signal.SIGINT else "1"]  # one run with its chains in processes, and one without
+    command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *jobs, *OPTIONS, "broken"]
     process = subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
