@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from sphinx.util.parallel import make_chunks
+
 import pyro_hoim
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +57,7 @@ nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "force"
 nb_output_stderr = "remove"  # progress bars and notices of other libraries
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600  # seconds of a cell; two pages share the cores
 nb_merge_streams = True
 
 html_theme = "furo"
@@ -76,7 +78,22 @@ def _skip_field_aliases(app: Any, what: str, name: str, obj: Any, skip: bool, op
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
+def _deal_tutorials(app: Any, env: Any, docnames: list[str]) -> None:
+    """Give every process as many executed pages: each reads a run of consecutive pages, and these take longest."""
+    executed = [name for name in docnames if name.startswith("tutorials/")]
+    others = [name for name in docnames if name not in executed]
+    size = max(map(len, make_chunks(docnames, app.parallel)), default=1)
+    ordered: list[str] = []
+    for process in range(app.parallel):
+        hand = executed[process :: app.parallel]
+        room = max(0, size - len(hand))
+        ordered += hand + others[:room]
+        del others[:room]
+    docnames[:] = ordered + others
+
+
 def setup(app: Any) -> None:
-    """Connect the two hooks."""
+    """Connect the three hooks."""
+    app.connect("env-before-read-docs", _deal_tutorials)
     app.connect("autodoc-process-docstring", _escape_shapes, priority=100)
     app.connect("autodoc-skip-member", _skip_field_aliases)
