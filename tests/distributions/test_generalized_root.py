@@ -20,15 +20,11 @@ from pyro_hoim.distributions import GeneralizedRoot
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import ExponentialFamily, GaussianFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.partition import RootAnnealed, RootAuto, RootEnumeration
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law
+from pyro_hoim.testing.root_models import domain_of
 
 POISSON, EXPONENTIAL, GAUSSIAN = PoissonFamily(), ExponentialFamily(), GaussianFamily()
 QUICK = RootAnnealed(num_chains=64, num_temperatures=20, burn_in=10)
-
-
-def domain_of(size, family):
-    return Domain([Variable(f"v{i}", kind=family.kind) for i in range(size)])
 
 
 def pairs(size, family):
