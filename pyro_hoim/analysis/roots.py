@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from ..data import CountTable
 from ..errors import InputError
 from ..learning.root_regression import RootFit, fit_root_path
+from ..learning.root_regression.choice import held_out_scores
 from ..model_file import RootFile, save_roots
 from ..models import NodeFamily
 from ..partition import LogPartition
@@ -131,8 +132,8 @@ class RootAnalysis:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are lower roots, such as square roots of single columns."""
-        return not self.fit.structure.is_simplified
+        """Whether lower roots were searched, such as square roots of single columns; none need have been kept."""
+        return self.fit.is_full
 
     @property
     def num_interactions(self) -> int:
@@ -171,6 +172,8 @@ class RootAnalysis:
             "fixed_columns": dict(found.fixed_columns),
             "l1": {str(root): value for root, value in found.l1.items()},
             "symmetrize": found.symmetrize,
+            "refit": "none" if found.refit is None else found.refit.method,
+            "is_full": found.is_full,
             "seed": self.seed,
         }
         save_roots(path, RootFile(found.structure, found.psi, found.family, info))
@@ -183,6 +186,7 @@ def analyse_roots(
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
     symmetrize: str = "mean",
+    refit: str = "all",
     stagewise: bool = False,
     full: bool = False,
     jobs: int | None = None,
@@ -206,6 +210,8 @@ def analyse_roots(
         order: largest root.
         l1: penalty, or several to choose from.
         symmetrize: how the nodes' coefficients are joined: ``mean``, ``and`` or ``or``.
+        refit: what of the joined models is estimated anew, before they are compared: ``all`` their terms, the
+            ``singles`` or ``none``; see :func:`~pyro_hoim.learning.root_regression.refit_roots`.
         stagewise: learn pairs first and then only the cliques of their graph.
         full: all keys (j, l), with lower roots of single columns and pairs, in place of the strongest alone.
         jobs: nodes learned at a time.
@@ -237,6 +243,7 @@ def analyse_roots(
     begin = time.perf_counter()
     common: dict[str, Any] = {
         "symmetrize": symmetrize,
+        "refit": refit,
         "stagewise": stagewise,
         "full": full,
         "jobs": jobs,
@@ -280,6 +287,7 @@ def compare_root_models(
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
     full: bool = False,
+    refit: str = "all",
     seed: int = 0,
     jobs: int | None = None,
 ) -> list[dict[str, Any]]:
@@ -292,6 +300,7 @@ def compare_root_models(
         order: largest root of the model of higher order.
         l1: penalty, or several, from which each model keeps the best on the validation rows.
         full: all keys (j, l), see :func:`analyse_roots`.
+        refit: what of the joined models is estimated anew, see :func:`analyse_roots`.
         seed: of the split.
         jobs: nodes learned at a time.
 
@@ -305,7 +314,7 @@ def compare_root_models(
         From ``seed`` only: the split.
     """
     parts: dict[str, CountTable] = dict(zip(PARTS, table.split(fractions, seed), strict=True))
-    found = analyse_roots(parts, family, order=order, l1=l1, full=full, seed=seed, jobs=jobs)
+    found = analyse_roots(parts, family, order=order, l1=l1, full=full, refit=refit, seed=seed, jobs=jobs)
     return found.comparison_records()
 
 
@@ -328,28 +337,23 @@ def _chosen(
     fits: Sequence[RootFit], penalties: Sequence[float], train: CountTable, validation: CountTable | None
 ) -> tuple[RootFit, tuple[PathStep, ...]]:
     """The fit with the best validation score (the only one without a choice), and all steps."""
-    has_validation = validation is not None and validation.num_rows > 0
+    scores: Sequence[float | None] = [None] * len(fits)
+    if validation is not None and validation.num_rows:
+        scores, _ = held_out_scores(fits, validation)
     steps: list[PathStep] = []
-    for found, penalty in zip(fits, penalties, strict=True):
-        held = None if not has_validation else -float(_free_score(found, validation).mean())
+    for found, penalty, score in zip(fits, penalties, scores, strict=True):
         steps.append(
             PathStep(
                 float(penalty),
                 sum(place.stop - place.start for (_, size), place in found.structure.slices.items() if size > 1),
                 -float(found.log_pseudo_prob(train).mean()),
-                held,
+                None if score is None else -score,
                 float(found.kkt_residual.max()),
                 found.is_converged,
             )
         )
-    best = min(range(len(fits)), key=lambda i: (steps[i].validation or 0.0, -steps[i].l1)) if len(fits) > 1 else 0
+    best = int(np.argmax(np.array(scores, dtype=np.float64))) if len(fits) > 1 else 0
     return fits[best], tuple(steps)
-
-
-def _free_score(found: RootFit, rows: CountTable | None) -> torch.Tensor:
-    """Log pseudo-likelihood of rows over the columns that are not fixed: a count in a fixed one would hide the rest."""
-    is_free = torch.tensor([name not in found.fixed_columns for name in found.domain.names])
-    return found.log_pseudo_prob(rows, by_node=True)[:, is_free].sum(1)
 
 
 def _part(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from .session import Session, announce, session
 
 __all__ = ["GRM_ONLY", "GRM_OPTIONS", "GrmOptions", "run_grm", "tuple_json"]
 
-GRM_ONLY = ("family", "l1", "vocab", "maximum", "symmetrize", "stagewise", "full")
+GRM_ONLY = ("family", "l1", "vocab", "maximum", "symmetrize", "refit_terms", "stagewise", "full")
 """Names of the options of ``fit`` that belong to generalized root models."""
 
 _TOP = 50
@@ -67,13 +67,21 @@ _OPTIONS = (
         "and: zero where one is absent; or: the mean of those present.",
     ),
     click.option(
+        "--refit-terms",
+        type=click.Choice(["none", "singles", "all"]),
+        default="all",
+        show_default=True,
+        help="With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: "
+        "the published way, which can predict worse than independent columns.",
+    ),
+    click.option(
         "--stagewise", is_flag=True, help="With grm: learn pairs first, then only triples of mutually tied columns."
     ),
     click.option(
-        "--full",
-        is_flag=True,
+        "--full/--no-full",
+        default=None,
         help="With grm: also lower roots: square and cube roots of single columns (which let counts spread more than "
-        "Poisson ones do), cube roots of pairs.",
+        "Poisson ones do), cube roots of pairs. Of gaussian columns these hold the mean.  [default: gaussian only]",
     ),
 )
 
@@ -93,6 +101,7 @@ class GrmOptions:
     order: int | None
     l1: tuple[float, ...]
     symmetrize: str
+    refit: str
     stagewise: bool
     full: bool
     jobs: int | None
@@ -105,8 +114,9 @@ class GrmOptions:
         order: int | None,
         l1: tuple[str, ...],
         symmetrize: str,
+        refit: str,
         stagewise: bool,
-        full: bool,
+        full: bool | None,
         jobs: int | None,
         has_validation: bool,
     ) -> GrmOptions:
@@ -127,7 +137,8 @@ class GrmOptions:
             raise InputError(
                 "--l1: several penalties are compared on validation rows; pass --split, such as --split 0.7,0.1,0.2"
             )
-        return cls(node_family(family, maximum), order, penalties, symmetrize, stagewise, full, jobs)
+        lower = family == "gaussian" if full is None else full
+        return cls(node_family(family, maximum), order, penalties, symmetrize, refit, stagewise, lower, jobs)
 
     def for_columns(self, num_columns: int) -> GrmOptions:
         """The same with an order: by default 3, or the number of columns where there are fewer.
@@ -153,12 +164,16 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
         return AUTO_L1
     found: list[float] = []
     for part in parts:
+        if part == "auto":
+            several = ", ".join(f"{value:g}" for value in AUTO_L1)
+            raise InputError(f"--l1: auto stands for {several} and takes no other numbers beside it")
         try:
             value = float(part)
         except ValueError:
-            value = -1.0
-        if part == "auto" or not 0 <= value <= _MOST_L1:
-            raise InputError(f"--l1: expected numbers from 0 to {_MOST_L1:g}, or auto alone, received {part!r}")
+            what = repr(part) if part else "nothing between two commas"
+            raise InputError(f"--l1: expected a number, or auto, received {what}") from None
+        if not 0 <= value <= _MOST_L1:
+            raise InputError(f"--l1: expected a number from 0 to {_MOST_L1:g} (nats a row), received {part}")
         if value in found:
             raise InputError(f"--l1: {part} is given twice")
         found.append(value)
@@ -186,6 +201,7 @@ def run_grm(parts: dict[str, CountTable], options: GrmOptions, output: Output[Co
             order=options.order or 1,
             l1=options.l1,
             symmetrize=options.symmetrize,
+            refit=options.refit,
             stagewise=options.stagewise,
             full=options.full,
             jobs=-1 if options.jobs is None else options.jobs,
@@ -260,6 +276,7 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
         "l1": analysis.l1,
         "symmetrize": found.symmetrize,
         "is_full": analysis.is_full,
+        "refit": None if found.refit is None else asdict(found.refit),
         "path": [
             {
                 "l1": step.l1,

@@ -80,12 +80,22 @@ def root_summary(analysis: RootAnalysis) -> list[str]:
     )
     if where == "train":
         sentences[-1] += " These are the rows it was learned from; new rows will cost more."
+    net = _net_pairs(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
-        strongest = tuples(analysis, 2, sign)[:3]
+        strongest = [names for names, value in net if value * sign > 0][:3]
         if strongest:
-            pairs = "; ".join(" + ".join(term.names) for term in strongest)
+            pairs = "; ".join(" + ".join(names) for names in strongest)
             sentences.append(f"The pairs that {word} most: {pairs}.")
     return sentences
+
+
+def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
+    """Pairs with the sum of their coefficients over all roots, their effect at values of one, largest first."""
+    net: dict[tuple[str, ...], float] = {}
+    for term in analysis.fit.terms():
+        if term.key[1] == 2:
+            net[term.names] = net.get(term.names, 0.0) + term.coefficient
+    return sorted(net.items(), key=lambda item: -abs(item[1]))
 
 
 def root_warnings(analysis: RootAnalysis) -> list[str]:
@@ -118,12 +128,30 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
     if judged.gain < 0 and analysis.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
-            f"{_digits(-judged.gain)} nats a row: joining the columns' regressions lost more than their tuples gain. "
-            "Do not read the tuples as they stand; try --full, or a larger --l1."
+            f"{_digits(-judged.gain)} nats a row: {_loss(analysis)} Do not read the tuples as they stand; try --full, "
+            "or a larger --l1."
+        )
+    if found.refit is not None and found.refit.status == "shortened":
+        warnings.append(
+            "The best coefficients make no law (its integral is infinite), so they stop "
+            f"{100 * found.refit.way:.3g} % of the way there."
+        )
+    if found.family.name == "gaussian" and not analysis.is_full:
+        warnings.append(
+            "Without --full every column of a Gaussian root model has mean zero: unless the columns were centred, "
+            "their means are taken for spread and for ties between them."
         )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
         warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
     return warnings
+
+
+def _loss(analysis: RootAnalysis) -> str:
+    """Why a model predicts worse than independent columns."""
+    refit = analysis.fit.refit
+    if refit is not None and refit.method == "all":
+        return "what it learned from the training rows does not hold on these."
+    return "joining the columns' regressions lost more than their tuples gain (--refit-terms all mends that)."
 
 
 def root_parts(analysis: RootAnalysis) -> list[Part]:
@@ -245,15 +273,15 @@ def _tuples(analysis: RootAnalysis, size: int) -> Part:
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
     if analysis.fit.family.name == "gaussian":  # whose statistic is the square: x itself for pairs
         root = "values" if size == 2 else f"absolute values to the power 2/{size}"
+    way = f"the columns' own regressions were joined by '{analysis.fit.symmetrize}'"
+    if analysis.fit.refit is not None and analysis.fit.refit.method == "all":
+        way = "it was fitted together with all others"
+    elif analysis.fit.symmetrize == "mean":
+        way = "it is the mean over the columns' own regressions, with absent ones as zero (mean)"
     part.blocks.append(
         note(
             f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
-            "root where one is named); it is the mean over the columns' own regressions, with absent ones as zero "
-            f"({analysis.fit.symmetrize}). The entry of the symmetric tensor is the coefficient over {size}!."
-            if analysis.fit.symmetrize == "mean"
-            else f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a "
-            "higher root where one is named); the columns' own regressions were joined by "
-            f"'{analysis.fit.symmetrize}'. The entry of the symmetric tensor is the coefficient over {size}!."
+            f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!."
         )
     )
     return part
@@ -308,8 +336,7 @@ def _trust(analysis: RootAnalysis) -> Part:
         text(
             f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
             f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
-            f"{found.tolerance:.1e}). The regressions were learned one by one and then "
-            "joined, so the model fits a little worse than each by itself."
+            f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
         )
     )
     log_z = analysis.log_partition
@@ -343,6 +370,21 @@ def _trust(analysis: RootAnalysis) -> Part:
     )
     part.blocks.append(note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + "."))
     return part
+
+
+def _refitted(analysis: RootAnalysis) -> str:
+    """What was done after joining, and what it brought on the training rows."""
+    refit = analysis.fit.refit
+    if refit is None:
+        return "The model fits a little worse than each by itself."
+    what = "all coefficients" if refit.method == "all" else "the coefficients of single columns"
+    penalty = f" under {100 * refit.share:g} % of the penalties" if refit.method == "all" else ""
+    return (
+        f"Then {what} were fitted again, together{penalty}: pseudo-NLL of the training rows "
+        f"{_digits(refit.joined_pseudo_nll)} before, {_digits(refit.pseudo_nll)} after, "
+        f"{_digits(refit.independent_pseudo_nll)} of independent columns ({refit.status.replace('_', ' ')}, residual "
+        f"{refit.kkt_residual:.1e})."
+    )
 
 
 def _names_of(name: str) -> Hint | str:

@@ -94,7 +94,7 @@ def test_fit_prints_what_the_library_finds(file: str, fitted: Path, capsys: pyte
     found = call_json(["fit", str(fitted / file), *GRM, *options], capsys)
     table = CountTable.from_matrix(made_rows(), NAMES)
     parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.2, 0.2), 3), strict=True))
-    fit = fit_roots(parts["train"], "poisson", order=3, l1=0.01)
+    fit = fit_roots(parts["train"], "poisson", order=3, l1=0.01, refit="all")
     assert found["num_states"] is None
     assert found["num_variables"] == 4
     assert found["num_parameters"] == fit.structure.num_terms
@@ -109,7 +109,7 @@ def test_fit_prints_what_the_library_finds(file: str, fitted: Path, capsys: pyte
         for kind in ("poisson", "negative-binomial"):
             law = fit_independent(parts["train"], kind, PoissonFamily())
             assert found["baselines"][kind][name] == pytest.approx(-law.log_prob(rows).mean(), rel=1e-9)
-        pairs = fit_roots(parts["train"], "poisson", order=2, l1=0.01)
+        pairs = fit_roots(parts["train"], "poisson", order=2, l1=0.01, refit="all")
         expected = -float(pairs.log_pseudo_prob(rows).mean())
         assert found["baselines"]["pairwise"][name] == pytest.approx(expected, rel=1e-9)
     for row in found["interactions"]:
@@ -176,13 +176,32 @@ def test_other_families_and_options(fitted: Path, capsys: pytest.CaptureFixture[
     found = call_json(["fit", "r.csv", *GRM, "--family", "gaussian"], capsys)
     assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["gaussian", "normal"])
     assert found["nll"]["train"] is not None
+    assert found["is_full"] is True  # the columns' means
+    assert found["pseudo_nll"]["train"] <= found["baselines"]["normal"]["train"] + 0.01
+    found = call_json(["fit", "r.csv", *GRM, "--family", "gaussian", "--no-full"], capsys)
+    assert found["is_full"] is False
+    assert found["pseudo_nll"]["train"] > found["baselines"]["normal"]["train"]
     found = call_json(["fit", "r.csv", *GRM, "--family", "exponential", "--order", "1"], capsys)
     assert found["nll"]["train"] == pytest.approx(found["baselines"]["exponential"]["train"], rel=1e-6)
     options = ["--stagewise", "--symmetrize", "and", "--full"]
     found = call_json(["fit", str(fitted / "rows.csv"), *GRM, *options], capsys)
-    expected = fit_roots(CountTable.from_csv(fitted / "rows.csv"), stagewise=True, symmetrize="and", full=True)
+    rows = CountTable.from_csv(fitted / "rows.csv")
+    expected = fit_roots(rows, stagewise=True, symmetrize="and", full=True, refit="all")
     assert found["num_parameters"] == expected.structure.num_terms
     assert found["is_full"] is True
+
+
+def test_refits(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call_json(["fit", str(fitted / "rows.csv"), *GRM], capsys)
+    assert found["refit"]["method"] == "all"
+    assert found["refit"]["pseudo_nll"] <= found["refit"]["independent_pseudo_nll"]
+    rows = CountTable.from_csv(fitted / "rows.csv")
+    for words, refit in (([], "all"), (["--refit-terms", "singles"], "singles"), (["--refit-terms", "none"], "none")):
+        found = call_json(["fit", str(fitted / "rows.csv"), *GRM, *words], capsys)
+        expected = fit_roots(rows, refit=refit)
+        assert found["pseudo_nll"]["train"] == pytest.approx(-float(expected.log_pseudo_prob(rows).mean()), rel=1e-9)
+        assert (found["refit"] or {"method": "none"})["method"] == refit
+    assert load_roots(Path(found["model"])).info["refit"] == "none"
 
 
 def test_interactions_are_sorted_by_coefficient(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,6 +309,14 @@ def test_words_of_penalties() -> None:
     for words in (("x",), ("-1",), ("0.1", "auto"), ("nan",), ("inf",), ("0.1,",), ("0.1", "0.10")):
         with pytest.raises(InputError, match="--l1"):
             parse_l1(words)
+    for words, message in (
+        (("x",), "expected a number, or auto, received 'x'"),
+        (("2e6",), "expected a number from 0 to 1e\\+06"),
+        (("0.1,",), "received nothing between two commas"),
+        (("0.1", "auto"), "auto stands for 0.1, 0.05, 0.02, 0.01, 0.005 and takes no other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse_l1(words)
 
 
 # Bad input
@@ -300,7 +327,8 @@ def test_words_of_penalties() -> None:
     [
         (["--l1", "0.1,0.2"], "--l1: several penalties are compared on validation rows; pass --split"),
         (["--l1", "auto"], "--l1: several penalties"),
-        (["--l1", "much"], "--l1: expected numbers from 0"),
+        (["--l1", "much"], "--l1: expected a number, or auto, received 'much'"),
+        (["--refit-terms", "some"], "--refit-terms: "),
         (["--order", "5"], "--order: expected 1 to 4 (the number of columns), received 5"),
         (["--order", "0"], "--order: expected a whole number of at least 1"),
         (["--family", "binomial"], "--family: "),

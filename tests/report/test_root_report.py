@@ -13,7 +13,7 @@ from pyro_hoim.analysis import PathStep, RootAnalysis, RootScores, analyse_roots
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.learning.root_regression import RootTerm
-from pyro_hoim.models import PoissonFamily
+from pyro_hoim.models import GaussianFamily, PoissonFamily
 from pyro_hoim.report import (
     penalty_path_figure,
     render_root_report,
@@ -167,3 +167,45 @@ def test_a_model_worse_than_independent_columns_is_told() -> None:
     assert len(told) == 1
     assert "On the test rows" in told[0]
     assert "0.2500 nats a row" in told[0]
+    assert "does not hold on these" in told[0]
+    parts = {**found.parts, "test": bad}
+    (told,) = [s for s in root_warnings(replace(found, parts=parts, fit=found.fit.joined())) if "worse than" in s]
+    assert "--refit-terms all mends that" in told
+
+
+def test_a_refit_is_told() -> None:
+    found = analysis()
+    refit = found.fit.refit
+    assert refit is not None
+    page = render_root_report(found)
+    assert "all coefficients were fitted again, together under 50 % of the penalties" in page
+    assert f"{refit.joined_pseudo_nll:.4f} before, {refit.pseudo_nll:.4f} after" in page
+    assert "it was fitted together with all others" in page
+    joined = render_root_report(replace(found, fit=found.fit.joined()))
+    assert "were fitted again" not in joined
+    assert "it is the mean over the columns" in joined
+    short = replace(found.fit, refit=replace(refit, status="shortened", way=0.25))
+    assert any("25 % of the way" in sentence for sentence in root_warnings(replace(found, fit=short)))
+
+
+def test_a_pair_is_named_once() -> None:
+    """Under full models a pair may have roots with coefficients of both signs."""
+    rows = np.random.default_rng(1).poisson(np.random.default_rng(2).gamma(0.5, 2.0, (200, 1)) * np.ones(3))
+    table = CountTable.from_matrix(rows, ["a", "b", "c"])
+    found = analyse_roots({"train": table}, PoissonFamily(), l1=0.002, full=True)
+    signs: dict[tuple[str, ...], set[bool]] = {}
+    for term in found.fit.terms():
+        if term.key[1] == 2:
+            signs.setdefault(term.names, set()).add(term.coefficient > 0)
+    assert any(len(both) == 2 for both in signs.values())
+    sentences = [s for s in root_summary(found) if s.startswith("The pairs that")]
+    named = [pair for s in sentences for pair in s.partition(": ")[2].rstrip(".").split("; ")]
+    assert sorted(named) == sorted(set(named))
+
+
+def test_means_of_gaussian_columns_are_told() -> None:
+    rows = np.random.default_rng(0).normal(3.0, 1.0, (50, 2))
+    table = CountTable.from_matrix(rows, ["a", "b"], kind="real")
+    for full in (False, True):
+        found = analyse_roots({"train": table}, GaussianFamily(), order=2, full=full)
+        assert any("mean zero" in sentence for sentence in root_warnings(found)) is not full

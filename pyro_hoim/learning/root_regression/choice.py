@@ -15,11 +15,11 @@ from scipy.special import gammaln
 from ...errors import InputError, InputTypeError
 from ...models.node_families import NodeFamily
 from ._rows import RootRows, RowSubset, prepare_rows
-from ._space import checked_candidates
+from ._space import checked_candidates, clique_candidates
 from .fit import checked_family, checked_order, fit_root_path
 from .result import RootFit
 
-__all__ = ["L1Choice", "RootStability", "choose_l1", "root_stability"]
+__all__ = ["L1Choice", "RootStability", "choose_l1", "held_out_scores", "root_stability"]
 
 Penalty = float | Mapping[int, float]
 Rule = Literal["held-out", "ebic", "stability"]
@@ -59,7 +59,7 @@ class RootStability:
             penalty; a tuple that was never found is absent.
         num_subsamples, subsample_size: subsamples and rows in each.
         mean_selected: mean number of tuples of two or more variables found under any of the penalties.
-        num_tuples: tuples searched.
+        num_tuples: tuples searched; with ``stagewise``, of sizes from 3 on the mean number of cliques of a subsample.
         instability: mean over pairs of variables of :math:`2 f (1 - f)`, f being the share of the subsamples in which
             some tuple joins the pair, one number per penalty.
     """
@@ -117,7 +117,8 @@ def choose_l1(
     r"""Choose the penalty of :func:`~pyro_hoim.learning.root_regression.fit_roots` from several.
 
     ``held-out``: largest mean log pseudo-likelihood of the joint model on ``validation``, or on the parts left out in
-    turn; columns that are fixed in the rows learned from do not count. ``ebic``: smallest sum over nodes of
+    turn, refitted if ``refit`` says so; columns that are fixed in the rows learned from do not count. ``ebic``: the
+    smallest sum over nodes, of their own regressions, of
 
     .. math:: -2 n\, \ell_s + m_s \log n + 2 \gamma \sum_{(j, \ell)} \log \binom{P_\ell}{m_{sj\ell}}
 
@@ -188,11 +189,7 @@ def choose_l1(
         best = max(0, int(stable.sum()) - 1)
     else:
         if validation is not None:
-            is_free = [name not in path[0].fixed_columns for name in rows.domain.names]
-            values = np.stack(
-                [fitted.log_pseudo_prob(validation, by_node=True).numpy()[:, is_free].sum(1) for fitted in path]
-            )
-            scores, errors = _means(values)
+            scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
     return L1Choice(l1s[best], path[best], rule, tuple(l1s), scores, errors, path)
 
@@ -216,7 +213,7 @@ def root_stability(
         num_subsamples: number of subsamples.
         share: share of the rows in each, above 0 and below 1.
         generator: random numbers.
-        options: further arguments of :func:`~pyro_hoim.learning.root_regression.fit_root_path`.
+        options: further arguments of :func:`~pyro_hoim.learning.root_regression.fit_root_path`; a refit is left out.
 
     Returns:
         :class:`~pyro_hoim.learning.root_regression.RootStability`.
@@ -234,17 +231,20 @@ def root_stability(
         raise InputError(f"num_subsamples: expected a whole number from 2, received {num_subsamples!r}")
     if not 0 < share < 1:
         raise InputError(f"share: expected a share above 0 and below 1, received {share!r}")
-    rows, options = _prepared(data, family, l1s, options)
+    rows, options = _prepared(data, family, l1s, {**options, "refit": "none"})
     generator = _checked_generator(generator)
     size = max(1, int(share * rows.num_rows))
     counts: dict[tuple[tuple[int, int], tuple[str, ...]], NDArray[np.int64]] = {}
     width = len(rows.domain)
     joined = np.zeros((len(l1s), width, width))
-    selected = 0
+    selected = searched = 0
+    staged = range(3, options["order"] + 1) if options.get("stagewise", False) else range(0)
+    listed = checked_candidates(options.get("candidates"), rows.domain, options["order"])
     for _ in range(num_subsamples):
         index = torch.randperm(rows.num_rows, generator=generator)[:size].numpy()
         path = fit_root_path(RowSubset(rows.domain, rows.matrix[index]), l1s, rows.family, **options)
         union: set[Any] = set()
+        cliques: set[tuple[int, ...]] = set()
         for step, fitted in enumerate(path):
             pairs: set[tuple[int, int]] = set()
             for key, names in fitted.structure.names:
@@ -255,15 +255,19 @@ def root_stability(
                     pairs.update((a, b) for i, a in enumerate(positions) for b in positions[i + 1 :])
             for a, b in pairs:
                 joined[step, a, b] += 1
+            graph = [rows.domain.indices(term.names) for term in fitted.terms() if term.key[1] == 2]
+            for size_of in staged:
+                if size_of not in listed:
+                    found = clique_candidates(np.array(sorted(set(graph)), np.int64).reshape(-1, 2), size_of)
+                    cliques.update(map(tuple, found.tolist()))
         selected += len(union)
+        searched += sum(len(_roots_of(len(clique), options)) for clique in cliques)
     shares = joined / num_subsamples
     instability = (2 * shares * (1 - shares)).sum((1, 2)) / max(1, width * (width - 1) / 2)
-    is_full = bool(options.get("full", False))
-    listed = checked_candidates(options.get("candidates"), rows.domain, options["order"])
-    num_tuples = sum(
-        len(listed[size]) if size in listed else math.comb(width, size)
-        for j in range(2, options["order"] + 1)
-        for size in (range(2, j + 1) if is_full else (j,))
+    whole = [size for size in range(2, options["order"] + 1) if size in listed or size not in staged]
+    num_tuples = round(searched / num_subsamples) + sum(
+        (len(listed[size]) if size in listed else math.comb(width, size)) * len(_roots_of(size, options))
+        for size in whole
     )
     return RootStability(
         tuple(l1s),
@@ -274,6 +278,11 @@ def root_stability(
         num_tuples,
         tuple(instability.tolist()),
     )
+
+
+def _roots_of(size: int, options: Mapping[str, Any]) -> range:
+    """Roots j that tuples of a size are searched with."""
+    return range(size, (options["order"] if options.get("full", False) else size) + 1)
 
 
 def _prepared(
@@ -297,6 +306,16 @@ def _checked_generator(generator: torch.Generator | None) -> torch.Generator:
     if not isinstance(generator, torch.Generator):
         raise InputTypeError(f"generator: expected a torch.Generator, received {type(generator).__name__}")
     return generator
+
+
+def held_out_scores(path: Sequence[RootFit], validation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean log pseudo-likelihood of rows under each of several fits of the same rows, and its standard errors.
+
+    Columns that are fixed in the rows learned from do not count: any other value is impossible under every fit.
+    """
+    is_free = [name not in path[0].fixed_columns for name in path[0].domain.names]
+    values = [fitted.log_pseudo_prob(validation, by_node=True).numpy()[:, is_free].sum(1) for fitted in path]
+    return _means(np.stack(values))
 
 
 def _means(values: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -7,6 +7,7 @@ the optimum is.
 """
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,10 @@ def is_close(printed, value):
 def words_and_counts(shared_data):
     file = shared_data / "classic3_sqr_top1000.npz"
     if not file.is_file():
-        pytest.skip(f"{file.name} is not in the data folder: the published tables of Classic3 are NOT checked")
+        message = f"{file.name} is not in the data folder: the published tables of Classic3 are NOT checked"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(message)
+        pytest.skip(message)
     words = (shared_data / "classic3_sqr_top1000_vocab.txt").read_text().split()
     width = SETTINGS["variables"]
     return words[:width], scipy.sparse.load_npz(file).tocsr()[:, :width]
@@ -88,7 +92,7 @@ def test_published_values_of_some_tuples(words_and_counts):
 @pytest.mark.slow
 def test_every_published_value(words_and_counts):
     words, counts = words_and_counts
-    fitted = fit_roots(counts, order=SETTINGS["order"], l1=SETTINGS["l1"], names=words, jobs=2)
+    fitted = fit_roots(counts, order=SETTINGS["order"], l1=SETTINGS["l1"], names=words, refit="none", jobs=2)
     assert fitted.is_converged
     assert float(fitted.kkt_residual.max()) < 1e-6
     values = {frozenset(term.names): term.coefficient for term in fitted.terms()}
