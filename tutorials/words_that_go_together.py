@@ -132,7 +132,7 @@ means.round(3)
 # visited. The largest violation is the KKT residual.
 
 # %%
-fitted = fit_roots(table, "poisson", order=3, l1=0.01)
+fitted = fit_roots(table, "poisson", order=3, l1=0.01, refit="none")
 kept = {key: len(fitted.terms(key)) for key in fitted.structure.keys}
 print(f"{fitted.seconds:.0f} s; words, pairs, triples kept: {tuple(kept.values())}")
 print(f"largest KKT residual {float(fitted.kkt_residual.max()):.1e}, all converged: {fitted.is_converged}")
@@ -274,8 +274,8 @@ except InputError as error:  # the second matrix has no public address
     rebuilt = None
     print(error)
 if rebuilt is not None:
-    first = fitted if LONG else fit_roots(table.columns(width), "poisson", order=3, l1=0.01)
-    second = fit_roots(rebuilt, "poisson", order=3, l1=0.01)
+    first = fitted if LONG else fit_roots(table.columns(width), "poisson", order=3, l1=0.01, refit="none")
+    second = fit_roots(rebuilt, "poisson", order=3, l1=0.01, refit="none")
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.3), layout="constrained")
     summary = {}
     for axis, (kind, key) in zip(axes, kinds.items(), strict=True):

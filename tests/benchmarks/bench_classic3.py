@@ -48,7 +48,7 @@ def fit(which, jobs, tolerance):
     elif which == "few":
         table = table.columns(20)
     start, busy = time.perf_counter(), time.process_time()
-    found = fit_roots(table, "poisson", order=3, l1=0.01, tolerance=tolerance, jobs=jobs)
+    found = fit_roots(table, "poisson", order=3, l1=0.01, refit="none", tolerance=tolerance, jobs=jobs)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     unit = 1 if sys.platform == "darwin" else 1024
     return {

@@ -156,3 +156,17 @@ def test_bad_thresholds():
         found.expected_false(0.5)
     with pytest.raises(InputError, match="share"):
         root_stability(planted(0, 30), [0.3], share=1.0)
+
+
+def test_stages_search_the_cliques_of_their_pairs_only():
+    """Three columns that vary together and three alone: of 20 triples the stages look at the cliques of pairs found."""
+    rng = np.random.default_rng(3)
+    x = rng.poisson(1.0, (300, 6)).astype(float)
+    x[:, :3] = rng.poisson(2.0 * rng.gamma(0.5, 1.0, (300, 1)) * np.ones(3))
+    options = {"order": 3, "num_subsamples": 4}
+    staged = root_stability(x, [0.1], stagewise=True, **options)
+    assert 15 < staged.num_tuples < 15 + 20
+    assert root_stability(x, [0.1], **options).num_tuples == 15 + 20
+    wanted = [("x0", "x1", "x2"), ("x0", "x1", "x5")]
+    listed = root_stability(x, [0.1], stagewise=True, candidates={3: wanted}, **options)
+    assert listed.num_tuples == 15 + 2
