@@ -64,6 +64,9 @@ def fit_roots(
     or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
     maximises the pseudo-likelihood of the joint model anew.
 
+    Counts up to 2^53 are served; a status of ``stalled`` (seen from counts of 10^12 on) says that two modes of a
+    conditional law swap within one unit of rounding.
+
     A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one evaluation of the node log partition
     for every row that a feature of the working set touches. Features are never stored as a matrix.
 

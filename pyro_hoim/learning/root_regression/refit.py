@@ -114,7 +114,8 @@ def refit_roots(
         fit: whose structure, penalties and tolerance are used; ``fit`` itself stays as it is.
         data: rows to fit, with the columns of ``fit``; in general those it was learned from.
         refit: ``singles`` or ``all``; ``none`` returns the joined regressions.
-        refit_share: r of ``all``, from 0; without any penalty the optimum may lie at infinity.
+        refit_share: r of ``all``, from 0; without any penalty the optimum may lie at infinity. A half did well on
+            held-out rows of small and large tables; less is better where rows are many or ``full`` was asked for.
         max_iterations: most Newton steps.
         jobs: columns or parts of rows at a time, as ``n_jobs`` of :class:`joblib.Parallel`. The result does not depend
             on it.
