@@ -188,7 +188,7 @@ def test_other_priors_and_no_data() -> None:
     location = torch.tensor([0.0, 0.5], dtype=torch.float64)
     prior = dist.StudentT(5.0, location, 0.5).to_event(1)
     result = sample_posterior(
-        MAIN, zeros, prior, total_count=0, num_draws=400, num_warmup=200, num_chains=2, progress=False
+        MAIN, zeros, prior, total_count=0, num_draws=400, num_warmup=100, num_chains=2, progress=False
     )
     size = float(stats.t(5, scale=0.5).expect(abs))
     expected = torch.tensor([0.0, 0.5, size, size], dtype=torch.float64)
