@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         RecordingNUTS as RecordingNUTS,
         Replicates as Replicates,
         RootGibbs as RootGibbs,
+        RootPosterior as RootPosterior,
         VectorizedKernel as VectorizedKernel,
         cell_log_likelihood as cell_log_likelihood,
         deviance_discrepancy as deviance_discrepancy,
@@ -79,8 +80,10 @@ if TYPE_CHECKING:
         predictive_check as predictive_check,
         prior_predictive as prior_predictive,
         r_hat_limit as r_hat_limit,
+        root_pseudo_model as root_pseudo_model,
         run_mcmc as run_mcmc,
         sample_posterior as sample_posterior,
+        sample_root_posterior as sample_root_posterior,
     )
     from .information import (
         ConditionalInferenceError as ConditionalInferenceError,
@@ -160,10 +163,12 @@ if TYPE_CHECKING:
     )
     from .learning.root_regression import (
         RootFit as RootFit,
+        RootRefit as RootRefit,
         choose_l1 as choose_l1,
         fit_low_rank_roots as fit_low_rank_roots,
         fit_root_path as fit_root_path,
         fit_roots as fit_roots,
+        refit_roots as refit_roots,
     )
     from .learning.selection import (
         Selection as Selection,
@@ -220,6 +225,7 @@ if TYPE_CHECKING:
         Normalizability as Normalizability,
         Parametrization as Parametrization,
         PoissonFamily as PoissonFamily,
+        RootPseudoLikelihood as RootPseudoLikelihood,
         RootStructure as RootStructure,
         Split as Split,
         TableConditional as TableConditional,
@@ -326,6 +332,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "NodeFamily",
         "Normalizability",
         "PoissonFamily",
+        "RootPseudoLikelihood",
         "RootStructure",
         "TruncatedPoissonFamily",
         "check_normalizable",
@@ -454,8 +461,10 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     ),
     "learning.root_regression": (
         "RootFit",
+        "RootRefit",
         "fit_root_path",
         "fit_roots",
+        "refit_roots",
         "choose_l1",
         "fit_low_rank_roots",
     ),
@@ -511,6 +520,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     ),
     "inference": (
         "RootGibbs",
+        "RootPosterior",
         "BlockGibbs",
         "Discrepancy",
         "IntervalCoverage",
@@ -534,8 +544,10 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "predictive_check",
         "prior_predictive",
         "r_hat_limit",
+        "root_pseudo_model",
         "run_mcmc",
         "sample_posterior",
+        "sample_root_posterior",
         "PseudoGibbs",
     ),
     "interop": (
