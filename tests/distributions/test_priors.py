@@ -600,7 +600,7 @@ def nuts_statistics(
         pyro.sample("rows", LogLinearStatistics(hypergraph, theta, total), obs=data)
 
     pyro.set_rng_seed(seed)
-    mcmc = MCMC(NUTS(model), num_samples=300, warmup_steps=100, disable_progbar=True)
+    mcmc = MCMC(NUTS(model, max_tree_depth=5), num_samples=200, warmup_steps=80, disable_progbar=True)
     mcmc.run()
     theta = mcmc.get_samples()["theta"]
     law = exact_table(hypergraph, parametrization(hypergraph).to_tables(theta))
