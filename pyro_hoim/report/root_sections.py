@@ -80,6 +80,13 @@ def root_summary(analysis: RootAnalysis) -> list[str]:
     )
     if where == "train":
         sentences[-1] += " These are the rows it was learned from; new rows will cost more."
+    spread = judged.baselines.get("negative-binomial")
+    gap = 0.0 if spread is None or analysis.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
+    if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
+        sentences.append(
+            "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
+            "which the model takes for dependence in part; --full adds roots of single columns, which let them."
+        )
     net = _net_pairs(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
         strongest = [names for names, value in net if value * sign > 0][:3]

@@ -209,3 +209,21 @@ def test_means_of_gaussian_columns_are_told() -> None:
     for full in (False, True):
         found = analyse_roots({"train": table}, GaussianFamily(), order=2, full=full)
         assert any("mean zero" in sentence for sentence in root_warnings(found)) is not full
+
+
+@lru_cache
+def counts_of_one_spread(size: float) -> CountTable:
+    """Independent counts: negative binomial of this size, close to Poisson where it is large."""
+    rows = np.random.default_rng(8).negative_binomial(size, size / (size + 2.0), size=(300, 3))
+    return CountTable.from_matrix(rows, ["a", "b", "c"])
+
+
+def test_counts_more_spread_than_poisson_ones_are_told() -> None:
+    def words(size: float, full: bool) -> str:
+        parts = {"train": counts_of_one_spread(size)}
+        found = analyse_roots(parts, PoissonFamily(), order=2, l1=0.05, full=full)
+        return " ".join(root_summary(found))
+
+    assert "--full adds roots of single columns" in words(0.5, full=False)
+    assert "--full" not in words(0.5, full=True)
+    assert "--full" not in words(1000.0, full=False)  # control: nearly Poisson
