@@ -29,11 +29,11 @@ class JointTerm(NamedTuple):
     positions: tuple[int, ...]
 
 
-def base_measure(rows: RootRows) -> float:
-    """Mean over rows of minus the log base measure of all columns that are not fixed, nats."""
+def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
+    """Mean over rows of minus the log base measure of some columns, nats."""
     total = 0.0
-    for node in np.flatnonzero(~rows.is_fixed):
-        total -= float(rows.family.log_base(torch.from_numpy(rows.column(int(node)))).sum())
+    for node in nodes:
+        total -= float(rows.family.log_base(torch.from_numpy(rows.column(node))).sum())
     return total / rows.num_rows
 
 

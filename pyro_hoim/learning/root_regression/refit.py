@@ -125,8 +125,8 @@ def refit_roots(
         zero are left out.
 
     Raises:
-        InputError: unknown refit, other columns, values outside the support, or a column that is fixed in these rows
-            and not in the model.
+        InputError: unknown refit, other columns, values outside the support, a column that is fixed in these rows and
+            not in the model, or one that is fixed in the model and has another value in these rows.
         IntractableError: ``all`` needs more memory than the limit.
 
     Warns:
@@ -157,6 +157,15 @@ def refit_roots(
             f"data: column {new[0]!r} has the value {rows.fixed_columns[new[0]]:g} in all rows, where no finite "
             "coefficient fits best, but is part of the model"
         )
+    for name, value in fit.fixed_columns.items():
+        column = rows.column(rows.domain.index(name))
+        other = np.flatnonzero(column != value)
+        if len(other):
+            raise InputError(
+                f"data: column {name!r} is fixed at {value:g} in the fit, received {column[other[0]]:g} in row "
+                f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn the "
+                "regressions from these rows, or leave such rows out"
+            )
     options = SolverOptions(fit.tolerance, max_iterations)
     found = refit_rows(fit.joined(), rows, refit, checked_share(refit_share), options, checked_jobs(jobs))
     warn_refits([found])
@@ -197,7 +206,7 @@ def refit_rows(
         end = problem.solve_all(options, jobs, alone.values, begin, advance)
     values, way, verdict = problem.normalizable(end.values, alone.values, jobs)
     loss = end.loss if way == 1.0 else problem.loss(values, jobs)
-    constant = base_measure(rows)
+    constant = base_measure(rows, problem.nodes)
     structure, coefficients = problem.structure(values)
     told = RootRefit(
         refit,

@@ -11,7 +11,7 @@ import torch
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.learning.root_regression import _joint, choose_l1, fit_root_path, fit_roots, refit_roots
-from pyro_hoim.learning.root_regression._joint import JointRegression, JointTerm
+from pyro_hoim.learning.root_regression._joint import JointRegression, JointTerm, base_measure
 from pyro_hoim.learning.root_regression._rows import prepare_rows
 from pyro_hoim.models import (
     ExponentialFamily,
@@ -368,6 +368,34 @@ def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="column 'x1' has the value 0 in all rows"):
         refit_roots(fitted, empty)
     assert refit_roots(fitted, x, "none") is fitted
+
+
+@pytest.mark.parametrize(
+    "family", [PoissonFamily(), TruncatedPoissonFamily(9), ExponentialFamily()], ids=lambda f: f.name
+)
+def test_rows_that_are_impossible_under_the_fit_are_refused(family):
+    x = np.minimum(spread_counts(16, 30, 3), 8.0) + (0.0 if family.is_discrete else 0.5)
+    edge = 9.0 if isinstance(family, TruncatedPoissonFamily) else 0.0
+    x[:, 2] = edge
+    fitted = fit_roots(x, family, order=2, l1=0.02)
+    again = x.copy()
+    again[4, 2], again[7, 2] = 5.0, 3.0
+    assert list(fitted.fixed_columns.values()) == [edge]
+    for refit in ("singles", "all"):
+        with pytest.raises(InputError, match=rf"column 'x2' is fixed at {edge:g} in the fit, received 5 in row 4"):
+            refit_roots(fitted, again, refit)
+        told = refit_roots(fitted, x, refit).refit
+        assert told.pseudo_nll == pytest.approx(
+            -float(refit_roots(fitted, x, refit).log_pseudo_prob(x).mean()), abs=1e-9
+        )
+
+
+def test_the_base_measure_is_that_of_the_columns_of_the_model():
+    x = spread_counts(17, 30, 3)
+    rows = prepare_rows(x, PoissonFamily(), 2)
+    expected = sum(math.lgamma(value + 1) for value in x[:, [0, 2]].ravel()) / 30
+    assert base_measure(rows, [0, 2]) == pytest.approx(expected, rel=1e-12)
+    assert base_measure(rows, []) == 0.0
 
 
 def test_too_much_memory_is_refused(monkeypatch):
