@@ -108,7 +108,8 @@ def fit_roots(
         UnknownNameError: an unknown variable in ``candidates``, or an unknown family.
 
     Warns:
-        ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance; its status says why.
+        ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance; its status says why. Or a
+            refit was shortened, because the law of its optimum has no normalising constant.
 
     Randomness:
         None.
@@ -180,7 +181,7 @@ def fit_root_path(
         InputError, InputTypeError, IntractableError, UnknownNameError: as :func:`fit_roots`, or no penalty.
 
     Warns:
-        ConvergenceWarning: a node's residual is above the tolerance.
+        ConvergenceWarning: a node's residual, or that of a refit, is above the tolerance, or a refit was shortened.
 
     Example:
         >>> path = fit_root_path([[2, 1], [0, 0], [1, 3], [3, 2]], [1.0, 0.1, 0.01], order=2)
@@ -263,7 +264,7 @@ def _fit(
     _warn(fits)
     if refit != "none":
         fits = [run.refit(fitted, refit, share, f"{i}") for i, fitted in enumerate(fits)]
-        warn_refits(fits)
+        warn_refits(fits, 3)
     return tuple(fits)
 
 

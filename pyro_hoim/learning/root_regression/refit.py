@@ -110,6 +110,10 @@ def refit_roots(
     problems are convex and solved by proximal Newton steps. Independent columns are among the models that ``all``
     compares, so that its pseudo-likelihood on the rows is never below theirs.
 
+    Where the law of an optimum has no normalising constant, it is not returned. All coefficients, for ``singles`` those
+    of the tuples too, then stop on the straight way to it, from independent columns or from the joined regressions:
+    the status is ``shortened``, a warning names the share ``way``, and that share may be next to nothing.
+
     Args:
         fit: whose structure, penalties and tolerance are used; ``fit`` itself stays as it is.
         data: rows to fit, with the columns of ``fit``; in general those it was learned from.
@@ -130,7 +134,8 @@ def refit_roots(
         IntractableError: ``all`` needs more memory than the limit.
 
     Warns:
-        ConvergenceWarning: the largest subgradient is above the tolerance.
+        ConvergenceWarning: the largest subgradient is above the tolerance, or the refit was shortened; the message
+            names the share of the way to the optimum.
 
     Randomness:
         None.
@@ -163,12 +168,12 @@ def refit_roots(
         if len(other):
             raise InputError(
                 f"data: column {name!r} is fixed at {value:g} in the fit, received {column[other[0]]:g} in row "
-                f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn the "
-                "regressions from these rows, or leave such rows out"
+                f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn "
+                "the regressions from these rows, or leave such rows out"
             )
     options = SolverOptions(fit.tolerance, max_iterations)
     found = refit_rows(fit.joined(), rows, refit, checked_share(refit_share), options, checked_jobs(jobs))
-    warn_refits([found])
+    warn_refits([found], 2)
     return found
 
 
@@ -226,14 +231,29 @@ def refit_rows(
     return replace(fit, structure=structure, psi=psi, refit=told, seconds=fit.seconds + told.seconds)
 
 
-def warn_refits(fits: Sequence[RootFit]) -> None:
-    """Warn of refits whose residual is above the tolerance."""
+def warn_refits(fits: Sequence[RootFit], stacklevel: int) -> None:
+    """Warn of refits whose residual is above the tolerance, and of those that stop short of the optimum.
+
+    Args:
+        fits: refitted or not.
+        stacklevel: what the caller would give to :func:`warnings.warn`.
+    """
     for fit in fits:
-        if fit.refit is not None and not fit.refit.is_converged:
+        told = fit.refit
+        if told is None:
+            continue
+        if not told.is_converged:
             warnings.warn(
-                f"the refit of {fit.refit.method!r} has not converged (residual {fit.refit.kkt_residual:.1e}, "
-                f"tolerance {fit.tolerance:.1e}, {fit.refit.status}); raise l1, refit_share, tolerance or "
-                "max_iterations",
+                f"the refit of {told.method!r} has not converged (residual {told.kkt_residual:.1e}, "
+                f"tolerance {fit.tolerance:.1e}, {told.status}); raise l1, refit_share, tolerance or max_iterations",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=stacklevel + 1,
+            )
+        if told.way < 1.0:
+            helps = "raise l1 or refit_share" if told.method == "all" else "raise l1, or refit 'all'"
+            warnings.warn(
+                f"the refit of {told.method!r} was shortened: the law of its optimum has no normalising constant, and "
+                f"the coefficients go the share way={told.way:.2g} of the distance to it; {helps}",
+                ConvergenceWarning,
+                stacklevel=stacklevel + 1,
             )

@@ -250,10 +250,18 @@ def test_all_terms_without_a_constant_are_not_returned():
     rows = np.log(positive(1, 3))
     told = check_shortened(fit_roots(rows, "gaussian", order=2), rows, "all")
     assert told.pseudo_nll <= told.independent_pseudo_nll + 1e-9
+    with pytest.warns(ConvergenceWarning, match="was shortened") as caught:
+        fit_roots(rows, "gaussian", order=2, refit="all", refit_share=0.0)
+    assert caught[-1].filename == __file__
 
 
 def check_shortened(fitted, rows, refit):
-    found = refit_roots(fitted, rows, refit, refit_share=0.0)
+    with pytest.warns(ConvergenceWarning) as caught:
+        found = refit_roots(fitted, rows, refit, refit_share=0.0)
+    (warning,) = caught
+    assert f"the refit of {refit!r} was shortened" in str(warning.message)
+    assert f"way={found.refit.way:.2g} of the distance" in str(warning.message)
+    assert warning.filename == __file__
     assert found.refit.status == "shortened"
     assert 0 <= found.refit.way < 1
     assert found.refit.verdict == "proven"
@@ -408,8 +416,9 @@ def test_too_much_memory_is_refused(monkeypatch):
 def test_steps_that_do_not_suffice_are_told():
     x = spread_counts(15)
     fitted = fit_roots(x, order=3)
-    with pytest.warns(ConvergenceWarning, match="the refit of 'all' has not converged"):
+    with pytest.warns(ConvergenceWarning, match="the refit of 'all' has not converged") as caught:
         found = refit_roots(fitted, x, "all", max_iterations=1)
+    assert caught[0].filename == __file__
     assert found.refit.status == "max_iterations"
     assert not found.is_converged
     assert found.refit.kkt_residual > 1e-6
