@@ -118,11 +118,15 @@ def draw_chains(
 
 def _in_process(task: bytes, number: int, seed: int, parent: int) -> tuple[int, bytes]:
     """Number of a chain and the chain, drawn by a process that leaves interruptions to its parent and ends with it."""
-    if os.getpid() != parent:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _end_with(parent)
     draw = cast("Callable[[int], Chain]", pickle.loads(task))  # noqa: S301 (made by our own process)
-    return number, pickle.dumps(draw(seed))
+    if os.getpid() == parent:
+        return number, pickle.dumps(draw(seed))
+    _end_with(parent)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return number, pickle.dumps(draw(seed))
+    finally:
+        signal.signal(signal.SIGINT, before)  # the process may be given other work
 
 
 _watched: set[int] = set()

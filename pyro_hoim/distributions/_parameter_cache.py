@@ -13,6 +13,7 @@ import torch
 __all__ = ["ParameterCache", "version_of"]
 
 _Value = TypeVar("_Value")
+_STALE = -1
 
 
 class ParameterCache(ABC):
@@ -37,7 +38,11 @@ class ParameterCache(ABC):
         self._version = version_of(self.parameters)
         self._plain: dict[str, Any] = {}
         self._graph: dict[str, Any] = {}
-        self._examine(self.parameters.detach())
+        try:
+            self._examine(self.parameters.detach())
+        except BaseException:
+            self._version = _STALE  # so that a fault is told every time
+            raise
 
     def look(self) -> None:
         """Take notice of a change of the parameters in place."""

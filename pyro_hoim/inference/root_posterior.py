@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -27,7 +28,8 @@ __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
 Floats = NDArray[np.float64]
 
 _MOST_TERMS = 2000
-_SMALLEST_SHARE = 1e-10  # of the largest eigenvalue of the scores' covariance, below which it counts as singular
+_SMALLEST_SHARE = 1e-10  # of the largest eigenvalue of the scores' correlations, below which they count as singular
+_SCALES = 1e-100, 1e100  # standard deviations of priors whose precisions are numbers
 _HALVINGS = 60
 
 
@@ -69,7 +71,9 @@ class RootPosterior:
             calibrated one where ``is_calibrated``.
         plain_covariance: the one without calibration, the inverse curvature of the pseudo-posterior at its mode.
         is_calibrated: whether the draws were spread to the sampling error of the estimate.
-        run: the draws, as ``psi``, with NUTS's statistics; :func:`pyro_hoim.interop.to_arviz` takes it.
+        num_lawless: calibrated draws at which the conditional of some observed cell has no law (reals only).
+        run: the draws, as ``psi``, with NUTS's statistics, which are those of the draws before calibration;
+            :func:`pyro_hoim.interop.to_arviz` takes it.
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
     """
@@ -81,6 +85,7 @@ class RootPosterior:
     covariance: torch.Tensor
     plain_covariance: torch.Tensor
     is_calibrated: bool
+    num_lawless: int
     run: MCMCRun = field(repr=False)
     status: Literal["converged", "unconverged"]
 
@@ -99,7 +104,11 @@ class RootPosterior:
 
     @property
     def energy(self) -> GeneralizedRootEnergy:
-        """The models of all draws, batch shape (num_chains, num_draws)."""
+        """The models of all draws, batch shape (num_chains, num_draws).
+
+        Conditionals that have a law do not make a joint law of reals: ask
+        :func:`~pyro_hoim.models.check_normalizable` of a draw before it is used as one.
+        """
         return GeneralizedRootEnergy(self.structure, self.psi, self.family)
 
     @property
@@ -148,11 +157,12 @@ def sample_root_posterior(
     of the estimate,
 
     .. math:: \psi \mapsto \hat\psi + \Omega (\psi - \hat\psi), \qquad
-              \Omega (H + \Lambda)^{-1} \Omega = (H J^{-1} H + \Lambda)^{-1}
+              \Omega (H + \Lambda)^{-1} \Omega^\top = (H J^{-1} H + \Lambda)^{-1}
 
     with H minus the Hessian of the log pseudo-likelihood, J the covariance of the rows' scores and :math:`\Lambda` the
-    precision of the prior; of all such maps it is the symmetric positive one, which moves draws least. That is an
-    approximation for many rows; it needs more rows than terms. Where log Z is exact, observing
+    precision of the prior; of all such maps it is the one that moves draws least, in units of their spread. That is an
+    approximation for many rows; it needs more rows than terms, and may move draws of a model of reals to where there
+    is no law (``num_lawless``). Where log Z is exact, observing
     :class:`~pyro_hoim.distributions.GeneralizedRoot` gives the true posterior instead.
 
     Args:
@@ -185,7 +195,7 @@ def sample_root_posterior(
 
     Warns:
         ConvergenceWarning: a split R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, divergent transitions, or a
-            mode that was not found; ``status`` says so too.
+            mode that was not found, which ``status`` says too; calibrated draws without conditional laws.
 
     Randomness:
         Everything from ``seed``.
@@ -204,18 +214,19 @@ def sample_root_posterior(
         >>> found.psi.shape, round(found.mode.exp().item(), 1)
         (torch.Size([4, 99, 1]), 4.0)
     """
-    likelihood = RootPseudoLikelihood(structure, rows, family, weights)
     check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
     seed = checked_seed(seed)
     if not isinstance(calibrate, bool):
         raise InputTypeError(f"calibrate: expected True or False, received {type(calibrate).__name__}")
+    if not isinstance(structure, RootStructure):
+        raise InputTypeError(f"structure: expected a RootStructure, received {type(structure).__name__}")
     if not 0 < structure.num_terms <= _MOST_TERMS:
         raise InputError(f"structure: expected 1 to {_MOST_TERMS} terms, received {structure.num_terms}")
     law = _prior(structure, prior)
+    likelihood = RootPseudoLikelihood(structure, rows, family, weights)
     mode, is_mode = _mode(likelihood, law, rows)
     precision = law.base_dist.scale.reciprocal().square().numpy()
-    curvature = -likelihood.hessian(mode) + np.diag(precision)
-    covariance = linalg.inv(curvature)
+    covariance = _inverse(-likelihood.hessian(mode) + np.diag(precision))
     target = _calibrated(likelihood, mode, precision) if calibrate else covariance
     kernel = PotentialNUTS(
         root_pseudo_model,
@@ -239,18 +250,21 @@ def sample_root_posterior(
     centre = torch.from_numpy(mode)
     draws = run.samples["psi"]
     if calibrate:
-        draws = centre + (draws - centre) @ torch.from_numpy(_transport(covariance, target))
+        draws = centre + (draws - centre) @ torch.from_numpy(_transport(covariance, target)).T
         run = replace(run, samples={"psi": draws})
     spread = torch.from_numpy(target), torch.from_numpy(covariance)
-    result = RootPosterior(structure, family, draws, centre, *spread, calibrate, run, "converged")
+    # Draws that were moved may be where a conditional has no law; those that were not, cannot.
+    moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
+    num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
+    result = RootPosterior(structure, family, draws, centre, *spread, calibrate, num_lawless, run, "converged")
     return _judged(result, is_mode)
 
 
 def _prior(structure: RootStructure, prior: Any) -> Independent:
     """Independent normal priors of psi (num_terms,), float64."""
-    if isinstance(prior, int | float) and not isinstance(prior, bool):
-        if not (np.isfinite(prior) and prior > 0):
-            raise InputError(f"prior: expected a positive standard deviation, received {prior!r}")
+    if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
+        if not _SCALES[0] <= float(prior) <= _SCALES[1]:
+            raise InputError(f"prior: expected a standard deviation from 1e-100 to 1e100, received {prior!r}")
         scale = float(prior) / structure.multiplicity.double()
         return Normal(torch.zeros_like(scale), scale).to_event(1)
     if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
@@ -263,9 +277,10 @@ def _prior(structure: RootStructure, prior: Any) -> Independent:
             f"prior: expected event shape ({structure.num_terms},) and no batch, received event shape "
             f"{tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
         )
-    return Normal(prior.base_dist.loc.detach().double().cpu(), prior.base_dist.scale.detach().double().cpu()).to_event(
-        1
-    )
+    if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
+        raise InputError("prior: expected standard deviations from 1e-100 to 1e100")
+    loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
+    return Normal(loc, scale).to_event(1)
 
 
 def _mode(likelihood: RootPseudoLikelihood, prior: Independent, rows: torch.Tensor) -> tuple[Floats, bool]:
@@ -314,30 +329,41 @@ def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats
 
 def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Floats) -> Floats:
     """Covariance with the sampling error of the estimate, (num_terms, num_terms)."""
-    weights, scores = likelihood.weights, likelihood.row_scores(mode)
-    total = likelihood.num_rows
-    if total > 1:
+    weights, total = likelihood.weights, likelihood.num_rows
+    if total > max(1, len(mode)):
+        scores = likelihood.row_scores(mode)
         scores = scores - weights @ scores / total
         spread = total / (total - 1) * (scores.T * weights) @ scores
-        values, vectors = linalg.eigh(spread)
-        if values[0] > _SMALLEST_SHARE * values[-1]:
-            turned = vectors.T @ likelihood.hessian(mode)
-            return linalg.inv((turned.T / values) @ turned + np.diag(precision))
+        scale = np.sqrt(np.diag(spread))
+        if scale.all():
+            values, vectors = linalg.eigh(spread / scale[:, None] / scale)
+            if values[0] > _SMALLEST_SHARE * values[-1]:
+                turned = vectors.T @ (likelihood.hessian(mode) / scale[:, None])
+                return _inverse((turned.T / values) @ turned + np.diag(precision))
     raise InputError(
         f"calibrate: the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart; take fewer terms or "
         "more rows, or calibrate=False for the plain pseudo-posterior"
     )
 
 
+def _inverse(matrix: Floats) -> Floats:
+    """Inverse of a positive definite matrix, whatever the units of its unknowns."""
+    scale = 1 / np.sqrt(np.diag(matrix))
+    found = linalg.inv(scale[:, None] * matrix * scale)
+    return scale[:, None] * (found + found.T) / 2 * scale
+
+
 def _transport(source: Floats, target: Floats) -> Floats:
-    """The symmetric positive matrix O with O source O = target."""
+    """The matrix O with O source O' = target that is symmetric and positive in units of the source's spread."""
+    scale = np.sqrt(np.diag(source))
+    source, target = source / scale[:, None] / scale, target / scale[:, None] / scale
 
     def root(matrix: Floats, power: float) -> Floats:
         values, vectors = linalg.eigh(matrix)
         return (vectors * np.maximum(values, 0.0) ** power) @ vectors.T
 
     half, back = root(source, 0.5), root(source, -0.5)
-    return back @ root(half @ target @ half, 0.5) @ back
+    return scale[:, None] * (back @ root(half @ target @ half, 0.5) @ back) / scale
 
 
 def _starts(
@@ -355,7 +381,14 @@ def _starts(
 
 
 def _judged(result: RootPosterior, is_mode: bool) -> RootPosterior:
-    """The same result with its status; warns when it is not converged."""
+    """The same result with its status; warns when it is not converged, or has draws without a law."""
+    if result.num_lawless:
+        warnings.warn(
+            f"posterior: {result.num_lawless} of {result.psi[..., 0].numel()} calibrated draws are where the "
+            "conditional of an observed cell has no law; take more rows or a narrower prior, or calibrate=False",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     r_hat, limit = float(result.r_hat.max()), r_hat_limit(*result.psi.shape[:2])
     if r_hat <= limit and not result.num_divergences and is_mode:
         return result

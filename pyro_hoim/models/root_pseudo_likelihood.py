@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.autograd.function import once_differentiable
 
-from ..errors import InputError, InputTypeError, check_shape
+from ..errors import InputError, InputTypeError, IntractableError, check_shape, size_text
 from ._node_kernels import evaluate_nodes
 from .node_families import NodeFamily
 from .root_structure import RootStructure
@@ -21,6 +21,8 @@ __all__ = ["RootPseudoLikelihood"]
 
 Floats = NDArray[np.float64]
 _CHUNK_CELLS = 2**22  # entries of dense products that are made at once
+_MOST_BYTES = 2**33
+_BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ class RootPseudoLikelihood:
     Raises:
         InputError: wrong shapes, values outside the support, or weights that are negative or not finite.
         InputTypeError: an argument of another type.
+        IntractableError: the features of the distinct rows, or their scores, would take more than 8 GiB.
 
     References:
         Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, equation 5, for the conditionals; Julian Besag,
@@ -105,6 +108,7 @@ class RootPseudoLikelihood:
         roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
         self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())
+        _check_memory(structure, len(distinct))
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
 
     @property
@@ -160,7 +164,11 @@ class RootPseudoLikelihood:
 
         Raises:
             InputError: another shape.
+            InputTypeError: psi is no floating-point tensor.
         """
+        if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
+            received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
+            raise InputTypeError(f"psi: expected a floating-point tensor, received {received}")
         return _Value.apply(psi, self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
 
     def gradient(self, psi: NDArray[Any]) -> Floats:
@@ -237,6 +245,16 @@ def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:
     if not (np.isfinite(found).all() and (found >= 0).all()):
         raise InputError("weights: expected finite numbers that are not negative")
     return found
+
+
+def _check_memory(structure: RootStructure, num_rows: int) -> None:
+    entries = num_rows * sum((place.stop - place.start) * length for (_, length), place in structure.slices.items())
+    needed = _BYTES_PER_ENTRY * entries + 8 * num_rows * structure.num_terms
+    if needed > _MOST_BYTES:
+        raise IntractableError(
+            f"rows: the features of {num_rows} distinct rows and {structure.num_terms} terms need "
+            f"{size_text(needed, 'bytes')}, the limit is {_MOST_BYTES}; take fewer rows or terms"
+        )
 
 
 def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:

@@ -297,12 +297,14 @@ class TorchEngine:
         start = start.to(self._device).double()
         gap = tables - start
         weights = torch.zeros_like(self._energy)
-        for k in range(1, len(betas)):
-            weights -= float(betas[k] - betas[k - 1]) * self.energies_of(gap)
-            self.set_weights(start + float(betas[k]) * gap, reference)
-            rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
-            self.sweep(np.take(order, rows, axis=0, mode="wrap"), sweeps_per_step, np.ones(self._shape[0]))
-        self.set_weights(tables, reference)
+        try:
+            for k in range(1, len(betas)):
+                weights -= float(betas[k] - betas[k - 1]) * self.energies_of(gap)
+                self.set_weights(start + float(betas[k]) * gap, reference)
+                rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
+                self.sweep(np.take(order, rows, axis=0, mode="wrap"), sweeps_per_step, np.ones(self._shape[0]))
+        finally:
+            self.set_weights(tables, reference)
         return weights
 
     def anneal(

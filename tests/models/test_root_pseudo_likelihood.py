@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.models import (
     ExponentialFamily,
     GaussianFamily,
@@ -140,6 +140,14 @@ def test_where_there_is_no_law():
             method(psi)
 
 
+def test_too_much_memory_is_refused_with_the_numbers():
+    domain = Domain([Variable(f"v{i}", kind="count") for i in range(40)])
+    structure = RootStructure.simplified(domain, list(itertools.combinations(domain.names, 2)))
+    rows = torch.arange(200_000.0)[:, None].expand(-1, 40)
+    with pytest.raises(IntractableError, match=r"200000 distinct rows and 820 terms need .* bytes .*the limit is"):
+        RootPseudoLikelihood(structure, rows, PoissonFamily())
+
+
 def test_wrong_arguments():
     family = PoissonFamily()
     structure, rows, psi = problem(family)
@@ -162,5 +170,7 @@ def test_wrong_arguments():
     with pytest.raises(InputError, match="weights"):
         RootPseudoLikelihood(structure, rows, family, -torch.ones(len(rows)))
     found = RootPseudoLikelihood(structure, rows, family)
+    with pytest.raises(InputTypeError, match=r"psi: expected a floating-point tensor, received torch\.int64"):
+        found(torch.ones(len(psi), dtype=torch.long))
     with pytest.raises(InputError, match="psi: expected shape"):
         found.log_prob(psi[:-1])
