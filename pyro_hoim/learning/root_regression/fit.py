@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import time
 import warnings
@@ -20,7 +19,7 @@ from ...sampling.checkpoint import RunFile
 from ._rows import RootRows, prepare_rows
 from ._run import RegressionRun
 from ._space import SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
-from .node import NodeSolution, SolverOptions, checked_jobs
+from .node import NodeSolution, SolverOptions, check_options, checked_jobs
 from .refit import SHARE, Refit, checked_refit, checked_share, warn_refits
 from .result import RootFit, Symmetrize, checked_symmetrize
 
@@ -224,7 +223,7 @@ def _fit(
     way = checked_symmetrize(symmetrize)
     checked_refit(refit)
     share = checked_share(refit_share)
-    _check_options(options)
+    check_options(options)
     checked_jobs(jobs)
     if resume and checkpoint is None:
         raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
@@ -308,18 +307,6 @@ def checked_order(order: Any) -> None:
         raise InputTypeError(f"order: expected a whole number, received {order!r}")
     if order < 1:
         raise InputError(f"order: expected a whole number from 1, received {order}")
-
-
-def _check_options(options: SolverOptions) -> None:
-    tolerance, steps = options.tolerance, options.max_iterations
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
-        raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
-    if not 0 < tolerance < math.inf:
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if isinstance(steps, bool) or not isinstance(steps, int):
-        raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
-    if steps < 1:
-        raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
 
 
 def _key_penalties(space: SearchSpace, penalty: Mapping[int, float]) -> list[float]:

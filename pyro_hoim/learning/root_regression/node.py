@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from ._rows import RootRows
 from ._space import SearchSpace
 from ._working_set import WorkingSet
 
-__all__ = ["NodeSolution", "SolverOptions", "Status", "checked_jobs", "solve_node"]
+__all__ = ["NodeSolution", "SolverOptions", "Status", "check_options", "checked_jobs", "solve_node"]
 
 
 def checked_jobs(jobs: int | None) -> int | None:
@@ -44,6 +45,24 @@ class SolverOptions:
 
     tolerance: float = 1e-6
     max_iterations: int = 500
+
+
+def check_options(options: SolverOptions) -> None:
+    """Raise unless a run can stop by these options.
+
+    Raises:
+        InputError: a tolerance that is not positive and finite, or fewer than one step.
+        InputTypeError: something else than numbers.
+    """
+    tolerance, steps = options.tolerance, options.max_iterations
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
+    if not 0 < tolerance < math.inf:
+        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
+    if steps < 1:
+        raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
 
 
 @dataclass(frozen=True, eq=False)

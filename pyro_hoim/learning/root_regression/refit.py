@@ -15,7 +15,7 @@ from ._joint import base_measure
 from ._refit_problem import Advance, RefitProblem
 from ._regression import Floats
 from ._rows import RootRows, RowTable, prepare_rows
-from .node import SolverOptions, checked_jobs
+from .node import SolverOptions, check_options, checked_jobs
 
 if TYPE_CHECKING:
     from .result import RootFit
@@ -130,7 +130,9 @@ def refit_roots(
 
     Raises:
         InputError: unknown refit, other columns, values outside the support, a column that is fixed in these rows and
-            not in the model, or one that is fixed in the model and has another value in these rows.
+            not in the model, or one that is fixed in the model and has another value in these rows; a share or number
+            of steps out of range.
+        InputTypeError: arguments of the wrong type.
         IntractableError: ``all`` needs more memory than the limit.
 
     Warns:
@@ -151,7 +153,15 @@ def refit_roots(
         >>> fitted.refit.pseudo_nll < fitted.refit.joined_pseudo_nll
         True
     """
+    from .result import RootFit
+
+    if not isinstance(fit, RootFit):
+        raise InputTypeError(f"fit: expected a RootFit, received {type(fit).__name__}")
     checked_refit(refit)
+    share = checked_share(refit_share)
+    options = SolverOptions(fit.tolerance, max_iterations)
+    check_options(options)
+    checked_jobs(jobs)
     names = None if isinstance(data, RowTable) else fit.domain.names
     rows = prepare_rows(data, fit.family, max([1, *fit.l1]), names)
     if rows.domain.names != fit.domain.names:
@@ -171,8 +181,7 @@ def refit_roots(
                 f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn "
                 "the regressions from these rows, or leave such rows out"
             )
-    options = SolverOptions(fit.tolerance, max_iterations)
-    found = refit_rows(fit.joined(), rows, refit, checked_share(refit_share), options, checked_jobs(jobs))
+    found = refit_rows(fit.joined(), rows, refit, share, options, jobs)
     warn_refits([found], 2)
     return found
 

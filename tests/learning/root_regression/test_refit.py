@@ -149,9 +149,10 @@ def test_truncated_refit_is_the_optimum_of_the_plainly_written_objective(share):
     assert fitted.refit.objective == pytest.approx(objective(found), abs=1e-10)
     assert fitted.refit.pseudo_nll == pytest.approx(brute_force(found, x, terms, 3), abs=1e-10)
     before = fit_roots(x, TruncatedPoissonFamily(3), **options)
+    assert before.structure == fitted.structure
     assert fitted.refit.joined_pseudo_nll == pytest.approx(
-        brute_force(before.coefficients.numpy(), x, terms, 3) if before.structure == fitted.structure else
-        fitted.refit.joined_pseudo_nll, abs=1e-10)  # fmt: skip
+        brute_force(before.coefficients.numpy(), x, terms, 3), abs=1e-10
+    )
     # No coefficient was zero at the optimum, so it is smooth there.
     peer = scipy.optimize.minimize(objective, found + 0.1, method="BFGS", options={"gtol": 1e-8})
     assert fitted.refit.objective <= peer.fun + 1e-9
@@ -404,6 +405,33 @@ def test_the_base_measure_is_that_of_the_columns_of_the_model():
     expected = sum(math.lgamma(value + 1) for value in x[:, [0, 2]].ravel()) / 30
     assert base_measure(rows, [0, 2]) == pytest.approx(expected, rel=1e-12)
     assert base_measure(rows, []) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_iterations": -5}, InputError, "max_iterations: expected a whole number from 1, received -5"),
+        ({"max_iterations": 1.5}, InputTypeError, r"max_iterations: expected a whole number, received 1\.5"),
+        ({"max_iterations": "a"}, InputTypeError, "max_iterations: expected a whole number, received 'a'"),
+        ({"max_iterations": True}, InputTypeError, "max_iterations: expected a whole number, received True"),
+        ({"refit_share": 2}, InputError, "refit_share: expected a share from 0 to 1, received 2"),
+        ({"jobs": 0}, InputError, "jobs: expected a number of nodes"),
+        ({"fit": "a"}, InputTypeError, "fit: expected a RootFit, received str"),
+        ({"fit": None}, InputTypeError, "fit: expected a RootFit, received NoneType"),
+    ],
+)
+@pytest.mark.parametrize("refit", ["none", "singles", "all"])
+def test_arguments_of_a_refit_are_checked_before_the_rows_are_read(arguments, error, message, refit):
+    whole = {"fit": fit_roots([[1, 2], [0, 1], [2, 0]], order=2), "data": Unread(), "refit": refit, **arguments}
+    with pytest.raises(error, match=message):
+        refit_roots(**whole)
+
+
+class Unread:
+    """Rows that nothing may read."""
+
+    def __array__(self, *arguments, **options):
+        raise AssertionError("the rows were read")
 
 
 def test_too_much_memory_is_refused(monkeypatch):
