@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ..data import CountTable
 from ..errors import InputError
@@ -208,7 +207,7 @@ def analyse_roots(
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
         family: node family.
         order: largest root.
-        l1: penalty, or several to choose from.
+        l1: penalty, or several to choose from by the score of the validation rows, ties to the largest.
         symmetrize: how the nodes' coefficients are joined: ``mean``, ``and`` or ``or``.
         refit: what of the joined models is estimated anew, before they are compared: ``all`` their terms, the
             ``singles`` or ``none``; see :func:`~pyro_hoim.learning.root_regression.refit_roots`.
@@ -352,8 +351,15 @@ def _chosen(
                 found.is_converged,
             )
         )
-    best = int(np.argmax(np.array(scores, dtype=np.float64))) if len(fits) > 1 else 0
-    return fits[best], tuple(steps)
+    return fits[_best(scores, penalties) if len(fits) > 1 else 0], tuple(steps)
+
+
+def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
+    """Place of the best score, ties to the larger penalty; a score that is no number never wins."""
+    comparable = [i for i, score in enumerate(scores) if score is not None and not math.isnan(score)]
+    if not comparable:
+        raise InputError("l1: no penalty has a score on the validation rows that is a number")
+    return max(comparable, key=lambda i: (scores[i], penalties[i]))
 
 
 def _part(

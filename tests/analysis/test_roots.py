@@ -17,6 +17,7 @@ from pyro_hoim.analysis import (
     compare_root_models,
     draw_roots,
     predict_roots,
+    roots,
 )
 from pyro_hoim.analysis.root_scores import empirical_entropy, root_scores
 from pyro_hoim.data import CountTable, Observations
@@ -137,6 +138,28 @@ def test_impossible_validation_rows_do_not_spoil_the_choice() -> None:
     expected = analyse_roots(alone, PoissonFamily(), order=2, l1=[5.0, 0.005])
     assert [s.validation for s in found.path] == pytest.approx([s.validation for s in expected.path], rel=1e-9)
     assert found.parts["validation"].scores.pseudo_nll == math.inf  # type: ignore[union-attr]
+
+
+def test_ties_go_to_the_larger_penalty() -> None:
+    table = CountTable.from_matrix(made_rows(60, 9), NAMES)
+    parts = {"train": table, "validation": table}
+    found = analyse_roots(parts, PoissonFamily(), order=2, l1=[50.0, 90.0, 70.0], pairwise=False)
+    assert len({step.validation for step in found.path}) == 1
+    assert found.l1 == 90.0
+
+
+def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = CountTable.from_matrix(made_rows(60, 9), NAMES)
+    parts = {"train": table, "validation": table}
+    scores = [math.nan, -3.0, -2.0]
+    monkeypatch.setattr(roots, "held_out_scores", lambda path, rows: (tuple(scores), ()))
+    options = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
+    assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.05
+    scores[:] = [math.nan, -math.inf, math.nan]
+    assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.1
+    scores[:] = [math.nan] * 3
+    with pytest.raises(InputError, match="no penalty has a score"):
+        analyse_roots(parts, PoissonFamily(), **options)
 
 
 def test_records_of_a_comparison() -> None:
