@@ -19,7 +19,7 @@ from ...sampling.checkpoint import RunFile
 from ._rows import RootRows, prepare_rows
 from ._run import RegressionRun
 from ._space import SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
-from .node import NodeSolution, SolverOptions, check_options, checked_jobs
+from .node import NodeSolution, SolverOptions, advice, check_options, checked_jobs
 from .refit import SHARE, Refit, checked_refit, checked_share, warn_refits
 from .result import RootFit, Symmetrize, checked_symmetrize
 
@@ -63,8 +63,10 @@ def fit_roots(
     or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
     maximises the pseudo-likelihood of the joint model anew.
 
-    Counts up to 2^53 are served; a status of ``stalled`` (seen from counts of 10^12 on) says that two modes of a
-    conditional law swap within one unit of rounding.
+    Counts up to 2^53 are served. A status of ``stalled`` says that rounding or the edge of the family's domain stops
+    the line search. Rounding: from counts of 10^12 on two modes of a conditional law swap within one unit of it. The
+    edge: a few spread rows of the exponential family under ``full`` drive an intercept to its end 0, beyond which no
+    conditional law exists; a larger penalty, or leaving out ``full``, keeps away from it, more steps do not.
 
     A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one evaluation of the node log partition
     for every row that a feature of the working set touches. Features are never stored as a matrix.
@@ -337,7 +339,7 @@ def _warn(fits: Sequence[RootFit]) -> None:
             warnings.warn(
                 f"{len(bad)} of {len(fitted.nodes)} root regressions have not converged; the worst is "
                 f"{worst.variable!r} (residual {worst.kkt_residual:.1e}, tolerance {fitted.tolerance:.1e}, "
-                f"{worst.status}); raise l1, tolerance or max_iterations",
+                f"{worst.status}); {advice(worst.status, 'l1', fitted.is_full)}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

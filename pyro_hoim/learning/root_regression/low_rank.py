@@ -48,7 +48,7 @@ class LowRankRootFit:
         num_steps: steps of the best start.
         objectives: objective of every start, best first.
         status: ``converged`` (a stationary point; not always the global minimum), ``max_iterations``, or ``stalled``
-            (rounding stops the line search).
+            (rounding, or the edge of the family's domain, stops the line search).
         fixed_columns: columns left out, with their value.
         seconds: time taken.
     """

@@ -16,7 +16,7 @@ from ._rows import RootRows
 from ._space import SearchSpace
 from ._working_set import WorkingSet
 
-__all__ = ["NodeSolution", "SolverOptions", "Status", "check_options", "checked_jobs", "solve_node"]
+__all__ = ["NodeSolution", "SolverOptions", "Status", "advice", "check_options", "checked_jobs", "solve_node"]
 
 
 def checked_jobs(jobs: int | None) -> int | None:
@@ -65,6 +65,23 @@ def check_options(options: SolverOptions) -> None:
         raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
 
 
+def advice(status: str, penalties: str, is_full: bool) -> str:
+    """What helps a search that has not converged.
+
+    Args:
+        status: why it stopped.
+        penalties: the arguments that raise its penalties.
+        is_full: whether keys (j, l) with l < j are searched.
+    """
+    if status != "stalled":
+        return f"raise {penalties}, tolerance or max_iterations"
+    lower = ", or leave out full=True" if is_full else ""
+    return (
+        f"rounding, or the edge of the family's domain, stops the line search: raise {penalties}{lower}; a larger "
+        "tolerance helps against rounding alone, and more iterations do not help"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class NodeSolution:
     """Solution of one node's regression.
@@ -78,7 +95,8 @@ class NodeSolution:
         num_steps, num_scans: Newton steps and scans of all features made.
         seconds: time taken.
         status: ``converged``, ``fixed`` (the column takes one value at the edge of the support: nothing to
-            estimate), ``max_iterations``, or ``stalled`` (rounding stops the line search).
+            estimate), ``max_iterations``, or ``stalled`` (rounding, or the edge of the family's domain, stops the line
+            search).
     """
 
     keys: Integers

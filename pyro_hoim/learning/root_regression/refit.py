@@ -15,7 +15,7 @@ from ._joint import base_measure
 from ._refit_problem import Advance, RefitProblem
 from ._regression import Floats
 from ._rows import RootRows, RowTable, prepare_rows
-from .node import SolverOptions, check_options, checked_jobs
+from .node import SolverOptions, advice, check_options, checked_jobs
 
 if TYPE_CHECKING:
     from .result import RootFit
@@ -35,8 +35,9 @@ class RootRefit:
     Attributes:
         method: ``singles`` or ``all``.
         share: share of the regressions' penalties that was kept.
-        status: ``converged``, ``max_iterations``, ``stalled`` (rounding stops the line search), or ``shortened``: the
-            optimum has no normalising constant, and the coefficients stop on the way there.
+        status: ``converged``, ``max_iterations``, ``stalled`` (rounding, or the edge of the family's domain, stops the
+            line search), or ``shortened``: the optimum has no normalising constant, and the coefficients stop on the
+            way there.
         way: how far they go from independent columns (or from the joined values, where these have a constant and are
             better) to the optimum; 1 unless shortened.
         verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.
@@ -251,18 +252,19 @@ def warn_refits(fits: Sequence[RootFit], stacklevel: int) -> None:
         told = fit.refit
         if told is None:
             continue
+        penalties = "l1 or refit_share" if told.method == "all" else "l1"
         if not told.is_converged:
             warnings.warn(
                 f"the refit of {told.method!r} has not converged (residual {told.kkt_residual:.1e}, "
-                f"tolerance {fit.tolerance:.1e}, {told.status}); raise l1, refit_share, tolerance or max_iterations",
+                f"tolerance {fit.tolerance:.1e}, {told.status}); {advice(told.status, penalties, fit.is_full)}",
                 ConvergenceWarning,
                 stacklevel=stacklevel + 1,
             )
         if told.way < 1.0:
-            helps = "raise l1 or refit_share" if told.method == "all" else "raise l1, or refit 'all'"
+            other = "" if told.method == "all" else ", or refit 'all'"
             warnings.warn(
                 f"the refit of {told.method!r} was shortened: the law of its optimum has no normalising constant, and "
-                f"the coefficients go the share way={told.way:.2g} of the distance to it; {helps}",
+                f"the coefficients go the share way={told.way:.2g} of the distance to it; raise {penalties}{other}",
                 ConvergenceWarning,
                 stacklevel=stacklevel + 1,
             )

@@ -54,7 +54,8 @@ class RootNodeFit:
         kkt_residual: largest distance of a subgradient from zero over all features, also those never visited.
         num_steps, num_scans: Newton steps and scans of all features.
         seconds: time taken.
-        status: ``converged``, ``fixed``, ``max_iterations`` or ``stalled``.
+        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``: rounding, or the edge of the family's
+            domain, stops the line search; against the edge a larger l1 helps, or leaving out ``full``.
     """
 
     variable: str

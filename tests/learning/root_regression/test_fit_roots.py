@@ -364,3 +364,16 @@ def test_too_few_steps_are_reported():
     assert not fitted.is_converged
     assert "max_iterations" in {node.status for node in fitted.nodes}
     assert float(fitted.kkt_residual.max()) > 1e-6
+
+
+def test_the_edge_of_the_domain_is_told_with_what_helps():
+    """Lower roots drive an intercept of a few spread rows to its end, 0."""
+    x = np.exp(1.5 * np.random.default_rng(1).normal(size=(15, 3)))
+    options = {"order": 2, "l1": 0.05}
+    helps = "edge of the family's domain, stops the line search: raise l1, or leave out full=True"
+    with pytest.warns(ConvergenceWarning, match=helps):
+        fitted = fit_roots(x, "exponential", full=True, **options)
+    assert [node.status for node in fitted.nodes] == ["stalled", "converged", "converged"]
+    assert -1e-3 < fitted.nodes[0].intercept < 0
+    assert fit_roots(x, "exponential", **options).is_converged
+    assert fit_roots(x, "exponential", full=True, **options | {"l1": 0.3}).is_converged

@@ -450,3 +450,16 @@ def test_steps_that_do_not_suffice_are_told():
     assert found.refit.status == "max_iterations"
     assert not found.is_converged
     assert found.refit.kkt_residual > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("refit", "helps"), [("all", "raise l1 or refit_share, or leave out full"), ("singles", "raise l1, or leave out")]
+)
+def test_the_edge_of_the_domain_is_told_with_what_helps(refit, helps):
+    x = np.exp(1.5 * np.random.default_rng(1).normal(size=(15, 3)))
+    with pytest.warns(ConvergenceWarning):
+        fitted = fit_roots(x, "exponential", order=2, l1=0.05, full=True)
+    with pytest.warns(ConvergenceWarning) as caught:
+        assert refit_roots(fitted, x, refit).refit.status == "stalled"
+    assert f"edge of the family's domain, stops the line search: {helps}" in str(caught[0].message)
+    assert fit_roots(x, "exponential", order=2, l1=0.05, refit=refit).is_converged
