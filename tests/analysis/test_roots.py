@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,7 +154,7 @@ def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPat
     parts = {"train": table, "validation": table}
     scores = [math.nan, -3.0, -2.0]
     monkeypatch.setattr(roots, "held_out_scores", lambda path, rows: (tuple(scores), ()))
-    options = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
+    options: dict[str, Any] = {"order": 2, "l1": [0.5, 0.1, 0.05], "pairwise": False}
     assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.05
     scores[:] = [math.nan, -math.inf, math.nan]
     assert analyse_roots(parts, PoissonFamily(), **options).l1 == 0.1
