@@ -156,20 +156,20 @@ figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for k, results in ladders.items():
     forward = [float(r.sandwich.forward) - strong_truth for r in results]
     reverse = [float(r.sandwich.reverse) - strong_truth for r in results]
-    trusted = sum(bool(r.is_reliable) for r in results)
+    trusted = sum(r.verdict != "unreliable" for r in results)
     axes.plot([k * 0.93] * 12, forward, "v", color="tab:blue", alpha=0.5, label="forward" if k == 3 else None)
     axes.plot([k * 1.07] * 12, reverse, "^", color="tab:red", alpha=0.5, label="reverse" if k == 3 else None)
     axes.annotate(f"{trusted}/12", (k, 1), xycoords=("data", "axes fraction"), xytext=(k, 0.95), ha="center")
 axes.axhline(0, color="black", linewidth=1)
 axes.set(xscale="log", xlabel="temperatures", ylabel="estimate - truth, nats", ylim=(-2, 2.4))
-axes.set_title("Twelve runs each; above: how many call themselves reliable")
+axes.set_title("Twelve runs each; above: how many are not called unreliable")
 axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# A result that cannot support an error bar does not show one: `is_reliable` is false, `std_error` is infinite, a note
-# says why and what to try. The limits `lower` and `upper` remain; they fall back on Markov's inequality, which holds
-# for weights of any shape.
+# A result that cannot support an error bar does not show one: `verdict` is "unreliable", `std_error` is infinite, a
+# note says why and what to try. The limits `lower` and `upper` remain; they fall back on Markov's inequality, which
+# holds for weights of any shape.
 
 # %%
 worst = ladders[3][0]
@@ -179,8 +179,9 @@ print(*worst.notes, sep="\n")
 
 # %% [markdown]
 # **When to use what.** Ask `Auto().plan(hypergraph)`. If it is feasible, log Z, its gradient and samples are exact.
-# If not, `AnnealedImportance` gives an estimate with an error bar; read `is_reliable` before the number, and when it
-# is false take more temperatures, whole-interaction blocks (`GibbsSchedule("interactions")`) or an adaptive path.
+# If not, `AnnealedImportance` gives an estimate with an error bar; read `verdict` before the number, and when
+# it is "unreliable" take more temperatures, whole-interaction blocks (`GibbsSchedule("interactions")`) or an adaptive
+# path.
 # Where no perfect samples are within reach the reverse run starts from long tempered runs: then no method can see,
 # from inside, a mode that all runs have missed, and a note says so.
 #
@@ -190,11 +191,9 @@ print(*worst.notes, sep="\n")
 assert covered >= 0.985
 everything = [r for results in ladders.values() for r in results]
 misses = [r for r in everything if abs(float(r.value) - strong_truth) > 3 * float(r.std_error)]
-silent = [r for r in misses if bool(r.is_reliable)]
+silent = [r for r in misses if r.verdict != "unreliable"]
 held = sum(float(r.lower) <= strong_truth <= float(r.upper) for r in everything) / len(everything)
-print(
-    f"misses that called themselves reliable: {len(silent)} of {len(everything)}; within both limits {100 * held:.0f} %"
-)
+print(f"misses not called unreliable: {len(silent)} of {len(everything)}; within both limits {100 * held:.0f} %")
 assert len(silent) <= 1
 assert held >= 0.95
-assert not worst.is_reliable
+assert worst.verdict == "unreliable"

@@ -33,7 +33,7 @@ def log_z(
 ) -> None:
     """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
 
-    With --method ais also its standard error, one-sided limits, the effective sample size, and whether to trust it.
+    With --method ais also its standard error, one-sided limits, the effective sample size, and the verdict on them.
     """
     if is_network(model):
         from .network_use import refuse_log_z
@@ -50,7 +50,6 @@ def log_z(
             {
                 **(log_partition_json(result) or {}),
                 "ess": None if result.ess is None else float(result.ess),
-                "is_reliable": bool(result.is_reliable),
                 "notes": list(result.notes),
                 "method": result.method,
             }

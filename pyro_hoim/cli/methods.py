@@ -113,19 +113,19 @@ def _annealed(kind: Any, chains: int | None, temperatures: str | None, seed: int
 
 
 def describe_log_z(result: LogPartition) -> list[str]:
-    """Lines that say what log Z is and how far to trust it."""
+    """Lines that say what log Z is, how wrong it may be, and the verdict."""
     value = f"log Z = {float(result.value):.10g}"
     if result.kind == "exact":
         return [f"{value} ({result.kind}, {result.method})"]
     error = float(result.std_error)
     shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
     ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chain{'s' * (float(result.ess) != 1)}"
-    is_reliable, level = bool(result.is_reliable), f"{AnnealedImportance.level:.0%}"
+    level = f"{AnnealedImportance.level:.0%}"
     return [
         f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",
         f"limits                 {_limit(result.lower)} to {_limit(result.upper)} (one-sided, {level} each)",
         f"effective sample size  {ess}",
-        f"to be trusted          {'yes' if is_reliable else 'no'}",
+        f"verdict                {result.verdict}",
         *(f"note: {note}" for note in result.notes),
     ]
 

@@ -64,6 +64,7 @@ def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
         "kind": result.kind,
         "lower": number(result.lower),
         "upper": number(result.upper),
+        "verdict": result.verdict,
     }
 
 

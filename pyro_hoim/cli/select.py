@@ -220,7 +220,6 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
         "edges": [list(edge) for edge in graph.edges],
         "log_partition": {
             **(log_partition_json(log_z) or {}),
-            "is_reliable": bool(log_z.is_reliable),
             "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
         },
         "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},

@@ -272,7 +272,7 @@ def score(
         "nll_std_error": math.inf if impossible else values.nll_std_error,
         "log_z_std_error": float(log_z.std_error),
         "log_z_kind": log_z.kind,
-        "log_z_is_reliable": bool(log_z.is_reliable),
+        "log_z_verdict": log_z.verdict,
         "log_z_notes": list(log_z.notes),
         "pseudo_nll": values.pseudo_nll,
     }

@@ -2,7 +2,7 @@
 
 from .annealed import AnnealedImportance, log_frequencies
 from .auto import Auto
-from .base import Cost, LogPartition, PartitionBackend, Sandwich
+from .base import Cost, LogPartition, PartitionBackend, Sandwich, Verdict
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 from .matrix import MatrixEnumeration
@@ -34,6 +34,7 @@ __all__ = [
     "Sandwich",
     "StationaryLaw",
     "VariableElimination",
+    "Verdict",
     "WeightEstimate",
     "acceptance_ratio",
     "cyclic_laws",

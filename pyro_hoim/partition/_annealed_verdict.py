@@ -160,7 +160,7 @@ def result_of(
         cost,
         METHOD,
         coding=coding,
-        is_reliable=torch.from_numpy(np.asarray(reliable)).to(like.device).reshape(like.shape),
+        verdicts=torch.from_numpy(np.asarray(reliable, np.int8)).to(like.device).reshape(like.shape),
         notes=notes.lines(),
         sandwich=sandwich,
     )

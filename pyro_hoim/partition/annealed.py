@@ -42,7 +42,7 @@ class AnnealedImportance:
 
     *What the error bar means.* ``std_error`` allows for few chains and for skewed weights, and is at least the
     distance to the estimate that combines forward and reverse run, where there is one. It is infinite, and
-    ``is_reliable`` False with a note and a :class:`~pyro_hoim.errors.ConvergenceWarning`, where the weights do not
+    ``verdict`` "unreliable" with a note and a :class:`~pyro_hoim.errors.ConvergenceWarning`, where the weights do not
     support any: few effective weights, a heavy tail, or a reverse run that disagrees. A law with modes that neither
     run has seen cannot be recognised from inside; only a reverse run from perfect samples sees all of them.
 
@@ -100,8 +100,8 @@ class AnnealedImportance:
         >>> model = LogLinearEnergy(hypergraph, torch.linspace(-1, 1, hypergraph.num_terms, dtype=torch.float64))
         >>> backend = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1, engine="torch")
         >>> result = backend.log_partition(model)
-        >>> bool(result.lower < result.value < result.upper), bool(result.is_reliable), result.sandwich.start
-        (True, True, 'exact')
+        >>> bool(result.lower < result.value < result.upper), result.verdict, result.sandwich.start
+        (True, 'consistent', 'exact')
     """
 
     num_chains: int = 512
@@ -167,7 +167,7 @@ class AnnealedImportance:
         result = judged(self, run, runs.reverse(self, run) if wanted else None)
         if eta is not None:
             result = replace(result, value=log_z_with_eta(model.tables, result.value, eta))
-        if not bool(torch.as_tensor(result.is_reliable).all()):
+        if result.verdict == "unreliable":
             _warn()
         return result
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -13,9 +14,32 @@ from ..errors import InputError, IntractableError
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_transformed
 
-__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich"]
+__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
+
+
+class Verdict(IntEnum):
+    """How far an estimate of log Z can be believed, from the least to the most.
+
+    Attributes:
+        UNRELIABLE: a check failed, or the runs support no error bar.
+        CONSISTENT: every check agrees, without proof: a part of the model that no run has seen would not show.
+        VERIFIED: exact, or within limits that hold at their stated level.
+    """
+
+    UNRELIABLE = 0
+    CONSISTENT = 1
+    VERIFIED = 2
+
+    @property
+    def word(self) -> str:
+        """The verdict as pages and JSON print it: ``unreliable``, ``consistent`` or ``verified``."""
+        return self.name.lower()
+
+
+def _verified() -> torch.Tensor:
+    return torch.tensor(Verdict.VERIFIED, dtype=torch.int8)
 
 
 class LogLinearModel(Protocol):
@@ -97,8 +121,8 @@ class LogPartition:
         cost: what it cost.
         method: name of the method.
         coding: the coding whose theta has no constant term.
-        is_reliable: whether ``std_error`` is to be trusted, True when exact, (*batch) when estimated.
-        notes: sentences on what the result rests on, or why it is not reliable and what to try.
+        verdicts: codes of :class:`Verdict`, int8; a 0-d ``VERIFIED`` when exact, (*batch) when estimated.
+        notes: sentences on what the result rests on, or why it is unreliable and what to try.
         sandwich: estimates from both sides, where a reverse run was made.
     """
 
@@ -111,9 +135,14 @@ class LogPartition:
     cost: Cost
     method: str
     coding: str = "balanced"
-    is_reliable: torch.Tensor | bool = True
+    verdicts: torch.Tensor = field(default_factory=_verified)
     notes: tuple[str, ...] = ()
     sandwich: Sandwich | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The word of the least verdict of the batch: ``unreliable``, ``consistent`` or ``verified``."""
+        return Verdict(int(self.verdicts.min()) if self.verdicts.numel() else Verdict.VERIFIED).word
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:

@@ -40,10 +40,10 @@ class RootAnnealed:
     of reach. :math:`\hat Z` has no bias, so :math:`\log \hat Z` is low on average, by about half its squared error.
     Time is ``num_chains * num_temperatures`` sweeps over d node conditionals. The weighted chains give the
     expectations of all terms (bias of order 1 / M), so that log Z is differentiable, once. Error bar, verdict and
-    limits are those of :class:`~pyro_hoim.partition.AnnealedImportance`: ``std_error`` is infinite, ``is_reliable``
-    False with a note and a warning, where the weights or the disagreement of forward and reverse run do not support
-    one. The reverse run starts from perfect samples of small models, and from longer annealed runs otherwise; then a
-    mode that no chain found stays unseen, and a note says so.
+    limits are those of :class:`~pyro_hoim.partition.AnnealedImportance`: ``std_error`` is infinite, ``verdict``
+    "unreliable" with a note and a warning, where the weights or the disagreement of both runs do not support one. The
+    reverse run starts from perfect samples of small models, and from longer annealed runs otherwise; then a mode that
+    no chain found stays unseen, and a note says so.
 
     Args:
         num_chains: independent chains, 16 or more for an error bar.
@@ -76,8 +76,8 @@ class RootAnnealed:
         >>> structure = RootStructure.simplified(domain, [("a", "b"), ("b", "c")])
         >>> energy = GeneralizedRootEnergy(structure, torch.full((5,), 0.1), PoissonFamily())
         >>> result = RootAnnealed(num_chains=64, num_temperatures=30, seed=1).log_partition(energy)
-        >>> bool(result.lower < result.value < result.upper), bool(result.is_reliable), result.sandwich.start
-        (True, True, 'exact')
+        >>> bool(result.lower < result.value < result.upper), result.verdict, result.sandwich.start
+        (True, 'consistent', 'exact')
     """
 
     num_chains: int = 256
@@ -180,7 +180,7 @@ class RootAnnealed:
         if slopes is not None:
             multiplicity = energy.structure.multiplicity.to(slopes)
             result = replace(result, value=log_z_with_eta(energy.psi, result.value, slopes * multiplicity))
-        if not bool(torch.as_tensor(result.is_reliable).all()):
+        if result.verdict == "unreliable":
             _warn()
         return result
 

@@ -289,7 +289,6 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
     if not estimated:
         return LogPartition(value, "exact", 0.0, None, value, value, cost, cost.method, coding="root", notes=notes)
     squares = [torch.as_tensor(result.std_error, dtype=value.dtype).square() for result in estimated]
-    reliable = [torch.as_tensor(result.is_reliable) for result in estimated]
     sizes = [result.ess for result in estimated if result.ess is not None]
     return LogPartition(
         value,
@@ -301,7 +300,7 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         cost,
         cost.method,
         coding="root",
-        is_reliable=torch.stack(reliable).all(0),
+        verdicts=torch.stack([result.verdicts for result in estimated]).amin(0),
         notes=notes,
         sandwich=_joint_sandwich(results, value),
     )

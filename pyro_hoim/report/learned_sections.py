@@ -100,8 +100,8 @@ def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
     if learned.training.status == "diverged":
         found.append("Training diverged; the parameters are the last sound ones.")
     log_z = learned.log_partition
-    if log_z.kind != "exact" and not bool(log_z.is_reliable):
-        found.append(f"The estimate of log Z is not reliable: {' '.join(log_z.notes) or 'no reason is known'}")
+    if log_z.verdict == "unreliable":
+        found.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
     if learned.refit:
         found.append(
             "The final parameters were fitted to the training and validation rows together, so the scores of both are "
@@ -293,7 +293,7 @@ def _making(analysis: LearnedAnalysis) -> Part:
             ["standard error", f"{float(log_z.std_error):.2g}"],
             ["one-sided limits", f"{float(log_z.lower):.4f} to {float(log_z.upper):.4f}"],
             ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
-            ["to be trusted", "yes" if bool(log_z.is_reliable) else "no"],
+            ["verdict", log_z.verdict],
         ]
         if log_z.sandwich is not None:
             s = log_z.sandwich

@@ -48,7 +48,7 @@ def judge(results, exact):
     """How often the truth is within three standard errors, within the limits, or the result says it cannot tell."""
     errors = np.array([float(r.value) - exact for r in results])
     bars = np.array([float(r.std_error) for r in results])
-    trusted = np.array([bool(r.is_reliable) for r in results])
+    trusted = np.array([r.verdict != "unreliable" for r in results])
     within = np.abs(errors) <= 3 * bars
     sides = np.array([float(r.lower) <= exact <= float(r.upper) for r in results])
     flagged = np.array([not t for t in trusted])

@@ -102,7 +102,7 @@ def one(name, seed):
                 "interactions": len(learned.hypergraph),
                 "std_error": float(log_z.std_error),
                 "gap": gap,
-                "reliable": bool(torch.as_tensor(log_z.is_reliable).all()),
+                "verdict": log_z.verdict,
                 "seconds": seconds,
                 "pair_seconds": pair_seconds,
                 "memory_mb": peak,

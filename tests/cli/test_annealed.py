@@ -76,14 +76,14 @@ def test_estimates_have_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_log_z_beyond_exact_reach(capsys: pytest.CaptureFixture[str]) -> None:
     result = call_json(["log-z", "large.safetensors", *CHEAP], capsys)
-    assert {"value", "std_error", "kind", "lower", "upper", "ess", "is_reliable", "notes", "method"} == set(result)
-    assert result["kind"] == "biased" and result["is_reliable"] is True
+    assert {"value", "std_error", "kind", "lower", "upper", "ess", "verdict", "notes", "method"} == set(result)
+    assert result["kind"] == "biased" and result["verdict"] == "consistent"
     assert 0 < result["std_error"] < 0.2 and 32 < result["ess"] <= 64
     assert result["lower"] < result["value"] < result["upper"]
     assert any("tempered" in note for note in result["notes"])
     text, errors = call(["log-z", "large.safetensors", *CHEAP], capsys)
     assert f"log Z = {result['value']:.10g} +- {result['std_error']:.2g} (biased" in text
-    for words in ("limits", "effective sample size", "to be trusted          yes", "note: "):
+    for words in ("limits", "effective sample size", "verdict                consistent", "note: "):
         assert words in text
     assert errors == ""  # no progress bar unless standard error is a terminal
 
@@ -94,7 +94,7 @@ def test_log_z_within_reach_agrees_with_enumeration(capsys: pytest.CaptureFixtur
     energy = stored("small.safetensors")
     unnormalised = exact_table(energy.hypergraph, energy.tables, normalised=False)
     assert exact["value"] == pytest.approx(np.log(np.exp(unnormalised).sum()), rel=1e-12)
-    assert exact == {**exact, "std_error": 0.0, "ess": None, "is_reliable": True, "notes": []}
+    assert exact == {**exact, "std_error": 0.0, "ess": None, "verdict": "verified", "notes": []}
     assert abs(result["value"] - exact["value"]) < 4 * result["std_error"]
     assert abs(result["value"] + 0.05 - exact["value"]) > 4 * result["std_error"]  # a wrong value would be seen
     assert call_json(["log-z", "small.safetensors", "--method", "ais", "--seed", "3"], capsys) == result
@@ -108,11 +108,11 @@ def test_an_estimate_without_error_bar_says_so(capsys: pytest.CaptureFixture[str
     save("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
     cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
     result = call_json(cold, capsys)
-    assert result["is_reliable"] is False and result["std_error"] is None
+    assert result["verdict"] == "unreliable" and result["std_error"] is None
     assert result["value"] is not None and "--temperatures" in result["notes"][0]
     assert "num_temperatures" not in " ".join(result["notes"])
     text, errors = call(cold, capsys)
-    assert "+- unknown" in text and "to be trusted          no" in text and "note: " in text
+    assert "+- unknown" in text and "verdict                unreliable" in text and "note: " in text
     assert errors.startswith("pyro-hoim: warning: ") and errors.count("\n") == 1
 
 
@@ -151,7 +151,7 @@ def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) ->
     result = call_json(["score", "small.safetensors", "rows.csv", *CHEAP], capsys)
     log_z = call_json(["log-z", "small.safetensors", *CHEAP], capsys)
     assert result["log_z_std_error"] == log_z["std_error"] > 0 and result["log_z_kind"] == "biased"
-    assert result["log_z_is_reliable"] is True and result["log_z_notes"] == log_z["notes"]
+    assert result["log_z_verdict"] == "consistent" and result["log_z_notes"] == log_z["notes"]
     shift = log_z["value"] - call_json(["log-z", "small.safetensors"], capsys)["value"]
     assert result["nll"] - exact["nll"] == pytest.approx(shift, abs=1e-12)
     assert result["kl"] - exact["kl"] == pytest.approx(shift, abs=1e-12)
@@ -160,7 +160,7 @@ def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) ->
     far = call_json(["score", "large.safetensors", rows_of("large.safetensors"), *CHEAP], capsys)
     assert far["nll"] > 0 and far["log_z_std_error"] > 0
     text, _ = call(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
-    assert "NLL per row" in text and "to be trusted          yes" in text
+    assert "NLL per row" in text and "verdict                consistent" in text
 
 
 # sample
@@ -219,7 +219,7 @@ def test_progress_is_shown_on_a_terminal_only(
     monkeypatch.setattr("pyro_hoim.cli.methods.is_terminal", lambda: True)
     monkeypatch.setattr("pyro_hoim.cli.use.is_terminal", lambda: True)
     text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
-    assert "annealing" in errors and json.loads(text)["is_reliable"]
+    assert "annealing" in errors and json.loads(text)["verdict"] == "consistent"
     text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)
     assert "gibbs" in errors and text.count("\n") == 2001
 

@@ -431,8 +431,8 @@ def test_laws_beyond_exact_reach():
     value = law.log_prob(rows)
     result = law.expand((3, 2)).log_partition
     assert_close(value + law.energy(rows), -result.value, absolute=1e-9)
-    assert result.std_error.shape == result.ess.shape == result.is_reliable.shape == (3, 2)
-    assert bool(result.is_reliable.all())
+    assert result.std_error.shape == result.ess.shape == result.verdicts.shape == (3, 2)
+    assert bool(result.verdicts.all())
     (gradient,) = torch.autograd.grad(value.sum(), theta)
     assert gradient.shape == theta.shape
     assert torch.isfinite(gradient).all()

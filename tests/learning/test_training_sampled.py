@@ -577,7 +577,7 @@ def test_a_refused_error_bar_leaves_no_upper_limit():
     assert float(good.lower) < float(good.value) < float(good.upper) < math.inf  # control: runs that agree
     wide = log_mean_weight(np.full((1, 64), float(good.value) + 20.0))
     for found in (_compared(good, wide), _refused(good, 3.0, "they disagree")):
-        assert not bool(found.is_reliable)
+        assert found.verdict == "unreliable"
         assert found.upper.item() == math.inf
         assert float(found.lower) == pytest.approx(float(found.value) + math.log(0.01), abs=1e-12)  # Markov at 99 %
     assert float(_compared(good, wide).value) == pytest.approx(float(good.value) + 20.0)

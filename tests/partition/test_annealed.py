@@ -57,7 +57,7 @@ def assert_honest(result, exact, sigmas=5.0):
     assert np.all(bars < 0.2)
     assert np.all(error <= sigmas * bars + 1e-9), (error, bars)
     assert bool((result.lower <= result.upper).all())
-    assert bool(result.is_reliable.all())
+    assert bool(result.verdicts.all())
 
 
 VARIANTS = {
@@ -143,7 +143,7 @@ def test_batch_of_two_dimensions():
     model = model_of(GRAPH, batch=(2, 3))
     backend = AnnealedImportance(**QUICK, seed=5)
     result = backend.log_partition(model)
-    assert result.value.shape == result.lower.shape == result.is_reliable.shape == result.sandwich.gap.shape == (2, 3)
+    assert result.value.shape == result.lower.shape == result.verdicts.shape == result.sandwich.gap.shape == (2, 3)
     assert_honest(result, exact_of(model))
     assert backend.sample(model, (4,)).shape == (4, 2, 3, 4)
     assert backend.marginal(model, ["c", "b"]).shape == (2, 3, 2, 3)
@@ -286,7 +286,7 @@ def test_a_missed_mode_is_flagged():
     with pytest.warns(ConvergenceWarning):
         result = backend.log_partition(model)
     assert abs(float(result.value) - exact) > 1
-    assert not bool(result.is_reliable)
+    assert result.verdict == "unreliable"
     assert math.isinf(float(result.std_error))
     assert float(result.lower) <= exact <= float(result.upper)
     assert float(result.upper - result.lower) > 5
@@ -295,7 +295,7 @@ def test_a_missed_mode_is_flagged():
     with warnings.catch_warnings():  # the control: from inside, the forward run looks perfect
         warnings.simplefilter("error")
         blind = AnnealedImportance(num_chains=64, num_temperatures=30, seed=1, reverse=False).log_partition(model)
-    assert bool(blind.is_reliable)
+    assert blind.verdict == "consistent"
     assert any("unseen" in note for note in blind.notes)
 
 
@@ -304,7 +304,7 @@ def test_uneven_weights_are_flagged():
     backend = AnnealedImportance(num_chains=64, temperatures=(0.0, 1.0), reference="uniform", seed=2, reverse=False)
     with pytest.warns(ConvergenceWarning):
         result = backend.log_partition(model)
-    assert not bool(result.is_reliable)
+    assert result.verdict == "unreliable"
     assert "uneven" in result.notes[0]
     assert math.isinf(float(result.upper))
     with pytest.warns(ConvergenceWarning):
@@ -471,9 +471,9 @@ def test_auto_falls_back_only_when_asked():
     assert either.log_partition(model_of(GRAPH)).kind == "exact"
 
 
-def test_exact_results_are_reliable():
+def test_exact_results_are_verified():
     for backend in (Enumeration(), VariableElimination(), Auto()):
         result = backend.log_partition(model_of(GRAPH))
-        assert result.is_reliable is True
+        assert result.verdict == "verified"
         assert result.notes == ()
         assert result.sandwich is None

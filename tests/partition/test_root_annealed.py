@@ -28,7 +28,7 @@ QUICK = RootAnnealed(num_chains=128, num_temperatures=40, seed=3, burn_in=20)
 
 def within(result, exact, errors=5.0):
     """A false alarm of five errors of a skewness-corrected bar is rarer than one in a million."""
-    assert bool(result.is_reliable), result.notes
+    assert result.verdict != "unreliable", result.notes
     assert abs(float(result.value) - float(exact)) < errors * float(result.std_error)
     assert float(result.lower) < float(result.value) < float(result.upper)
     return float(result.std_error)
@@ -93,7 +93,7 @@ def test_what_the_weights_do_not_support_is_said():
     blind = RootAnnealed(num_chains=64, temperatures=[0.0, 1.0], seed=1, reverse=False)
     with pytest.warns(ConvergenceWarning, match="do not support an error bar"):
         result = blind.log_partition(energy)
-    assert not bool(result.is_reliable)
+    assert result.verdict == "unreliable"
     assert float(result.std_error) == float("inf")
     assert any("weights are uneven" in note for note in result.notes)
 
@@ -210,7 +210,7 @@ def test_decision_table():
     within(result, exact.value)
     assert result.sandwich is not None
     assert exact.std_error == 0.0
-    assert exact.is_reliable is True
+    assert exact.verdict == "verified"
     assert RootAuto().draws_exactly(energy)
     assert not estimated.draws_exactly(energy)
     assert not refused.draws_exactly(energy)

@@ -16,6 +16,7 @@ from matplotlib import image
 from pyro_hoim import Observations
 from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn, train_collection
 from pyro_hoim.learning.training import SampledTraining
+from pyro_hoim.partition import Verdict
 from pyro_hoim.report.learned_page import render_learned_report, write_learned_report
 from pyro_hoim.report.learned_plain import learned_plain_report
 from pyro_hoim.report.learned_sections import learned_parts, learned_summary, learned_warnings
@@ -112,7 +113,9 @@ def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnal
     assert "rows the model has seen" in learned_warnings(refit)[0]
     diverged = replace(learned, training=replace(learned.training, status="diverged"))
     assert "diverged" in learned_warnings(replace(analysis, learned=diverged))[0]
-    log_z = replace(learned.log_partition, kind="unbiased", is_reliable=False, notes=("few chains",))
+    log_z = replace(
+        learned.log_partition, kind="unbiased", verdicts=torch.tensor(Verdict.UNRELIABLE), notes=("few chains",)
+    )
     doubtful = replace(learned, log_partition=log_z)
     assert "few chains" in learned_warnings(replace(analysis, learned=doubtful))[0]
 

@@ -46,7 +46,7 @@ def most(repeats, rate):
 
 def assert_honest(result, exact, level=0.99):
     """Misses that are not flagged below 1 %, each limit violated at its rate; returns errors and the verdict."""
-    errors, reliable = result.value.numpy() - exact, result.is_reliable.numpy()
+    errors, reliable = result.value.numpy() - exact, (result.verdicts.numpy() > 0)
     repeats = len(errors)
     assert np.array_equal(np.isfinite(result.std_error.numpy()), reliable)
     assert (np.abs(errors) > 3 * result.std_error.numpy()).sum() <= most(repeats, 0.01)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...models import LogLinearEnergy
-from ...partition import AnnealedImportance, LogPartition, WeightEstimate, log_mean_weight, one_sided_limits
+from ...partition import AnnealedImportance, LogPartition, Verdict, WeightEstimate, log_mean_weight, one_sided_limits
 from ...partition.base import Sandwich
 from ...sampling.chains import GibbsChains
 from ._sampled_options import SampledTraining
@@ -135,7 +135,7 @@ def _refused(result: LogPartition, error: float, note: str) -> LogPartition:
         std_error=torch.full_like(result.value, error),
         lower=result.value + math.log1p(-_LEVEL),
         upper=torch.full_like(result.value, math.inf),
-        is_reliable=torch.zeros_like(result.value, dtype=torch.bool),
+        verdicts=torch.full_like(result.value, Verdict.UNRELIABLE, dtype=torch.int8),
         notes=(*result.notes, note),
     )
 
@@ -167,7 +167,7 @@ def _result(
         high,
         options.plan(model.hypergraph),
         _METHOD,
-        is_reliable=torch.tensor(is_reliable),
+        verdicts=torch.tensor(Verdict.CONSISTENT if is_reliable else Verdict.UNRELIABLE, dtype=torch.int8),
         notes=notes,
     )
 
