@@ -1,12 +1,13 @@
 """Public oracles, statistical assertions, random models and the conformance suite for new models and backends.
 
-Five parts, all usable from other packages' tests:
+Six parts, all usable from other packages' tests:
 
 * :mod:`~pyro_hoim.testing.oracles`: brute force over every joint state, in plain NumPy;
 * :mod:`~pyro_hoim.testing.assertions`: tests of random output with a stated false-alarm rate;
 * :mod:`~pyro_hoim.testing.strategies`: hypothesis strategies for domains, hypergraphs and parameters (hypothesis is
   imported when a strategy is made, never before);
 * :mod:`~pyro_hoim.testing.transitions`: transition matrices of Gibbs sweeps by enumeration;
+* :mod:`~pyro_hoim.testing.hard_models`: models with known log Z that is hard to estimate;
 * :mod:`~pyro_hoim.testing.conformance`, :mod:`~pyro_hoim.testing.backends` and :mod:`~pyro_hoim.testing.chains`:
   ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with; likewise
   ``check_trainer`` of :mod:`~pyro_hoim.testing.training`.

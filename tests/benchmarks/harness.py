@@ -66,21 +66,27 @@ def peer_python(package):
 class Report:
     """Rows for the terminal and for the page."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(
+        self,
+        columns=("what", "who", "ms", "ratio", "note"),
+        legend="Times in milliseconds; the ratio is the peer's time over ours.",
+    ):
+        self.columns, self.legend, self.rows = columns, legend, []
 
     def add(self, what, who, seconds, ratio="", note=""):
-        row = (what, who, f"{seconds * 1e3:.3g}", f"{ratio:.1f}" if ratio else "", note)
-        self.rows.append(row)
-        print(" | ".join(row), flush=True)
+        self.row(what, who, f"{seconds * 1e3:.3g}", f"{ratio:.1f}" if ratio else "", note)
+
+    def row(self, *cells):
+        self.rows.append(cells)
+        print(" | ".join(cells), flush=True)
 
     def append(self, path, section):
         machine = platform.processor() or platform.machine()
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
         head = (
             f"{stamp} UTC, {CORES} cores ({machine}), Python {platform.python_version()}, torch {torch.__version__}, "
-            f"numba {version('numba')}, pyro-ppl {version('pyro-ppl')}. Times in milliseconds; the ratio is the peer's "
-            "time over ours.\n\n| what | who | ms | ratio | note |\n|---|---|---|---|---|\n"
+            f"numba {version('numba')}, pyro-ppl {version('pyro-ppl')}. {self.legend}\n\n"
+            f"| {' | '.join(self.columns)} |\n|{'---|' * len(self.columns)}\n"
         )
         block = head + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
         text = path.read_text() if path.exists() else "# Benchmarks\n"
