@@ -186,9 +186,10 @@ def normalised_errors(truth: Law, model: Law) -> dict[str, float]:
 def _normalised_error(p: np.ndarray, q: np.ndarray) -> float:
     """The same for the variable of axis 0 of tables (levels, contexts)."""
     is_best = q >= q.max(0) * (1 - _TIE)
-    accuracy = float((p * is_best / is_best.sum(0)).sum())
-    best, ignorant = float(p.max(0).sum()), float(p.sum(1).max())
-    return (best - accuracy) / (best - ignorant) if best - ignorant > _TIE else math.nan
+    best = p.max(0)
+    lost = float((best - (p * is_best / is_best.sum(0)).sum(0)).sum())  # by context: none where q predicts as p does
+    gain = float(best.sum() - p.sum(1).max())
+    return lost / gain if gain > _TIE else math.nan
 
 
 def _check_same_domain(truth: Law, model: Law) -> None:

@@ -726,7 +726,8 @@ def test_chains_in_spawned_processes(tmp_path: Path) -> None:
     (tmp_path / "spawned_program.py").write_text(PROGRAM, encoding="utf-8")
     script = tmp_path / "main.py"
     script.write_text(SPAWNED.format(folder=str(tmp_path)), encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment,
                           timeout=300)  # fmt: skip
     assert done.returncode == 0 and "done" in done.stdout, done.stderr

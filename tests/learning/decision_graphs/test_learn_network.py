@@ -151,6 +151,7 @@ def test_dependencies_that_are_not_there_are_rarely_found():
 # Workers
 
 
+@pytest.mark.usefixtures("shared_data")
 @pytest.mark.parametrize("jobs", [2, -1])
 def test_jobs_do_not_change_the_result(jobs):
     data = load_breast_cancer()
@@ -177,6 +178,7 @@ def test_processes_give_the_same_result():
         check_equal(learn_network(data, penalty="aic"), expected)
 
 
+@pytest.mark.usefixtures("shared_data")
 def test_a_dask_cluster_gives_the_same_result():
     from distributed import Client, LocalCluster
 
@@ -291,6 +293,7 @@ def test_columns_of_one_level_and_one_row():
     assert learned.conditionals.node("b").probs[0, 3].item() == pytest.approx(1.1 / 1.9)
 
 
+@pytest.mark.usefixtures("shared_data")
 def test_a_published_data_set():
     learned = learn_network(load_mushroom(), jobs=2)
     assert sum(report.num_leaves for report in learned.nodes) == 137

@@ -289,6 +289,7 @@ def test_tables_are_the_empirical_frequencies_and_the_divergence_is_that_of_theo
         assert divergence(other / other.sum(1, keepdim=True)) > divergence(theta)
 
 
+@pytest.mark.usefixtures("shared_data")
 def test_costs_of_a_learned_graph_are_those_of_its_rows():
     data = load_mushroom()
     for name in ("class", "odor", "habitat"):

@@ -54,6 +54,7 @@ def slow_node(x, node, order, l1, family, top, full=False, iterations=800):
         residual = (mean - own) / len(x)
         return (value - (eta * own).sum(1)).mean(), (z * residual[:, roots]).sum(0)
 
+    rounding = 8 * np.finfo(float).eps  # of the two objectives that a step compares; smaller would halve steps for ever
     c = np.zeros(len(features))
     y, momentum, lipschitz, last = c, 1.0, 1.0, np.inf
     for _ in range(iterations):
@@ -63,7 +64,7 @@ def slow_node(x, node, order, l1, family, top, full=False, iterations=800):
             new = np.sign(step) * np.maximum(np.abs(step) - penalty / lipschitz, 0)
             value = smooth(new)[0]
             d = new - y
-            if value <= f + g @ d + lipschitz / 2 * d @ d + 1e-15:
+            if value <= f + g @ d + lipschitz / 2 * d @ d + rounding * (1 + abs(f)):
                 break
             lipschitz *= 2
         total = value + penalty @ np.abs(new)
@@ -74,7 +75,7 @@ def slow_node(x, node, order, l1, family, top, full=False, iterations=800):
         next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         y = new + (momentum - 1) / next_momentum * (new - c)
         c, momentum, last = new, next_momentum, total
-    return features, c, last
+    return features, c, smooth(c)[0] + penalty @ np.abs(c)
 
 
 def dense_subgradient(x, node, order, l1, family, log_partition, coefficients, full=False):

@@ -1,0 +1,108 @@
+"""What every test and doctest shares: no network, public data where it lies, seeds, precision, threads, profiles."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+sys.path.append(str(_HERE / "tests" / "guard"))
+
+import offline  # noqa: E402
+import seed_shift  # noqa: E402
+
+offline.install()
+seed_shift.install()  # before anything of the library is imported
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+collect_ignore = ["tests/benchmarks", "tests/guard"]
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs deaf to Ctrl-C; tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+# Public data
+
+
+def _data_folder() -> Path | None:
+    """The folder of PYRO_HOIM_DATA, else one beside the project; none where a run hides the data on purpose."""
+    if os.environ.get("PYRO_HOIM_TEST_DATA") == "hidden":
+        return None
+    folder = Path(os.environ.get("PYRO_HOIM_DATA") or _HERE.parent / "shared" / "data")
+    return folder if folder.is_dir() and any(folder.iterdir()) else None
+
+
+_DATA = _data_folder()
+_NO_DATA = str(_HERE / "tests" / "no_data_without_the_fixture_shared_data")  # a folder that is not there
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the public data sets, which loaders find in tests with this fixture and in no others.
+
+    Where it is absent the test is skipped; where CI is set it fails, unless PYRO_HOIM_TEST_DATA=hidden.
+    """
+    if _DATA is not None:
+        return _DATA
+    message = "the public data is absent; set PYRO_HOIM_DATA to a folder that holds it"
+    if os.environ.get("PYRO_HOIM_TEST_DATA") == "hidden":
+        pytest.skip("the public data is hidden from this run (PYRO_HOIM_TEST_DATA)")
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of public data, and move the seeds of hypothesis where a shift is asked for."""
+    for item in items:
+        if "shared_data" in getattr(item, "fixturenames", ()):
+            item.add_marker("public_data")
+        test = getattr(item, "obj", None)
+        if seed_shift.shift() and getattr(test, "is_hypothesis_test", False):
+            digest = hashlib.sha256(f"{item.nodeid} {seed_shift.shift()}".encode()).digest()
+            hypothesis.seed(int.from_bytes(digest[:8]))(getattr(test, "__func__", test))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Show the public data to tests of it alone; leave the seeds of ``fixed_seed`` where they are."""
+    is_shown = _DATA is not None and item.get_closest_marker("public_data") is not None
+    os.environ["PYRO_HOIM_DATA"] = str(_DATA) if is_shown else _NO_DATA
+    if item.get_closest_marker("fixed_seed") is None:
+        return (yield)
+    with seed_shift.unshifted():
+        return (yield)
+
+
+# Fixtures
+
+
+@pytest.fixture
+def float64() -> Iterator[torch.dtype]:
+    """Make float64 the default precision of one test."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield torch.float64
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A seeded generator of random numbers, fresh for each test."""
+    return torch.Generator().manual_seed(20_260_101)

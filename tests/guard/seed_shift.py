@@ -1,0 +1,103 @@
+"""Move every seed of a run by PYRO_HOIM_TEST_SEED_SHIFT: in tests, in the library they call, in child processes.
+
+A seed s becomes s + shift * stride wherever it enters a generator: equal seeds stay equal, different ones different.
+Tests marked ``fixed_seed`` compare with numbers that were drawn once, and keep their seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+VARIABLE = "PYRO_HOIM_TEST_SEED_SHIFT"
+STRIDE = 1_000_003  # shifted seeds of one test are not seeds of another
+
+
+def shift() -> int:
+    """The shift in force; read at every seed, so that a fixed_seed test can turn it off for its children too."""
+    return int(os.environ.get(VARIABLE, "0") or 0)
+
+
+@contextmanager
+def unshifted() -> Iterator[None]:
+    """No shift inside."""
+    before = os.environ.pop(VARIABLE, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def moved(seed: Any) -> Any:
+    """The seed to use in place of this one; anything but a number (None, a generator) is returned as it came."""
+    import numpy as np
+
+    by = shift()
+    if not by or isinstance(seed, bool):
+        return seed
+    if isinstance(seed, int | np.integer):
+        return (int(seed) + by * STRIDE) % 2**63
+    if isinstance(seed, list | tuple | np.ndarray):
+        return [*seed, by]
+    return seed
+
+
+def install() -> None:
+    """Patch PyTorch, NumPy and the streams of the compiled samplers, where a shift is asked for."""
+    if shift() and not getattr(sys, "_seeds_moved", False):
+        sys._seeds_moved = True  # type: ignore[attr-defined]
+        _patch_torch()
+        _patch_numpy()
+        from pyro_hoim.sampling import lanes, products_engine
+
+        lanes.lane_seeds = products_engine.lane_seeds = _moving_first(lanes.lane_seeds)
+
+
+def _moving_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(seed: Any, *arguments: Any, **named: Any) -> Any:
+        return function(moved(seed), *arguments, **named)
+
+    return wrapped
+
+
+def _patch_torch() -> None:
+    import torch
+
+    plain = torch.Generator
+
+    class AnyGenerator(type(plain)):
+        """Generators made by C++ code (copies, the default one) are instances too."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, plain)
+
+    class Generator(plain, metaclass=AnyGenerator):
+        def manual_seed(self, seed: int) -> Generator:
+            super().manual_seed(moved(seed))
+            return self
+
+    torch.Generator = Generator  # type: ignore[misc]
+    torch.manual_seed = torch.random.manual_seed = _moving_first(torch.manual_seed)
+
+
+def _patch_numpy() -> None:
+    import numpy as np
+
+    make, philox, seed = np.random.default_rng, np.random.Philox, np.random.seed
+
+    @functools.wraps(make)
+    def default_rng(seed: Any = None) -> np.random.Generator:
+        return make(moved(seed))
+
+    @functools.wraps(philox)
+    def keyed(seed: Any = None, *, counter: Any = None, key: Any = None) -> np.random.Philox:
+        return philox(seed, counter=counter, key=moved(key))
+
+    np.random.default_rng, np.random.Philox = default_rng, keyed  # type: ignore[misc]
+    np.random.seed = lambda value=None: seed(moved(value) if value is None else moved(value) % 2**32)
