@@ -185,7 +185,9 @@ def test_a_dask_cluster_gives_the_same_result():
     data = load_breast_cancer()
     expected = learn_network(data, penalty="aic")
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=None
+        ) as cluster,
         Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):

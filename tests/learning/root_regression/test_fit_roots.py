@@ -229,7 +229,9 @@ def test_a_dask_cluster_gives_the_same_result():
     x = count_table(13, 60, 4)
     expected = fit_roots(x, order=3)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=None
+        ) as cluster,
         Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):
