@@ -16,7 +16,15 @@ from ..errors import InputError
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph
 
-__all__ = ["acting_backend", "check_estimate", "check_seed", "exact_backend", "expand_result", "is_exact_for"]
+__all__ = [
+    "acting_backend",
+    "check_estimate",
+    "check_seed",
+    "exact_backend",
+    "expand_result",
+    "is_exact_for",
+    "refuse_traced",
+]
 
 # Modules of kernels that accept, reject or choose a move by differences of log-probabilities.
 _KERNELS = frozenset({"pyro.infer.mcmc.hmc", "pyro.infer.mcmc.nuts", "pyro.infer.mcmc.rwkernel"})
@@ -56,12 +64,27 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
     backend = acting_backend(partition, hypergraph)
     if backend.is_exact:
         return
+    refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
+    check_seed(backend, "Auto()", "theta", "or infer by SVI or stochastic-gradient Langevin dynamics")
+
+
+def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
+    """Refuse what is found outside the operations that ``torch.jit.trace`` records.
+
+    Args:
+        what: the method, for the message.
+        frozen: what would be found once for all parameters, for the message.
+        instead: further ways out, for the message.
+
+    Raises:
+        InputError: inside ``torch.jit.trace``, as with ``jit_compile=True`` and ``JitTrace_ELBO``.
+    """
     if torch.jit.is_tracing():
         raise InputError(
-            f"partition: expected an exact backend where the program is traced, received {type(backend).__name__}, "
-            "whose result would be frozen into the compiled function; use jit_compile=False or an exact backend"
+            f"{what}: expected a program that is not traced, received a call inside torch.jit.trace, where {frozen} "
+            "would be found once and then be a constant of the compiled function; use jit_compile=False, Trace_ELBO "
+            f"in the place of JitTrace_ELBO{instead}"
         )
-    check_seed(backend, "Auto()", "theta", "or infer by SVI or stochastic-gradient Langevin dynamics")
 
 
 def check_seed(

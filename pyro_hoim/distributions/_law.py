@@ -53,7 +53,7 @@ class Law(ParameterCache):
                 f"received {partition!r}"
             )
         self.hypergraph = hypergraph
-        self.theta = theta
+        self.theta, self._divergence = _screened(theta) if is_lenient and torch.jit.is_tracing() else (theta, None)
         self.coding: Coding = coding
         self.partition = Auto() if partition is None else partition
         self.parametrization: Parametrization = parametrization(hypergraph)
@@ -78,7 +78,7 @@ class Law(ParameterCache):
         if torch.jit.is_tracing():
             self._is_finite = True
         elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
-            self._is_finite = bool((values.abs() < torch.finfo(values.dtype).max ** 0.5).all())
+            self._is_finite = bool(_is_small(values).all())
         else:
             self._is_finite = bool(torch.isfinite(values).all())
             if not self._is_finite:
@@ -122,7 +122,23 @@ class Law(ParameterCache):
         check_estimate(self.partition, self.hypergraph)
         return self.partition.expectations(self.model)
 
+    def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""
+        return log_probs if self._divergence is None else log_probs + self._divergence
+
     @property
     def is_exact(self) -> bool:
         """Whether log Z, eta and samples of this law are exact."""
         return is_exact_for(self.partition, self.hypergraph)
+
+
+def _is_small(theta: torch.Tensor) -> torch.Tensor:
+    """Where theta is below the root of the largest number, past which sums and products overflow."""
+    return theta.abs() < torch.finfo(theta.dtype).max ** 0.5
+
+
+def _screened(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Theta with zeros for rows that are not finite, and NaN for these rows, 0 for others, (*batch): traceable."""
+    is_kept = _is_small(theta).all(-1)
+    zero = torch.zeros((), dtype=theta.dtype, device=theta.device)
+    return torch.where(is_kept.unsqueeze(-1), theta, zero), torch.where(is_kept, zero, zero + torch.nan)

@@ -18,6 +18,7 @@ from ..partition import StationaryLaw, stationary_law
 from ..partition.stationary import StationaryMethod, StationaryScan
 from ..sampling import PseudoGibbsChains, check_ergodic
 from ..sampling.selection import selection_probs
+from ._approximate import refuse_traced
 from ._tables import list_states
 
 __all__ = ["NetworkLaw", "NetworkSampler"]
@@ -121,7 +122,12 @@ class NetworkLaw:
 
     @cached_property
     def stationary(self) -> StationaryLaw:
-        """The law, found once."""
+        """The law, found once.
+
+        Raises:
+            InputError: it is to be found inside a traced program.
+        """
+        refuse_traced("conditionals", "the stationary law", ", or ask for network.stationary_law before the trace")
         return stationary_law(
             self.conditionals,
             scan=self.scan,

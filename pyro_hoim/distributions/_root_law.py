@@ -13,7 +13,7 @@ from ..errors import InputError, InputTypeError, check_finite
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability, check_normalizable
 from ..partition import LogPartition, RootAnnealed, RootAuto, RootBackend, RootEnumeration
-from ._approximate import check_seed
+from ._approximate import check_seed, refuse_traced
 from ._parameter_cache import ParameterCache
 from ._values import check_numbers
 
@@ -76,9 +76,9 @@ class RootLaw(ParameterCache):
         return self.energy.batch_shape
 
     def _examine(self, values: torch.Tensor) -> None:
+        self._is_usable: bool | None = None
         if torch.jit.is_tracing():
-            self._is_usable = True
-            return
+            return  # neither an answer nor an error of this moment holds for the psi of later calls
         self._is_usable = bool(torch.isfinite(values).all())
         if not self._is_usable:
             if not self.is_lenient:
@@ -91,9 +91,16 @@ class RootLaw(ParameterCache):
 
     @property
     def is_usable(self) -> bool:
-        """Whether psi is finite and, for a lenient law, not known to have no normalised law."""
+        """Whether psi is finite and, for a lenient law, not known to have no normalised law.
+
+        Raises:
+            InputError: psi is that of a traced program, where no answer holds for all calls.
+        """
         self.look()
-        return self._is_usable
+        if self._is_usable is None:
+            refuse_traced("psi", "whether the model can be normalised")
+            self._forget()  # made in a traced program, used outside
+        return bool(self._is_usable)
 
     def refuse(self) -> None:
         """Raise for a psi that was let pass."""
@@ -132,7 +139,11 @@ class RootLaw(ParameterCache):
     @property
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance of every variable, both (*batch, d)."""
-        return self._cached("moments", lambda: self.partition.moments(self.energy))
+        return self._cached("moments", self._compute_moments)
+
+    def _compute_moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        refuse_traced("mean", "moments, which grids and chains give,")
+        return self.partition.moments(self.energy)
 
     @property
     def is_exact(self) -> bool:
@@ -181,11 +192,7 @@ class RootLaw(ParameterCache):
             InputError: log Z would be an estimate without a seed inside a kernel of Pyro that needs one and the same
                 function at every call; or it is wanted inside ``torch.jit.trace``.
         """
-        if torch.jit.is_tracing():
-            raise InputError(
-                "partition: log Z of a generalized root model depends on psi through grids and chains that a traced "
-                "function would freeze; use jit_compile=False"
-            )
+        refuse_traced("log_prob", "log Z, which grids and chains give,")
         if self.partition.is_exact:
             return
         backend = self.partition.annealed if isinstance(self.partition, RootAuto) else self.partition

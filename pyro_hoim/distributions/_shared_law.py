@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from pyro.distributions import TorchDistribution
 
+from ._approximate import refuse_traced
 from ._tables import beside_their_origin, check_expandable, split_expansion
 from ._values import sample_batch
 
@@ -89,7 +90,11 @@ class SharedLaw(TorchDistribution):
             sample_shape: leading dimensions.
             draw: gives independent states (*shape, *batch of the law, d) for a shape.
             like: a tensor of the dtype and on the device of draws, for results without any.
+
+        Raises:
+            InputError: inside a traced program.
         """
+        refuse_traced("sample", "the draws")
         lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
         sample_shape = torch.Size(sample_shape)
         shape = self.shape(sample_shape)

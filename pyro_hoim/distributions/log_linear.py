@@ -302,7 +302,7 @@ class HierarchicalLogLinear(SharedLaw):
             shape = self._sample_batch(value)
             return (self._law.theta.sum(-1) * math.nan).expand(shape)
         energy = self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
-        result = -energy - self._law.log_partition.value
+        result = self._law.diverging(-energy - self._law.log_partition.value)
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
     def energy(self, value: torch.Tensor) -> torch.Tensor:

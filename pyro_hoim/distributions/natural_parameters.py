@@ -17,7 +17,7 @@ from ..errors import InputError, IntractableError
 from ..models import LogLinearEnergy, parametrization
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
-from ._approximate import exact_backend
+from ._approximate import exact_backend, refuse_traced
 from .hyper_dirichlet import mode_tables
 
 __all__ = [
@@ -158,6 +158,7 @@ def solve_natural_parameters(
         InputError: no such theta was found: eta lies on or outside the boundary of the polytope.
         IntractableError: log Z exceeds the backend's budget, or the collection has more than 2,000 parameters and
             no closed form.
+        InputError: likewise inside ``torch.jit.trace``, where there is no closed form.
 
     Example:
         >>> from pyro_hoim.partition import Auto
@@ -170,6 +171,7 @@ def solve_natural_parameters(
     codings = parametrization(hypergraph)
     if hypergraph.is_decomposable and precision is None:
         return codings.from_tables(mode_tables(hypergraph, eta.detach()), "free")
+    refuse_traced("mode", "the solution of Newton's method")
     _check_dense(hypergraph, "mode")
     partition = exact_backend(partition)  # Newton's method does not converge on estimates
     target = codings.free_statistics(eta.detach().double())

@@ -323,14 +323,14 @@ class DiaconisYlvisaker(TorchDistribution):
             raise InputError(f"value: expected shape (..., {self.event_shape[0]}), received {tuple(value.shape)}")
         if self._validate_args:
             check_finite(value.detach(), "value")
-        elif not torch.isfinite(value.detach()).all():
-            return (value.sum(-1) * 0 + self.prior_sample_size) * float("nan")
+        is_finite = torch.isfinite(value.detach()).all(-1)
+        value = torch.where(is_finite.unsqueeze(-1), value, torch.zeros_like(value))
         check_estimate(self.partition, self.hypergraph)
         model = LogLinearEnergy.from_theta(self.hypergraph, value, validate=False)
         log_z = self.partition.log_partition(model).value
         s = self._keep("statistics", lambda law: law._codings.free_statistics(law.mean_statistics))
         inner = (s * value).sum(-1)
-        kernel = self.prior_sample_size * (inner - log_z)
+        kernel = torch.where(is_finite, self.prior_sample_size * (inner - log_z), torch.nan)
         return kernel if self.unnormalised else kernel - self.log_normaliser
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:

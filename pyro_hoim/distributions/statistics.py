@@ -17,6 +17,7 @@ from ..models import Coding
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
 from ..structure import InteractionHypergraph
+from ._approximate import refuse_traced
 from ._shared_law import SharedLaw
 from ._values import check_shape
 from .log_linear import HierarchicalLogLinear
@@ -198,7 +199,7 @@ class LogLinearStatistics(SharedLaw):
             return (law.theta.sum(-1) * math.nan).expand(self._sample_batch(value))
         log_z = law.log_partition.value
         count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z)
-        result = (law.tables * value).sum(-1) - count * log_z
+        result = law.diverging((law.tables * value).sum(-1) - count * log_z)
         return result if not self.batch_shape else result.expand(self._sample_batch(value))
 
     @property
@@ -247,6 +248,7 @@ class LogLinearStatistics(SharedLaw):
         Shape:
             (*sample_shape, *batch, num_terms).
         """
+        refuse_traced("sample", "the draws")
         law = self._rows._law
         if not law.is_finite:
             check_finite(law.theta.detach(), "theta")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["is_transformed", "log_z_with_gradient"]
+__all__ = ["is_recorded", "is_transformed", "log_z_with_gradient"]
 
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
@@ -15,6 +15,14 @@ Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 def is_transformed(tables: torch.Tensor) -> bool:
     """Whether a functorch transformation (grad, vmap, jvp) looks at the tensor; then only plain PyTorch will do."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tables))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_recorded(tables: torch.Tensor) -> bool:
+    """Whether work outside PyTorch has to stand in a record: autograd's for a gradient, or that of a traced program.
+
+    Without an operation of its own, what compiled loops find would be a constant of the traced function.
+    """
+    return torch.jit.is_tracing() or (torch.is_grad_enabled() and tables.requires_grad)
 
 
 class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from . import _log_space as log_space
-from ._autograd import is_transformed, log_z_with_gradient
+from ._autograd import is_recorded, is_transformed, log_z_with_gradient
 from ._buckets import BucketPlan
 from ._program import Program, compiled
 
@@ -268,13 +268,13 @@ _apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply
 
 def log_z(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
     """Log Z (B,) of flat tables (B, num_terms); differentiable."""
-    if torch.is_grad_enabled() and tables.requires_grad:
+    if is_recorded(tables):
         return log_z_with_gradient(tables, lambda t: evaluate(plan, t, True), lambda t: _apply_expectations(t, plan))
     return evaluate(plan, tables, False)[0]
 
 
 def expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
     """Eta (B, num_terms) of flat tables (B, num_terms); differentiable."""
-    if torch.is_grad_enabled() and tables.requires_grad:
+    if is_recorded(tables):
         return _apply_expectations(tables, plan)
     return evaluate(plan, tables, True)[1]

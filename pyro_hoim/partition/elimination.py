@@ -12,6 +12,7 @@ import torch
 from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
+from ._autograd import is_recorded
 from ._buckets import BucketPlan, sliced_plan
 from ._program import memory_cells
 from .base import Cost, LogLinearModel, LogPartition
@@ -37,8 +38,8 @@ def draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torc
 
 
 def _task(tables: torch.Tensor) -> Task:
-    """Whether log Z of these tables is to be differentiated."""
-    return "gradient" if torch.is_grad_enabled() and tables.requires_grad else "value"
+    """Whether log Z of these tables is to be differentiated, or recorded with its gradient."""
+    return "gradient" if is_recorded(tables) else "value"
 
 
 @dataclass(frozen=True)

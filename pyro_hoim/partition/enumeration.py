@@ -13,7 +13,7 @@ import torch
 
 from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
-from ._autograd import is_transformed, log_z_with_gradient
+from ._autograd import is_recorded, is_transformed, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]
@@ -299,7 +299,7 @@ class Enumeration:
         """Log Z (b,); its gradient is the eta found in the same pass."""
         if is_transformed(tables):
             return self._plain_log_z(hypergraph, tables)
-        if torch.is_grad_enabled() and tables.requires_grad:
+        if is_recorded(tables):
             return log_z_with_gradient(
                 tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
             )
@@ -323,7 +323,7 @@ class Enumeration:
             IntractableError: more states than the budget; nothing was computed.
         """
         hypergraph = model.hypergraph
-        if (torch.is_grad_enabled() and model.tables.requires_grad) or is_transformed(model.tables):
+        if is_recorded(model.tables) or is_transformed(model.tables):
             parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
         else:
             parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in self._chunks(model)]
