@@ -278,7 +278,7 @@ class GeneralizedRoot(SharedLaw):
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
-                be normalised, unless validation is off globally: then the result is NaN.
+                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program.
 
         Example:
             >>> import pyro

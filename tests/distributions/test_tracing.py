@@ -1,4 +1,4 @@
-"""Programs under ``torch.jit.trace``: a traced function gives what the program gives, at every parameter, or is refused.
+"""Programs under ``torch.jit.trace``: traced functions give what the program gives at all parameters, or are refused.
 
 The oracle is the program itself without tracing, at parameters other than those of the trace.
 """
@@ -63,7 +63,7 @@ def numbers(size: int, seed: int, scale: float = 0.5) -> torch.Tensor:
 
 
 def assert_traced(function: Function, start: torch.Tensor, others: list[torch.Tensor]) -> None:
-    """The function traced at ``start`` agrees with itself at ``others``, value and gradient, traced with and without."""
+    """The function traced at ``start``, with and without gradients, agrees with itself at ``others``."""
     for needs_grad in (False, True):
         traced = torch.jit.trace(function, (start.clone().requires_grad_(needs_grad),), check_trace=False)
         for other in others:
