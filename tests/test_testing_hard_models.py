@@ -19,6 +19,7 @@ from pyro_hoim.testing.hard_models import (
     easy_models,
     enumerated_log_z,
     hard_models,
+    hidden_needle,
     is_false_claim,
     mean_field_spins,
     needle,
@@ -44,6 +45,7 @@ SMALL = [
     spin_glass(9, 1.5, seed=2),
     xor_sat(9, 2.0, seed=4),
     needle(5, 6.0, others=3, seed=1),
+    hidden_needle(3, 6, 4.0, decoys=3, seed=1),
 ]
 
 

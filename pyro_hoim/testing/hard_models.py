@@ -14,7 +14,8 @@ must not refuse. The classes, in the order of ``HARD_CLASSES``:
 * ``Sherrington-Kirkpatrick``: normal couplings of all pairs, by enumeration.
 * ``+-J grid``: random signs on a grid, by the transfer matrix.
 * ``XOR-SAT``: as many independent equations of three variables as variables: :math:`Z = (2 \cosh w)^n`.
-* ``needle``: one state of high probability among equal ones.
+* ``needle``: one state of high probability among equal ones, in one table.
+* ``hidden needle``: one state that many tables favour, each together with decoys.
 * ``root counts``: Poisson counts with all pairs, a sum over an auxiliary normal variable.
 """
 
@@ -46,6 +47,7 @@ __all__ = [
     "easy_models",
     "enumerated_log_z",
     "hard_models",
+    "hidden_needle",
     "is_false_claim",
     "log_linear_energy",
     "mean_field_spins",
@@ -325,6 +327,33 @@ def needle(size: int, height: float, others: int = 0, seed: int = 0) -> HardMode
     return HardModel("needle", parameters, log_linear_energy([2] * (size + others), tables), log_z)
 
 
+def hidden_needle(windows: int, width: int, gain: float, decoys: int, seed: int) -> HardModel:
+    """Windows of spins that overlap by half; one planted state gains ``gain`` in each, and so do ``decoys`` cells.
+
+    Nothing in a window tells the planted cell from the decoys, which do not fit together. Log Z by summing the windows
+    out one after the other.
+
+    Example:
+        >>> model = hidden_needle(3, 4, 3.0, decoys=2, seed=1)
+        >>> abs(model.log_z - enumerated_log_z(model.energy)) < 1e-12
+        True
+    """
+    rng, half = np.random.default_rng(seed), width // 2
+    size = half * (windows + 1)
+    planted = rng.integers(0, 2, size)
+    tables: dict[Scope, np.ndarray] = {}
+    log_sums = np.zeros(2**half)
+    for first in range(0, half * windows, half):
+        table = np.zeros((2,) * (2 * half))
+        table.reshape(-1)[rng.choice(table.size, decoys, replace=False)] = gain
+        table[tuple(planted[first : first + 2 * half])] = gain
+        tables[tuple(range(first, first + 2 * half))] = table
+        joint = log_sums[:, None] + table.reshape(2**half, 2**half)
+        log_sums = np.array([_log_sum(column) for column in joint.T])
+    parameters = {"windows": windows, "width": width, "gain": gain, "decoys": decoys, "seed": seed}
+    return HardModel("hidden needle", parameters, log_linear_energy([2] * size, tables), _log_sum(log_sums))
+
+
 def root_counts(size: int, linear: float, pair: float) -> HardModel:
     r"""Poisson counts whose roots attract one another, all alike: log Z by a sum over a normal auxiliary variable.
 
@@ -417,6 +446,11 @@ def _needle_cases() -> Iterator[HardModel]:
             yield needle(size, size * math.log(2) + excess, others, seed)
 
 
+def _hidden_needle_cases() -> Iterator[HardModel]:
+    for width, gain, seed in itertools.product((10, 14), (1.0, 1.2), range(5)):
+        yield hidden_needle(5, width, gain * width * math.log(2) * 6 / 10, 3, seed)
+
+
 def _root_count_cases() -> Iterator[HardModel]:
     for size, target in itertools.product((6, 12), (0.5, 2.0, 5.0, 20.0)):
         for linear in (-1.0, -4.0, -8.0, -14.0):
@@ -434,6 +468,7 @@ HARD_CLASSES: Mapping[str, Callable[[], Iterator[HardModel]]] = {
     "+-J grid": _sign_grid_cases,
     "XOR-SAT": _xor_sat_cases,
     "needle": _needle_cases,
+    "hidden needle": _hidden_needle_cases,
     "root counts": _root_count_cases,
 }
 """The published suite: models of every class, made one by one."""
