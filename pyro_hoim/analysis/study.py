@@ -161,7 +161,7 @@ class Analysis:
         for model in self.models:
             record: dict[str, Any] = {
                 "name": model.name,
-                "num_parameters": model.hypergraph.num_parameters,
+                "num_parameters": model.fit.num_parameters_fitted,
                 "log_likelihood": model.fit.log_likelihood,
             }
             if model.goodness is not None:
@@ -169,9 +169,9 @@ class Analysis:
                 record |= {
                     "g2": test.deviance,
                     "x2": test.pearson,
-                    "df": test.df,
-                    "df_adjusted": test.df_adjusted,
+                    "df": test.df_adjusted,
                     "p_value": test.p_value,
+                    "p_value_method": test.p_value_method,
                     "aic": test.aic,
                     "bic": test.bic,
                 }
@@ -323,7 +323,7 @@ def analyse(
                 name=name,
                 fit=result,
                 log_partition=Auto().log_partition(energy),
-                goodness=goodness_of_fit(result) if small else None,
+                goodness=goodness_of_fit(result, seed=seed) if small else None,
                 cells=cell_table(result) if small else None,
                 odds_ratios=_odds_ratios(result) if small else None,
                 scores=_scores(result, independent, parts),

@@ -14,6 +14,7 @@ from ..analysis import Analysis, PosteriorSettings, analyse
 from ..analysis.learn import check_columns
 from ..data import Observations
 from ..errors import InputError, IntractableError, check_names
+from ..learning import GoodnessOfFit
 from ..partition import Auto
 from ..report import num_states_text, plain_report, write_report
 from ..structure import InteractionHypergraph
@@ -264,6 +265,23 @@ def fit(
         click.echo(f"posterior: {run.folder / 'posterior.nc'}")
 
 
+def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
+    """The keys of a test against the saturated model, None where the table is too large or cells are missing."""
+    if test is None:
+        return None
+    return {
+        "deviance": test.deviance,
+        "pearson": test.pearson,
+        "df": test.df_adjusted,
+        "p_value": test.p_value,
+        "p_value_method": test.p_value_method,
+        "p_value_pearson": test.p_value_pearson,
+        "p_value_std_error": test.p_value_std_error if test.p_value_method == "bootstrap" else None,
+        "num_tables": test.num_tables,
+        "p_value_note": test.p_value_note,
+    }
+
+
 def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
     chosen, folder = analysis.chosen, run.folder
@@ -274,7 +292,7 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
         "num_variables": len(structure.domain),
         "num_states": num_states_text(structure.domain.num_states),
         "num_interactions": len(structure),
-        "num_parameters": structure.num_parameters,
+        "num_parameters": chosen.fit.num_parameters_fitted,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),
         "rows": {part: whole(rows) for part, rows in chosen.scores.rows.items()},
@@ -282,6 +300,7 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
         "constant_columns": list(table.constant_columns),
         "impossible_rows": {part: whole(rows) for part, rows in chosen.scores.impossible_rows.items()},
         "kl": chosen.scores.kl,
+        "goodness_of_fit": _goodness_json(chosen.goodness),
         "nll": chosen.scores.nll,
         "pseudo_nll": chosen.scores.pseudo_nll,
         "independent_kl": chosen.scores.independent_kl,

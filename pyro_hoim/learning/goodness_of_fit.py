@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
-from scipy.special import chdtrc
 
 from ..errors import InputError
 from ..models._margins import MARGIN_TOLERANCE
+from .p_values import NUM_TABLES, chi_square_tail, p_value_of
 from .result import FitResult
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
@@ -26,8 +27,12 @@ class GoodnessOfFit:
         df: degrees of freedom of the family, possible cells - 1 - parameters that the possible cells identify.
         df_adjusted: the same on the cells that are not fitted as zero, with the parameters identified there. Where it
             differs from ``df``, this is the one to use.
-        p_value: of the deviance, chi-square with ``df_adjusted``; NaN with no degrees of freedom.
-        p_value_pearson: of Pearson's statistic, likewise.
+        p_value: of the deviance; NaN where there is none, and :attr:`p_value_note` says why.
+        p_value_pearson: of Pearson's statistic, by the same method.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``bootstrap``, or None without a p-value.
+        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
+        num_tables: tables drawn by the bootstrap, else 0.
+        p_value_note: how the method was chosen, or why there is no p-value, in words.
         log_likelihood: of all rows, nats.
         aic: Akaike's criterion, with the identified parameters.
         bic: Schwarz's criterion, with the identified parameters and the number of observations.
@@ -44,6 +49,10 @@ class GoodnessOfFit:
     df_adjusted: int
     p_value: float
     p_value_pearson: float
+    p_value_method: Literal["chi-square", "bootstrap"] | None
+    p_value_std_error: float
+    num_tables: int
+    p_value_note: str
     log_likelihood: float
     aic: float
     bic: float
@@ -54,39 +63,55 @@ class GoodnessOfFit:
     num_parameters_fitted: int
 
 
-def _p_value(statistic: float, df: int) -> float:
-    return float(chdtrc(df, max(statistic, 0.0))) if df > 0 else math.nan
-
-
 def _log_likelihood(result: FitResult) -> float:
     if result.log_likelihood is None:
         raise InputError("result: its log-likelihood is not known, because log Z was out of reach")
     return result.log_likelihood
 
 
-def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
+def goodness_of_fit(
+    result: FitResult,
+    p_value: Literal["auto", "chi-square", "bootstrap"] | None = "auto",
+    *,
+    num_tables: int = NUM_TABLES,
+    seed: int = 0,
+) -> GoodnessOfFit:
     r"""Deviance, Pearson's statistic, degrees of freedom, p values and information criteria of a fit.
 
     .. math:: G^2 = 2 \sum_x n_x \log \frac{n_x}{\hat m_x}, \qquad X^2 = \sum_x \frac{(n_x - \hat m_x)^2}{\hat m_x}
 
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
-    The p values assume large expected counts; they are NaN unless the fit is one of maximum likelihood, since the
-    statistics of a penalised, early-stopped or pseudo-likelihood fit have no chi-square law. Cost: O(distinct rows
-    x hyperedges).
+    With small expected counts G2 does not follow the chi-square distribution. Its mean then exceeds df by at most about
+    :math:`\tfrac16 \sum_x 1 / \hat m_x`. ``auto`` relies on chi-square where that is at most 0.05 standard deviations
+    :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test has a size below 6 %; elsewhere it draws tables from the
+    fitted model. Cost: O(distinct rows x hyperedges), and with ``auto`` up to about two seconds for the bootstrap.
 
     Args:
         result: a fit to observations.
+        p_value: ``chi-square``; ``bootstrap``: the share of tables drawn from the fitted model, each against its own
+            refit, whose statistic is at least the observed one, with the observed table counted among them; ``auto``
+            chooses as above; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN for penalised,
+            early-stopped and pseudo-likelihood fits.
+        num_tables: tables that the bootstrap draws, at least 99; ``auto`` draws fewer where these would take longer
+            than its two seconds, and gives no p-value below 99.
+        seed: of the bootstrap.
 
     Returns:
         :class:`GoodnessOfFit`.
 
     Raises:
-        InputError: the fit was made from sufficient statistics, or its log Z is not known.
+        InputError: the fit was made from sufficient statistics, or its log Z is not known; ``p_value`` is no method,
+            ``num_tables`` or ``seed`` is out of range; or a bootstrap was asked for and the fit has no list of cells, a
+            total that is not whole, or a collection that is not hierarchical.
         MissingDataError: a fit to rows with missing cells.
+
+    Randomness:
+        The bootstrap's, from ``seed`` only.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, sections 4.2 and 3.8;
-        Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, section 4.
+        Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, section 4;
+        David Williams, Improved likelihood ratio tests for complete contingency tables, 1976, for the mean of G2.
 
     Example:
         >>> from pyro_hoim.data import Observations
@@ -111,15 +136,19 @@ def goodness_of_fit(result: FitResult) -> GoodnessOfFit:
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
-    is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
+    test = p_value_of(result, deviance, pearson, adjusted, p_value, num_tables, seed)
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
         deviance=deviance,
         pearson=pearson,
         df=df,
         df_adjusted=adjusted,
-        p_value=_p_value(deviance, adjusted) if is_maximum else math.nan,
-        p_value_pearson=_p_value(pearson, adjusted) if is_maximum else math.nan,
+        p_value=test.deviance,
+        p_value_pearson=test.pearson,
+        p_value_method=test.method,
+        p_value_std_error=test.std_error,
+        num_tables=test.num_tables,
+        p_value_note=test.note,
         log_likelihood=log_likelihood,
         aic=-2 * log_likelihood + 2 * fitted,
         bic=-2 * log_likelihood + math.log(total) * fitted,
@@ -197,7 +226,7 @@ def likelihood_ratio_test(small: FitResult, big: FitResult) -> LikelihoodRatioTe
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted
-    return LikelihoodRatioTest(statistic, df, adjusted, _p_value(statistic, adjusted))
+    return LikelihoodRatioTest(statistic, df, adjusted, chi_square_tail(statistic, adjusted))
 
 
 def _same_data(small: FitResult, big: FitResult) -> bool:

@@ -17,6 +17,7 @@ from .figures import (
     rank_figure,
     trace_figure,
 )
+from .goodness import goodness_sentences
 from .words import plural, short_edge, shorten
 
 __all__ = ["page_parts", "page_summary", "page_warnings"]
@@ -48,7 +49,7 @@ def page_summary(analysis: Analysis) -> list[str]:
     sentences = [
         (
             f"The model kept is {model.name}: {plural(len(model.hypergraph), 'interaction')} with "
-            f"{plural(model.hypergraph.num_parameters, 'free parameter')} over "
+            f"{plural(model.fit.num_parameters_fitted, 'free parameter')} over "
             f"{_states(model.hypergraph.domain.num_states)} possible cells."
         )
     ]
@@ -59,14 +60,7 @@ def page_summary(analysis: Analysis) -> list[str]:
             f"{number(float(second['elpd_diff']))} nats behind (standard error {number(float(second['dse']))})."
         )
     if model.goodness is not None:
-        test = model.goodness
-        verdict = "compatible with" if test.p_value >= 0.05 else "hard to reconcile with"
-        sentences.append(
-            f"The observed table is {verdict} this model: likelihood-ratio statistic G² = {number(test.deviance)} on "
-            f"{plural(test.df_adjusted, 'degree')} of freedom, p = {number(test.p_value)}."
-            if test.df_adjusted > 0
-            else "The model is saturated: it reproduces the observed table and leaves nothing to test."
-        )
+        sentences += goodness_sentences(model.goodness)
     strong = [row for row in model.interactions if len(row["edge"]) > 1 and not row["is_infinite"]][:3]
     if strong:
         listed = ", ".join(f"{_label(row['edge'])} ({number(row['value'])})" for row in strong)
@@ -126,8 +120,8 @@ def _comparison(analysis: Analysis) -> Part:
         "g2": "G²",
         "x2": "X²",
         "df": "df",
-        "df_adjusted": "df adjusted",
         "p_value": "p",
+        "p_value_method": "p by",
         "aic": "AIC",
         "bic": "BIC",
         "elpd_loo": "elpd (LOO)",
@@ -175,8 +169,9 @@ def _comparison(analysis: Analysis) -> Part:
     if "g2" in present:
         part.blocks.append(
             note(
-                "G² and X² test a model against the saturated one; df adjusted leaves out cells that the model is "
-                "forced to fit as zero and parameters lost with them. All logarithms are natural (nats)."
+                "G² and X² test a model against the saturated one; p is that of G². Cells that the model is forced to "
+                "fit as zero, and parameters lost with them, are not counted, neither in df nor in AIC and BIC. All "
+                "logarithms are natural (nats)."
             )
         )
     if "elpd_loo" in present:

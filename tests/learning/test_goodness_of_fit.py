@@ -291,7 +291,7 @@ def test_statistics_alone_have_no_goodness_of_fit():
 def test_p_values_exist_only_for_maximum_likelihood():
     data = load_table("czech_autoworkers")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    assert goodness_of_fit(fit(hypergraph, data)).p_value == pytest.approx(0.263, abs=5e-4)
+    assert goodness_of_fit(fit(hypergraph, data), "chi-square").p_value == pytest.approx(0.263, abs=5e-4)
     quality = goodness_of_fit(fit(hypergraph, data, penalty=L2(1.0)))
     assert np.isnan(quality.p_value) and np.isnan(quality.p_value_pearson) and quality.df == 42
     assert np.isnan(goodness_of_fit(fit(hypergraph, data, objective="pseudo-likelihood")).p_value)
