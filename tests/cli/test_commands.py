@@ -128,7 +128,11 @@ def test_infinite_estimate_is_reported_not_hidden(capsys: pytest.CaptureFixture[
     assert result["infinite_combinations"] == [{"edge": ["Class", "Age"], "levels": ["Crew", "Child"]}]
     assert captured.err.count("\n") == 1 and "Class=Crew, Age=Child" in captured.err
     record = result["models"][0]
-    assert (record["df"], record["df_adjusted"]) == (13, 10)
+    assert (record["num_parameters"], record["df"]) == (17, 10)
+    assert result["num_parameters"] == 17
+    test = result["goodness_of_fit"]
+    assert (test["df"], test["p_value_method"], test["num_tables"]) == (10, "bootstrap", 999)
+    assert (test["deviance"], test["p_value"]) == (record["g2"], record["p_value"])
     assert record["g2"] == pytest.approx(116.588, abs=5e-4)
     assert "Class=Crew, Age=Child" in Path("out/report.html").read_text(encoding="utf-8")
 
@@ -323,6 +327,7 @@ def test_every_key_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     results = [
         fitted,
         fitted["models"][0],
+        fitted["goodness_of_fit"],
         fitted["posterior"],
         fitted["accuracy"]["train"],
         call_json(["score", "out", "cells.csv"], capsys),
