@@ -26,9 +26,25 @@ __all__ = [
     "refuse_traced",
 ]
 
-# Modules of kernels that accept, reject or choose a move by differences of log-probabilities.
-_KERNELS = frozenset({"pyro.infer.mcmc.hmc", "pyro.infer.mcmc.nuts", "pyro.infer.mcmc.rwkernel"})
-_OWN_KERNELS = {"pyro_hoim.inference._full_conditional": "MixedGibbs"}
+# Classes of Pyro that accept, reject or choose a move by differences of log-probabilities, and those that put
+# probabilities into weights: the mean of Z-hat^-N over its noise is not Z^-N.
+_KERNELS = frozenset({"HMC", "NUTS", "RandomWalkKernel"})
+_WEIGHTING = frozenset(
+    {
+        "Importance",
+        "RenyiELBO",
+        "Resampler",
+        "ReweightedWakeSleep",
+        "SMCFilter",
+        "TraceTMC_ELBO",
+        "TraceTailAdaptive_ELBO",
+        "WeighedPredictive",
+    }
+)
+_FUNCTIONS = {
+    ("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights",
+    ("pyro_hoim.inference._full_conditional", None): "MixedGibbs",
+}
 
 
 def acting_backend(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> PartitionBackend:
@@ -51,13 +67,13 @@ def exact_backend(partition: PartitionBackend) -> PartitionBackend:
 
 
 def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> None:
-    """Refuse a random log Z where it would spoil the answer: inside Pyro's HMC and its kin, and while tracing.
+    """Refuse a random log Z where it would spoil the answer: inside HMC, importance sampling and their kin, in traces.
 
     Costs nothing when the backend is exact; the stack is looked at only before an estimate.
 
     Raises:
-        InputError: log Z would be an estimate, and it is wanted inside a kernel of Pyro that needs one and the same
-            function at every call (unless the backend has a fixed seed), or inside ``torch.jit.trace``.
+        InputError: log Z would be an estimate, and it is wanted inside inference of Pyro that needs one and the
+            same function at every call (unless the backend has a fixed seed), or inside ``torch.jit.trace``.
     """
     if partition.is_exact:
         return
@@ -90,7 +106,7 @@ def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
 def check_seed(
     backend: object, exact: str, parameters: str, instead: str, is_exact: Callable[[], bool] = lambda: False
 ) -> None:
-    """Refuse an estimate with fresh randomness inside a kernel of Pyro that needs one and the same function.
+    """Refuse an estimate with fresh randomness inside inference of Pyro that needs one and the same function.
 
     Args:
         backend: what would make the estimate.
@@ -100,28 +116,29 @@ def check_seed(
         is_exact: asked last, where it takes work to know that there is no estimate after all.
 
     Raises:
-        InputError: the backend has no seed, and such a kernel is at work.
+        InputError: the backend has no seed, and such inference is at work.
     """
-    if getattr(backend, "seed", None) is not None or not (kernel := _enclosing_kernel()) or is_exact():
+    if getattr(backend, "seed", None) is not None or not (caller := _enclosing_inference()) or is_exact():
         return
     raise InputError(
-        f"partition: expected a log-probability without randomness inside {kernel}, received "
-        f"{type(backend).__name__} without a seed, whose noise would make the draws wrong without a sign of it; "
+        f"partition: expected a log-probability without randomness inside {caller}, received "
+        f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it; "
         f"use an exact backend such as {exact}, fix the randomness with seed= (one estimate for every {parameters}: "
-        f"the draws then follow a posterior biased by its error times the number of rows), {instead}"
+        f"the result is then biased by its error times the number of rows), {instead}"
     )
 
 
-def _enclosing_kernel() -> str | None:
-    """Name of the kernel that called us, however deep the user's program lies between; None outside of any."""
+def _enclosing_inference() -> str | None:
+    """Who called us and cannot use noise, however deep the user's program lies between; None where nobody did."""
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module in _OWN_KERNELS:
-            return _OWN_KERNELS[module]
-        if module in _KERNELS:
-            owner = type(frame.f_locals.get("self")).__mro__
-            return next((f"Pyro's {c.__name__}" for c in owner if c.__module__ in _KERNELS), "Pyro's MCMC")
+        found = _FUNCTIONS.get((module, frame.f_code.co_name), _FUNCTIONS.get((module, None)))
+        for cls in type(frame.f_locals.get("self")).__mro__:
+            if cls.__module__.startswith("pyro.infer.") and cls.__name__ in _KERNELS | _WEIGHTING:
+                found = found or f"Pyro's {cls.__name__}"
+        if found:
+            return found
         frame = frame.f_back
     return None
 

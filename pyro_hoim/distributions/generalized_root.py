@@ -53,8 +53,8 @@ class GeneralizedRoot(SharedLaw):
         law = GeneralizedRoot(structure, psi, family)
         pyro.factor("rows", law.log_pseudo_prob(x).sum())
 
-    One law makes one estimate of log Z and keeps it. HMC, NUTS and random-walk kernels need one function of psi and
-    would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
+    One law makes one estimate of log Z and keeps it. HMC, NUTS and importance weights need one function of psi
+    and would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
     :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed``, use the pseudo-likelihood, or use SVI.
 
     Args:

@@ -61,10 +61,10 @@ class HierarchicalLogLinear(SharedLaw):
 
     One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so that all its
     log-probabilities share one error, which :attr:`log_partition` tells; a law made anew, as in every run of a Pyro
-    program, makes a new one. HMC, NUTS and random-walk kernels need one function of theta and would go wrong silently,
-    so inside them a ``log_prob`` with fresh randomness raises :class:`~pyro_hoim.errors.InputError`; give the backend a
-    ``seed`` to accept one estimate per theta with its bias, or use SVI or stochastic-gradient Langevin dynamics, for
-    which fresh randomness is right.
+    program, makes a new one. HMC, NUTS, random-walk kernels and importance weights need one function of theta and would
+    go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
+    :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed`` to accept one estimate per theta with its bias,
+    or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
 
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
@@ -83,7 +83,7 @@ class HierarchicalLogLinear(SharedLaw):
     Raises:
         InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
             that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
-            where an estimate with fresh randomness is wanted inside HMC, NUTS or a traced function.
+            where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling or a trace.
         InputTypeError: arguments of the wrong type.
         IntractableError: on use, when an exact computation exceeds the backend's budget.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,9 +12,28 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import HMC, MCMC, NUTS, SVI, Importance, JitTrace_ELBO, Predictive, RandomWalkKernel, Trace_ELBO
+from pyro.infer import (
+    HMC,
+    MCMC,
+    NUTS,
+    SVI,
+    Importance,
+    JitTrace_ELBO,
+    Predictive,
+    RandomWalkKernel,
+    RenyiELBO,
+    ReweightedWakeSleep,
+    SMCFilter,
+    Trace_ELBO,
+    TraceTailAdaptive_ELBO,
+    TraceTMC_ELBO,
+    config_enumerate,
+)
 from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.importance import vectorized_importance_weights
 from pyro.infer.mcmc.util import initialize_model
+from pyro.infer.predictive import WeighedPredictive
+from pyro.infer.resampler import Resampler
 from torch.distributions import kl_divergence
 
 from pyro_hoim.distributions import (
@@ -329,10 +349,103 @@ def test_kernels_that_compare_log_probabilities_refuse_a_random_one(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["NUTS", "HMC of a potential"])
-def test_control_without_the_check_pyro_accepts_it_silently(kernel, monkeypatch):
+def test_control_without_the_check_pyro_accepts_it_silently(kernel, unchecked):
+    assert torch.isfinite(KERNELS[kernel](Noisy())).all()
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
     for module in ("_law", "_tables", "priors"):
         monkeypatch.setattr(f"pyro_hoim.distributions.{module}.check_estimate", lambda *_: None)
-    assert torch.isfinite(KERNELS[kernel](Noisy())).all()
+
+
+def guide(partition):
+    pyro.sample("theta", normal_prior(CYCLE, 0.4, dtype=torch.float64))
+
+
+def prior_program(partition):
+    """A program whose prior is weighed; what is observed needs no log Z."""
+    theta = pyro.sample("theta", DiaconisYlvisaker.uniform(CYCLE, 5.0, dtype=torch.float64, partition=partition))
+    pyro.factor("f", -theta.square().sum())
+
+
+def filtered(partition):
+    class Model:
+        def init(self, state):
+            state["theta"] = pyro.sample("theta", normal_prior(CYCLE, 0.5, dtype=torch.float64))
+
+        def step(self, state):
+            pyro.sample("c", LogLinearStatistics(CYCLE, state["theta"], 20, partition=partition), obs=COUNTS)
+
+    class Proposal:
+        def init(self, state):
+            guide(partition)
+
+        def step(self, state):
+            pass
+
+    smc = SMCFilter(Model(), Proposal(), num_particles=8, max_plate_nesting=0)
+    smc.init()
+    smc.step()
+    return smc.state._log_weights
+
+
+def loss(elbo):
+    return lambda p: torch.as_tensor(elbo.loss(program, guide, p))
+
+
+VECTORIZED = {"num_samples": 4, "max_plate_nesting": 0}
+WEIGHTS = {
+    "Importance": lambda p: torch.stack(Importance(program, num_samples=4).run(p).log_weights),
+    "Importance of a prior": lambda p: torch.stack(Importance(prior_program, guide, 4).run(p).log_weights),
+    "vectorized weights": lambda p: vectorized_importance_weights(program, guide, p, **VECTORIZED)[0],
+    "WeighedPredictive": lambda p: WeighedPredictive(program, guide=guide, num_samples=4)(p).log_weights,
+    "WeighedPredictive in parallel": lambda p: (
+        WeighedPredictive(program, guide=guide, num_samples=4, parallel=True)(p).log_weights
+    ),
+    "RenyiELBO": loss(RenyiELBO(num_particles=2)),
+    "ReweightedWakeSleep": lambda p: torch.as_tensor(
+        ReweightedWakeSleep(num_particles=2, model_has_params=False).loss(program, guide, p)[1]
+    ),
+    "TraceTailAdaptive_ELBO": lambda p: torch.as_tensor(
+        TraceTailAdaptive_ELBO(num_particles=2, vectorize_particles=True, max_plate_nesting=0).loss_and_grads(
+            program, AutoNormal(program), p
+        )
+    ),
+    "TraceTMC_ELBO": lambda p: torch.as_tensor(
+        TraceTMC_ELBO(max_plate_nesting=0).loss(program, config_enumerate(guide, "parallel", num_samples=3), p)
+    ),
+    "SMCFilter": filtered,
+    "Resampler": lambda p: Resampler(partial(guide, p), num_guide_samples=4, max_plate_nesting=0).sample(
+        partial(program, p), 2
+    )["theta"],
+}
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
+@pytest.mark.parametrize("use", WEIGHTS)
+def test_weights_refuse_random_log_probabilities(use):
+    pyro.set_rng_seed(0)
+    with pytest.raises(ValueError, match="without a seed") as caught:
+        WEIGHTS[use](Noisy())
+    assert is_refusal(caught.value)
+    for accepted in (Auto(), Noisy(seed=3)):
+        assert not WEIGHTS[use](accepted).isnan().any()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_control_without_the_check_the_mean_weight_is_too_large():
+    """Z-hat without bias: log Z-hat ~ N(-s^2/2, s^2) has E[Z-hat^-N] = Z^-N exp(N (N + 1) s^2 / 2); here N s = 2."""
+    noise, rows, draws = 0.1, 20, 2000
+
+    def fixed(partition):
+        theta = torch.zeros(CYCLE.num_parameters, dtype=torch.float64)
+        pyro.sample("counts", LogLinearStatistics(CYCLE, theta, rows, partition=partition), obs=COUNTS)
+
+    weights = torch.stack(Importance(fixed, num_samples=draws).run(Noisy(noise)).log_weights) - noise**2 / 2 * rows
+    exact = Importance(fixed, num_samples=1).run(Auto()).log_weights[0]
+    excess = torch.logsumexp(weights, 0) - math.log(draws) - exact
+    assert excess > 1  # (N s)^2 / 2 = 2 nats in expectation; the mean of a lognormal comes out low
 
 
 def test_the_message_names_the_kernel():
@@ -367,7 +480,6 @@ def test_other_inference_takes_fresh_randomness():
     for guide in (AutoNormal(program), AutoDelta(program)):
         svi = SVI(program, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO(num_particles=2))
         assert all(torch.isfinite(torch.tensor(svi.step(Noisy()))) for _ in range(3))
-    Importance(program, num_samples=5).run(Noisy())
     thetas = {"theta": draw_theta(CYCLE, 6)}
     assert Predictive(program, thetas)(Noisy(), None)["counts"].shape == (6, CYCLE.num_terms)
     assert torch.isfinite(hand_made_potential(Noisy())(INITIAL))
@@ -388,7 +500,7 @@ def test_exact_backends_never_look_at_the_stack(monkeypatch):
     def refuse():
         raise AssertionError("looked")
 
-    monkeypatch.setattr(_approximate, "_enclosing_kernel", refuse)
+    monkeypatch.setattr(_approximate, "_enclosing_inference", refuse)
     for partition in (Auto(), VariableElimination(), Noisy(seed=1)):
         laws(partition)[0].log_prob(torch.zeros(4))
         DiaconisYlvisaker.uniform(CYCLE, 5.0, partition=partition).log_prob(draw_theta(CYCLE).float())
