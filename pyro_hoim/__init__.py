@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .compilation import CompilationReport as CompilationReport, warm_up as warm_up
     from .data import (
         CountTable as CountTable,
         InformationTable as InformationTable,
@@ -286,6 +287,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS: dict[str, tuple[str, ...]] = {
+    "compilation": (
+        "CompilationReport",
+        "warm_up",
+    ),
     "errors": (
         "ConvergenceWarning",
         "HoimError",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -26,6 +27,7 @@ __all__ = [
     "check_names",
     "check_shape",
     "check_unique",
+    "is_whole",
     "rounded_power",
     "size_text",
 ]
@@ -68,6 +70,16 @@ class ConvergenceWarning(UserWarning):
 
 class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer, of Python or of NumPy, and no boolean.
+
+    Example:
+        >>> is_whole(3), is_whole(3.0), is_whole(True)
+        (True, False, False)
+    """
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def size_text(number: int, unit: str = "") -> str:

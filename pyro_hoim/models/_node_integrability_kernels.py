@@ -8,7 +8,7 @@ parameter must be negative. The second statistic of the Gaussian family, x itsel
 
 from __future__ import annotations
 
-from numba import njit
+from .._jit import njit
 
 __all__ = ["decays", "is_integrable"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._jit import njit
 from ._node_quadrature_kernels import add_far_counts, number_values
 from ._node_sum_kernels import moments
 

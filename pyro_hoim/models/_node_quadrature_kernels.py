@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from .._jit import njit
 from ._node_integrability_kernels import is_integrable
 from ._node_sum_kernels import merge, moments
 from ._node_window_kernels import COUNT, REAL, find_windows

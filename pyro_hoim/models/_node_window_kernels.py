@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from .._jit import njit
 
 __all__ = ["COUNT", "REAL", "find_windows", "log_density", "sum_zeros"]
 

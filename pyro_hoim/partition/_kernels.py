@@ -16,8 +16,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from .._jit import njit
 
 __all__ = ["accumulate", "contract_rows", "downward", "load", "run_batch", "tighten", "upward"]
 

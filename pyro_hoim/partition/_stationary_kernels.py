@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from .._jit import njit
 
 __all__ = ["eliminate_panel", "laws_of_visits", "mix_updates", "stationary_by_elimination", "update_node"]
 

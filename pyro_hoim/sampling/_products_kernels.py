@@ -19,9 +19,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from .._jit import njit
 from ._vectors import (
     LANES,
     as_bits,

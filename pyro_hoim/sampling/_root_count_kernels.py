@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._jit import njit
 from ._root_random_kernels import uniform
 
 __all__ = ["TABLE_SIZE", "draw_small", "small_counts"]

@@ -24,8 +24,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from .._jit import njit
 from ._root_random_kernels import uniform
 
 __all__ = ["MAX_PIECES", "NUM_FIELDS", "add_side", "draw_under_hat", "finish_hat", "side_parameters"]

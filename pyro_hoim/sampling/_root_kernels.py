@@ -14,8 +14,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from .._jit import njit
 from ..models._node_integrability_kernels import is_integrable
 from ._root_count_kernels import TABLE_SIZE, draw_small
 from ._root_hat_kernels import (

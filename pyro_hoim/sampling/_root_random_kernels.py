@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._jit import njit
 from .lanes import _mix
 
 __all__ = ["chain_words", "exponential", "normal", "uniform"]

@@ -12,9 +12,10 @@ describe the structure come in the tuples of :class:`~._tables_structure.TablesS
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from .._jit import njit
 from ._tables_vectors import (
     LANES,
     add,

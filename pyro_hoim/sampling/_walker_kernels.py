@@ -12,9 +12,10 @@ negative ones.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from .._jit import njit
 from .lanes import fill_uniform, fill_uniform64
 
 __all__ = ["run"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Protocol
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, is_whole
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "checked_seed",
     "checked_tables",
     "count",
-    "is_whole",
     "positive",
     "received",
 ]
@@ -59,11 +57,6 @@ def check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> No
         raise InputError(
             f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
         )
-
-
-def is_whole(value: object) -> bool:
-    """Whether a value is an integer and no boolean."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def positive(value: int, argument: str) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_whole
 from ..structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup
-from .arguments import LogLinearModel, check_levels, count, is_whole, positive, received
+from .arguments import LogLinearModel, check_levels, count, positive, received
 from .engine import Record, join_records
 from .engines import EngineName
 

@@ -26,9 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
+
+from .._jit import njit
 
 __all__ = [
     "LANES",

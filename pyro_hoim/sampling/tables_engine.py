@@ -71,7 +71,7 @@ class TablesEngine:
         if base.any():
             rows = base[:, structure.reference_terms]
             self._reference_cells = np.add.reduceat(rows, structure.reference_starts, axis=1)
-        self._reference = base[:, :-1].astype(self._real)
+        self._reference = np.ascontiguousarray(base[:, :-1], dtype=self._real)
         self._reference_energy = np.zeros(self._shape)
         self._is_stale = True
 

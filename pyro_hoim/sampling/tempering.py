@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
-from .arguments import LogLinearModel, is_whole, positive
+from ..errors import InputError, is_whole
+from .arguments import LogLinearModel, positive
 from .engine import Record
 from .engines import EngineName
 from .jobs import RecordPart, checked_file, checked_parts, checked_sizes, follow, part_of, run_settings

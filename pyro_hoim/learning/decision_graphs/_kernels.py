@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ..._jit import njit
 from ._merge_kernels import best_merge, leaf_entropy, renew_partners
 from ._row_kernels import (
     add_levels,

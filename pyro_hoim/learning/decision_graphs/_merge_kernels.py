@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ..._jit import njit
 
 __all__ = ["best_merge", "leaf_entropy", "renew_partners", "xlogx"]
 

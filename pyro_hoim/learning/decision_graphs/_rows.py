@@ -96,7 +96,7 @@ class PreparedRows:
         sizes, with_absent = self.sizes[at], self.missing[at] >= 0
         ends = np.cumsum(sizes + with_absent)
         first = ends - sizes - with_absent
-        ids = (self.ids[:, at] + (first - self.first[at])).astype(np.int32)
+        ids = np.ascontiguousarray(self.ids[:, at] + (first - self.first[at]), dtype=np.int32)
         keys = np.zeros(len(ids), dtype=np.uint64)
         row_keys(ids, keys, 1)
         ranks = tuple(self.ranks[j] for j in chosen)

@@ -9,7 +9,8 @@ is the product of one root over some other variables; its column is nonzero wher
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ..._jit import njit
 
 __all__ = [
     "descend",

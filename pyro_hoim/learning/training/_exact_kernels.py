@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ..._jit import njit
 
 __all__ = ["centre", "gather_down", "scatter_up"]
 

@@ -7,7 +7,8 @@ Sets are laid out as by the other kernels: first cell and first member (one more
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ..._jit import njit
 
 __all__ = ["add_margins"]
 

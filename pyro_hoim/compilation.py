@@ -1,0 +1,281 @@
+"""Compiling the kernels of the library before they are needed.
+
+The inner loops are compiled by Numba at their first call and kept on disk, beside the modules or in
+``NUMBA_CACHE_DIR``.
+``python -m pyro_hoim.compilation`` does what :func:`warm_up` does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from .errors import ConvergenceWarning, InputError, is_whole
+
+if TYPE_CHECKING:
+    from .data import Observations
+
+__all__ = ["CompilationReport", "warm_up"]
+
+
+@dataclass(frozen=True)
+class CompilationReport:
+    """What :func:`warm_up` did.
+
+    Attributes:
+        kernels: module and name of every kernel that was compiled, once for every signature; sorted. Kernels that came
+            from the cache are not among them.
+        num_processes: processes that compiled.
+        seconds: time on the clock.
+    """
+
+    kernels: tuple[str, ...]
+    num_processes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        if not self.kernels:
+            return f"every kernel was compiled already ({self.seconds:.0f} s)"
+        processes = "1 process" if self.num_processes == 1 else f"{self.num_processes} processes"
+        return f"compiled {len(self.kernels)} kernels in {self.seconds:.0f} s ({processes})"
+
+
+def warm_up(jobs: int | None = None) -> CompilationReport:
+    """Compile every kernel of the library, so that no later call waits for one.
+
+    Small problems are sent through all samplers, exact backends and fits, in both precisions. Needed once per machine
+    and installed version; a second call compiles nothing and takes a few seconds.
+
+    Args:
+        jobs: processes that compile at once; None for as many as there are processors, but at most four, which is the
+            number of parts that compile alone. With 1 this process compiles.
+
+    Returns:
+        What was compiled.
+
+    Raises:
+        InputError: ``jobs`` is not a positive whole number.
+        RuntimeError: a process ended with an error.
+    """
+    if jobs is not None and (not is_whole(jobs) or jobs < 1):
+        raise InputError(f"jobs: expected a positive whole number or None, received {jobs!r}")
+    wanted = min(len(_PARTS), int(jobs) if jobs is not None else os.cpu_count() or 1)
+    start = time.perf_counter()
+    if wanted == 1:
+        found = _compile(tuple(_PARTS))
+    else:
+        shares = [[name for k, name in enumerate(_PARTS) if k % wanted == j] for j in range(wanted)]
+        command = [sys.executable, "-m", "pyro_hoim.compilation", "--parts"]
+        paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        processes = [
+            subprocess.Popen([*command, *share], stdout=subprocess.PIPE, text=True, env=paths)  # noqa: S603
+            for share in shares
+        ]
+        outputs = [process.communicate()[0] for process in processes]
+        for process, share in zip(processes, shares, strict=True):
+            if process.returncode:
+                raise RuntimeError(f"compiling {', '.join(share)} ended with exit status {process.returncode}")
+        found = [kernel for output in outputs for kernel in json.loads(output)]
+    return CompilationReport(tuple(sorted(found)), wanted, time.perf_counter() - start)
+
+
+def _compile(parts: Sequence[str]) -> list[str]:
+    """Run the problems of some parts; the kernels that were compiled."""
+    with _recorded() as found, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the problems are small, not meant to converge
+        for part in parts:
+            _PARTS[part]()
+    return found
+
+
+@contextmanager
+def _recorded() -> Generator[list[str]]:
+    """Names of the kernels of this library that are compiled within the context, without the notice."""
+    from numba.core import event
+
+    from ._jit import kernel_of
+
+    found: list[str] = []
+
+    class Listener(event.Listener):
+        def on_start(self, event: event.Event) -> None:
+            name = kernel_of(event)
+            if name is not None:
+                found.append(name)
+
+        def on_end(self, event: event.Event) -> None:
+            pass
+
+    logger = logging.getLogger("pyro_hoim")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with event.install_listener("numba:compile", Listener()):
+            yield found
+    finally:
+        logger.setLevel(before)
+
+
+def _table_chains() -> None:
+    """Gibbs chains by look-ups, of sites and of blocks; codes of one and of four bytes."""
+    from .models import LogLinearEnergy
+    from .sampling import GibbsChains, GibbsSchedule
+    from .schema import Domain
+    from .structure import InteractionHypergraph
+
+    for levels, precisions in ((3, (torch.float32, torch.float64)), (300, (torch.float32,))):
+        hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([levels, 2]), 2)
+        model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+        for precision in precisions:
+            for schedule in (GibbsSchedule("sites"), GibbsSchedule("interactions")):
+                chains = GibbsChains(model, 2, schedule=schedule, engine="tables", precision=precision)
+                chains.sweep(1, thin=1, counts=True, energies=True, codes=True)
+                chains.statistics(torch.ones(2, dtype=torch.float64))
+
+
+def _product_chains() -> None:
+    """Gibbs chains by products of signs."""
+    from .models import LogLinearEnergy
+    from .sampling import GibbsChains
+    from .schema import Domain
+    from .structure import InteractionHypergraph
+
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    for precision in (torch.float32, torch.float64):
+        chains = GibbsChains(model, 2, engine="products", precision=precision)
+        chains.sweep(1, thin=1, counts=True, energies=True, codes=True)
+        chains.statistics(torch.ones(2, dtype=torch.float64))
+
+
+def _networks() -> None:
+    """Learning of decision graphs, pseudo-Gibbs, stationary laws."""
+    from .data import Observations
+    from .learning.decision_graphs import learn_network
+    from .partition import cyclic_laws, stationary_law
+    from .sampling import PseudoGibbsChains
+    from .schema import Domain
+
+    rows = _rows()
+    for lossless in (False, True):
+        network = learn_network(rows, lossless=lossless).conditionals
+    stationary_law(network, method="solve")
+    cyclic_laws(network)
+    wide = Observations(Domain.from_cardinalities([300, 2]), torch.tensor([[0, 1], [299, 0]]))
+    single, double = torch.float32, torch.float64
+    for model, precisions in ((network, (single, double)), (learn_network(wide).conditionals, (single,))):
+        for precision in precisions:
+            for scan in ("random", "sequential"):
+                chains = PseudoGibbsChains(model, 2, scan=scan, precision=precision)
+                chains.sweep(1, thin=1, counts=True, codes=True)
+
+
+def _elimination() -> None:
+    """Exact log Z, marginals and samples of log-linear models in both precisions."""
+    from .models import LogLinearEnergy
+    from .partition import VariableElimination
+    from .schema import Domain
+    from .structure import InteractionHypergraph
+
+    domain = Domain.from_cardinalities([2, 3, 2, 2])
+    hypergraph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")], closure=True)
+    backend = VariableElimination()
+    for dtype in (torch.float32, torch.float64):
+        tables = torch.zeros(hypergraph.num_terms, dtype=dtype)
+        backend.log_partition(LogLinearEnergy(hypergraph, tables))
+        backend.expectations(LogLinearEnergy(hypergraph, tables.requires_grad_()))
+        backend.sample(LogLinearEnergy(hypergraph, tables.detach()), (2,), generator=torch.Generator())
+        large = InteractionHypergraph.saturated(Domain.from_cardinalities([600, 600]))  # steps that threads share
+        model = LogLinearEnergy(large, torch.zeros(large.num_terms, dtype=dtype, requires_grad=True))
+        backend.log_partition(model).value.backward()
+
+
+def _fits() -> None:
+    """Information of sets, fits by likelihood, pseudo-likelihood and weighted chains, smooth ridges."""
+    from .data import InformationTable
+    from .learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, SampledTrainer, SampledTraining
+    from .structure import InteractionHypergraph
+
+    rows = _rows()
+    InformationTable(rows).interaction_information([rows.domain.names[:2]])
+    pairs = InteractionHypergraph.from_order(rows.domain, 2)
+    ridge = InteractionRidge(default=1.0, smoothness=0.5)
+    for trainer in (ExactTrainer(rows, pairs, penalty=ridge), PseudoTrainer(rows, pairs)):
+        trainer.train()
+    settings = SampledTraining(num_chains=20, num_iterations=2)
+    trainer = SampledTrainer(rows, pairs, settings=settings)
+    trainer.train()
+    trainer.margins([rows.domain.names[:2]])
+
+
+def _root_models() -> None:
+    """Regressions and refits of counts and positive data, node log partitions, node-conditional Gibbs."""
+    from .learning.root_regression import fit_roots
+    from .models import (
+        ExponentialFamily,
+        GaussianFamily,
+        GeneralizedRootEnergy,
+        PoissonFamily,
+        RootStructure,
+        node_bounds,
+    )
+    from .models.node_log_partition import node_moments
+    from .partition import RootEnumeration
+    from .sampling import RootChains, draw_from_nodes
+    from .schema import Domain, Variable
+
+    counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
+    for candidates in (None, {3: [("x0", "x1", "x2")]}):
+        fit_roots(counts, order=3, l1=0.01, refit="all", candidates=candidates)
+    for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
+        node_moments(family, torch.tensor([-1.0, -1.0, 0.1], dtype=torch.float64))
+    node_moments(PoissonFamily(), torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64))  # a count beyond the tables
+    node_bounds(ExponentialFamily(), [-1.0, 0.5])
+    for family in (PoissonFamily(), ExponentialFamily()):
+        draw_from_nodes(family, torch.tensor([[-1.0, 0.1]]), generator=torch.Generator().manual_seed(0))
+        domain = Domain([Variable(name, kind=family.kind) for name in "ab"])
+        structure = RootStructure.simplified(domain, [("a", "b")])
+        energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.01], dtype=torch.float64), family)
+        RootEnumeration().log_partition(energy)
+        chains = RootChains(energy, 2, generator=torch.Generator().manual_seed(0))
+        chains.sweep(1)
+        chains.log_q()
+
+
+def _rows() -> Observations:
+    """Rows in which the three variables depend on each other."""
+    from .data import Observations
+    from .schema import Domain, Variable
+
+    ordinal = Variable("b", labels=("0", "1", "2"), kind="ordinal")
+    domain = Domain([Variable("a", labels=("0", "1")), ordinal, Variable("c", labels=("0", "1"))])
+    codes = torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(2))
+    counts = torch.tensor([90, 5, 20, 40, 10, 60, 3, 80, 30, 7, 50, 11])
+    return Observations(domain, codes, counts)
+
+
+_PARTS: dict[str, Callable[[], None]] = {
+    "tables": _table_chains,
+    "roots": _root_models,
+    "elimination": _elimination,
+    "products": _product_chains,
+    "networks": _networks,
+    "fits": _fits,
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--parts"]:
+        sys.stdout.write(json.dumps(_compile(sys.argv[2:])))
+    else:
+        sys.stdout.write(f"{warm_up()}\n")

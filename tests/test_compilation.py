@@ -1,0 +1,93 @@
+"""Kernels compiled beforehand: all that Python calls are reached, and a compilation is announced in one line."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core import event
+from numba.core.registry import CPUDispatcher
+
+import pyro_hoim
+from pyro_hoim import _jit, compilation
+from pyro_hoim.errors import InputError
+from pyro_hoim.learning.decision_graphs import _merge_kernels
+
+PACKAGE = Path(pyro_hoim.__file__).parent
+
+
+def called_from_python() -> dict[str, CPUDispatcher]:
+    """Compiled functions that modules which are not compiled import."""
+    found: dict[str, CPUDispatcher] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if file.stem.endswith("_kernels"):
+            continue
+        package = ["pyro_hoim", *file.relative_to(PACKAGE).parts[:-1]]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_kernels") and node.level:
+                name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
+                values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}
+                found |= {f"{name}.{key}": value for key, value in values.items() if isinstance(value, CPUDispatcher)}
+    return found
+
+
+def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none() -> None:
+    functions = called_from_python()
+    assert len(functions) > 25
+    compilation.warm_up(1)
+    assert [name for name, function in functions.items() if not function.signatures] == []
+    assert compilation.warm_up(1).kernels == ()
+
+
+def fresh(name: str) -> CPUDispatcher:
+    """A kernel of the library without its cache."""
+    return _jit.njit(getattr(_merge_kernels, name).py_func)
+
+
+def test_the_compilation_of_a_kernel_is_recorded() -> None:
+    with compilation._recorded() as found:
+        fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)
+        _jit.njit(lambda x: x + 1)(1)  # of another program
+    assert found == ["pyro_hoim.learning.decision_graphs._merge_kernels.merge_wins"]
+
+
+def test_one_line_tells_of_compilation_and_only_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    notice = _jit.CompilationNotice()
+    with caplog.at_level(logging.WARNING, "pyro_hoim"), event.install_listener("numba:compile", notice):
+        _jit.njit(lambda x: x + 1)(1)
+        assert not notice.is_given
+        for _ in range(2):
+            fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)
+    assert notice.is_given
+    # The listener that the library itself has installed speaks at most once, too.
+    assert 1 <= [record.getMessage() for record in caplog.records].count(_jit.NOTICE) <= 2
+
+
+def test_processes_report_what_they_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["products", "networks"], lambda: None))
+    found = compilation.warm_up(2)
+    assert found.num_processes == 2
+    assert str(found).startswith("every kernel was compiled already" if not found.kernels else "compiled")
+
+
+def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["no such part", "nor this"], lambda: None))
+    with pytest.raises(RuntimeError, match=r"compiling no such part ended with exit status 1"):
+        compilation.warm_up(2)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, True, 1.0, "2"])
+def test_wrong_jobs(jobs: object) -> None:
+    with pytest.raises(InputError, match="jobs: expected a positive whole number or None, received"):
+        compilation.warm_up(jobs)
+
+
+def test_importing_the_library_compiles_and_says_nothing() -> None:
+    command = "import pyro_hoim, sys; pyro_hoim.warm_up; assert 'numba' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("", "")
