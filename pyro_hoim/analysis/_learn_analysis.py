@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..data import Observations
+from ._learn_model import LearnedModel
 from .interaction_values import RemovalValue, removal_values
 from .scores import RowScores, interaction_table, prediction_accuracy, score_rows
 
-if TYPE_CHECKING:
-    from .learn import LearnedModel
-
-__all__ = ["LearnedAnalysis", "PartOfLearned", "analyse_learned"]
+__all__ = ["LearnedAnalysis", "PartOfLearned", "PredictivePart", "analyse_learned"]
 
 _VALUED = 400
 _SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class PredictivePart:
+    """Scores of the richer model on one part of the rows.
+
+    Attributes:
+        model: its scores.
+        accuracy: of the prediction of the target, where one was named.
+        advantage: NLL of the structure less that of the richer model, in nats a row.
+        advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
+    """
+
+    model: RowScores
+    accuracy: dict[str, Any] | None
+    advantage: float
+    advantage_std_error: float
 
 
 @dataclass(frozen=True)
@@ -24,16 +40,18 @@ class PartOfLearned:
     """Scores of one part of the rows.
 
     Attributes:
-        model: of the learned model.
+        model: of the model shown: the structure, where there is one.
         independent: of smoothed single frequencies.
         one_body: of trained single variables.
         accuracy: of the prediction of the target, where one was named.
+        predictive: the same of the richer model that predicts, None where there is no other.
     """
 
     model: RowScores
     independent: RowScores
     one_body: RowScores
     accuracy: dict[str, Any] | None
+    predictive: PredictivePart | None = None
 
     @property
     def gain(self) -> float:
@@ -48,7 +66,7 @@ class LearnedAnalysis:
     Attributes:
         title: name of the data.
         about: provenance of the data, in sentences.
-        learned: the model.
+        learned: the model, with its structure.
         parts: scores of train, validation and test; None for an empty part.
         interactions: sets of two variables or more: ``edge``, ``strength`` (root mean square of the table),
             ``coefficient`` with its ``levels``, the penalty's ``ridge`` and what the model loses without it
@@ -64,6 +82,11 @@ class LearnedAnalysis:
     interactions: tuple[dict[str, Any], ...]
     target: str | None
     seed: int
+
+    @property
+    def model(self) -> LearnedModel:
+        """The model that scores and interactions are of: the structure, where there is one."""
+        return self.learned if self.learned.structure is None else self.learned.structure
 
     @property
     def judged_on(self) -> str:
@@ -83,7 +106,7 @@ def analyse_learned(
     """Score the parts of the rows, and value the interactions.
 
     Args:
-        learned: the model.
+        learned: the model; where it has a structure, that is valued, and the richer model is scored beside it.
         parts: train, validation and test rows by name; None or empty where there are none.
         target: also measure how well this variable is predicted.
         title: name of the data.
@@ -97,19 +120,39 @@ def analyse_learned(
         UnknownNameError: ``target`` is no variable.
         InputError: rows over other variables.
     """
-    energy = learned.energy
+    model = learned if learned.structure is None else learned.structure
+    energy = model.energy
     found: dict[str, PartOfLearned | None] = {}
     for name, rows in parts.items():
         if rows is None or not rows.total_count > 0:
             found[name] = None
             continue
         found[name] = PartOfLearned(
-            learned.score(rows),
+            model.score(rows),
             score_rows(learned.independent, rows),
             score_rows(learned.one_body, rows),
             None if target is None else prediction_accuracy(energy, rows, target),
+            None if model is learned else _predictive(learned, model, rows, target),
         )
-    return LearnedAnalysis(title, tuple(about), learned, found, _interactions(learned, seed), target, seed)
+    return LearnedAnalysis(title, tuple(about), learned, found, _interactions(model, seed), target, seed)
+
+
+def _predictive(
+    richer: LearnedModel, structure: LearnedModel, rows: Observations, target: str | None
+) -> PredictivePart:
+    """Scores of the richer model, with the paired difference to the structure."""
+    energy, merged = richer.energy, rows.unique()
+    shift = float(structure.log_partition.value) - float(richer.log_partition.value)
+    change = (structure.energy.energy(merged.codes) - energy.energy(merged.codes)).double() + shift
+    share = merged.counts / merged.total_count
+    mean = float(share @ change)
+    spread = float(share @ (change - mean) ** 2)
+    return PredictivePart(
+        richer.score(rows),
+        None if target is None else prediction_accuracy(energy, rows, target),
+        mean,
+        math.sqrt(spread / merged.total_count),
+    )
 
 
 def _interactions(learned: LearnedModel, seed: int) -> tuple[dict[str, Any], ...]:

@@ -18,7 +18,7 @@ from ..partition import LogPartition
 from ..structure import InteractionHypergraph
 from ._learn_trainers import Recipe
 
-__all__ = ["FinalFit", "final_fit"]
+__all__ = ["FinalFit", "final_fit", "rows_digest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def final_fit(
         "trainer": repr(recipe),
         "edges digest": [list(edge) for edge in hypergraph.edges],
         "ridge digest": ridge.to_json(),
-        "rows digest": _digest(rows),
+        "rows digest": rows_digest(rows),
         "strengths of the rows": chosen,
     }
     found = None if file is None else file.start(settings)
@@ -108,7 +108,7 @@ def _penalty(trainer: Trainer) -> InteractionRidge:
     return ridge
 
 
-def _digest(rows: Observations) -> str:
+def rows_digest(rows: Observations) -> str:
     """Digest of the law and the number of observations, whatever the order of the rows."""
     merged = rows.unique()
     content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())

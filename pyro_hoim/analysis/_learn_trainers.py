@@ -101,6 +101,12 @@ class Recipe:
         rounds = 0 if settled else self.evidence_rounds[1]
         return self._trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
 
+    def elimination_trainer(
+        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge, *, chosen: bool
+    ) -> Trainer:
+        """The trainer that interactions are removed with: exact ones are precise, sampled ones as short as a search."""
+        return self._trainer(rows, hypergraph, ridge, 0, is_final=self.name != "sampled", is_chosen=chosen)
+
     def _trainer(
         self,
         rows: Observations,

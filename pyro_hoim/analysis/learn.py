@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,23 @@ from ..data import Observations
 from ..errors import InputError, InputTypeError, size_text
 from ..learning.selection import Gain, Heredity, Selection
 from ..learning.selection.scores import Score, ScoreName
-from ..learning.training import InteractionRidge, SampledTraining, TrainingReport
-from ..model_file import ModelFile, save_model
-from ..models import LogLinearEnergy, parametrization
-from ..partition import LogPartition
+from ..learning.training import InteractionRidge, SampledTraining
 from ..structure import InteractionHypergraph
-from ._learn_analysis import LearnedAnalysis, PartOfLearned, analyse_learned
+from ._learn_analysis import LearnedAnalysis, PartOfLearned, PredictivePart, analyse_learned
 from ._learn_baselines import frequency_model, one_body_model
 from ._learn_columns import check_columns, ordered_columns, with_ordinal
 from ._learn_final import FinalFit, final_fit
+from ._learn_model import LearnedModel
 from ._learn_progress import ProgressLines, interactions
 from ._learn_search import StagedSearch
+from ._learn_structure import check_rate, structure_of
 from ._learn_trainers import TrainerName, checked_recipe, default_ridge, singles
-from .scores import RowScores, score_rows
 
 __all__ = [
     "LearnedAnalysis",
     "LearnedModel",
     "PartOfLearned",
+    "PredictivePart",
     "analyse_learned",
     "check_columns",
     "learn",
@@ -49,88 +47,6 @@ _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strength
 
 _HEREDITY: Heredity = 0.3
 _MAX_PSEUDO_STATES = 2**22
-
-
-@dataclass(frozen=True, eq=False)
-class LearnedModel:
-    """A model learned from rows, and how it came about.
-
-    Attributes:
-        hypergraph: the collection of interactions; it need not be hierarchical.
-        tables: its balanced tables (num_terms,), float64.
-        ridge: the penalty that they were trained with; its strengths are those that the rows support.
-        log_partition: log Z of the tables, exact or estimated with an error and a sandwich.
-        trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
-        training: report of the last fit.
-        selection: the search, with its capacity curve; None where the collection was given.
-        independent: single variables with their smoothed frequencies among the rows that the model was fitted to.
-        one_body: single variables trained as the model is.
-        num_rows: observations that the tables were fitted to.
-        refit: whether those were the training and the validation rows together.
-        notes: sentences on what was estimated and what happened on the way.
-        seconds: time by stage.
-
-    Shape:
-        tables (num_terms,).
-    """
-
-    hypergraph: InteractionHypergraph
-    tables: torch.Tensor
-    ridge: InteractionRidge
-    log_partition: LogPartition
-    trainer: str
-    training: TrainingReport
-    selection: Selection | None
-    independent: LogLinearEnergy
-    one_body: LogLinearEnergy
-    num_rows: float
-    refit: bool = False
-    notes: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def energy(self) -> LogLinearEnergy:
-        """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
-        if self.hypergraph.is_hierarchical:
-            return LogLinearEnergy(self.hypergraph, self.tables)
-        closure = self.hypergraph.closure()
-        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
-
-    def score(self, rows: Observations) -> RowScores:
-        """NLL, KL and pseudo-NLL of complete rows, in nats a row; those of NLL and KL have the error of log Z."""
-        return score_rows(self.energy, rows, log_z=float(self.log_partition.value))
-
-    def gain(self, rows: Observations) -> float:
-        """Log-likelihood above that of the independent model, in nats a row."""
-        return score_rows(self.independent, rows).nll - self.score(rows).nll
-
-    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
-        """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
-
-        Raises:
-            ModelFileError: it cannot be written.
-        """
-        energy, log_z = self.energy, self.log_partition
-        found: dict[str, Any] = {
-            "rows": self.num_rows,
-            "trainer": self.trainer,
-            "ridge": self.ridge.to_json(),
-            "learned_edges": [list(edge) for edge in self.hypergraph.edges],
-            "log_partition": {
-                "value": float(log_z.value),
-                "std_error": _finite(float(log_z.std_error)),
-                "kind": log_z.kind,
-            },
-            "refit": self.refit,
-            **({} if info is None else info),
-        }
-        if self.selection is not None:
-            found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
-        save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def learn(
@@ -150,6 +66,7 @@ def learn(
     patience: int = 1,
     max_rounds: int | None = None,
     refit: bool = False,
+    false_discovery_rate: float | None = 0.1,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -168,9 +85,14 @@ def learn(
     a positive score are added. The best collection is trained once more, longer, and log Z is found exactly or
     estimated on chains of its own.
 
+    Interactions of no use do little harm in that model, and few are left out. Which interactions there are is another
+    question: ``structure`` holds the model of those that the validation rows confirm
+    (:func:`~pyro_hoim.learning.selection.eliminate`), trained alike with the same strengths.
+
     Args:
         train: complete rows.
-        validation: complete rows that decide when the search ends; they set no parameter, unless ``refit``.
+        validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
+            parameter, unless ``refit``.
         max_order: variables of the largest interaction, at least 2.
         heredity: share of the facets of a set that must be present, see
             :func:`~pyro_hoim.learning.selection.select`; default 0.3, or no condition where ``candidates`` are given.
@@ -191,6 +113,8 @@ def learn(
         patience: rounds without a better validation loss after which the search stops.
         max_rounds: rounds after the first.
         refit: train the collection found, with the strengths found, on both parts together.
+        false_discovery_rate: share of the interactions of ``structure`` that are absent from the law of the rows, on
+            average at most; None for no structure.
         seed: of everything random.
         checkpoint: folder, made if missing, from which an interrupted run can be continued. Ctrl-C or a kill costs
             the round or fit that was under way.
@@ -198,7 +122,7 @@ def learn(
         progress: print a line for every round, and bars where standard error is a terminal.
 
     Returns:
-        The model.
+        The model that predicts best, with ``structure`` beside it.
 
     Raises:
         InputError: arguments out of range, rows over different variables, no rows, or a checkpoint of another run.
@@ -220,11 +144,14 @@ def learn(
         >>> learned = learn(rows, rows)
         >>> learned.hypergraph.order, round(learned.gain(rows), 2)
         (2, 0.19)
+        >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
+        ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
     _check_parts(train, validation)
     if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 2:
         raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
     ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
+    check_rate(false_discovery_rate)
     start = singles(train)
     given = None if candidates is None else [_names(edge) for edge in candidates]
     largest = None if given is None else start.add_edges([e for e in given if e], hierarchical=False)
@@ -262,14 +189,32 @@ def learn(
     settled = recipe.name == "sampled" or not rows_choose
     how: dict[str, Any] = {"settled": settled, "chosen": rows_choose}
     final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, **how)
+    how["settled"] = True
+    seconds["training"] = time.perf_counter() - begin - seconds["search"]
+    elimination = None
+    if false_discovery_rate is not None and _has_margins(recipe.name, train):
+        line.text("testing every interaction on the validation rows")
+        test_begin = time.perf_counter()
+        elimination = structure_of(
+            recipe, train, validation, final, false_discovery_rate, folder, resume, chosen=rows_choose
+        )
+        seconds["tests"] = time.perf_counter() - test_begin
     rows = train
     if refit:
         line.text("training once more, on training and validation rows together")
         rows = _together(train, validation)
-        how["settled"] = True
         final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, **how)
-    seconds["training"] = time.perf_counter() - begin - seconds["search"]
-    return _learned(final, rows, recipe.name, selection, ridge, refit, seconds, line)
+    made: dict[str, Any] = {"name": recipe.name, "ridge": ridge, "refit": refit, "line": line}
+    learned = _learned(final, rows, selection=selection, seconds=seconds, **made)
+    if elimination is None:
+        return learned
+    kept = elimination.hypergraph
+    line.text(f"the structure has {interactions(len(kept))}; training them")
+    if kept == learned.hypergraph:
+        return replace(learned, structure=replace(learned, elimination=elimination))
+    fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)
+    structure = _learned(fitted, rows, selection=selection, seconds={}, **made)
+    return replace(learned, structure=replace(structure, elimination=elimination))
 
 
 def train_collection(
@@ -324,12 +269,15 @@ def train_collection(
     chosen = recipe.evidence_rounds[1] > 0
     final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
     seconds = {"training": time.perf_counter() - begin}
-    return _learned(final, train, recipe.name, None, ridge, False, seconds, line)
+    return _learned(
+        final, train, name=recipe.name, selection=None, ridge=ridge, refit=False, seconds=seconds, line=line
+    )
 
 
 def _learned(
     final: FinalFit,
     rows: Observations,
+    *,
     name: str,
     selection: Selection | None,
     ridge: InteractionRidge,
@@ -357,6 +305,11 @@ def _learned(
     )
 
 
+def _has_margins(trainer: str, rows: Observations) -> bool:
+    """Whether a trainer knows marginal laws of its model, which gains and tests are computed from."""
+    return trainer != "pseudo-likelihood" or rows.domain.num_states <= _MAX_PSEUDO_STATES
+
+
 def _check_parts(*parts: Observations) -> None:
     for name, rows in zip(("train", "validation"), parts, strict=False):
         if not isinstance(rows, Observations):
@@ -377,7 +330,7 @@ def _names(edge: Sequence[str]) -> tuple[str, ...]:
 def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> None:
     """Refuse gains where the trainer has no marginal laws to compute them from."""
     is_gain = isinstance(score, Gain) or (isinstance(score, str) and score.startswith("gain"))
-    if trainer == "pseudo-likelihood" and is_gain and rows.domain.num_states > _MAX_PSEUDO_STATES:
+    if is_gain and not _has_margins(trainer, rows):
         raise InputError(
             f"trainer: 'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are "
             f"computed from, and there are {size_text(rows.domain.num_states)}; use the trainer 'sampled' or the "

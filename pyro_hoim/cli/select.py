@@ -185,7 +185,8 @@ def _run(
         learned = work(run.checkpoint)
         if run.earlier_seconds:
             learned = replace(learned, seconds={"earlier_sessions": run.earlier_seconds, **learned.seconds})
-        announce(f"scoring the rows and valuing {plural(_num_valued(learned), 'interaction')}", begin)
+        shown = learned if learned.structure is None else learned.structure
+        announce(f"scoring the rows and valuing {plural(_num_valued(shown), 'interaction')}", begin)
         about = [*table.about, *table.told()]
         analysis = analyse_learned(
             learned, parts, target=output.target, title=table.name, about=about, seed=output.seed
@@ -196,6 +197,8 @@ def _run(
     if not output.as_json:
         output.echo(learned_plain_report(analysis))
         click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
+        if analysis.model is not learned:
+            click.echo(f"predictive model: {run.folder / 'predictive.safetensors'}")
 
 
 def _num_valued(learned: LearnedModel) -> int:
@@ -204,7 +207,7 @@ def _num_valued(learned: LearnedModel) -> int:
 
 def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
-    learned, folder = analysis.learned, run.folder
+    learned, folder = analysis.model, run.folder
     graph, log_z, parts = learned.hypergraph, learned.log_partition, analysis.parts
 
     def each(read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -244,6 +247,22 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
             part: found and found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
             for part, found in parts.items()
         }
+    summary["structure"], summary["predictive"] = _structure(analysis), None
+    if analysis.learned is not learned:
+        summary["predictive"] = {
+            "model": str(folder / "predictive.safetensors"),
+            "num_interactions": len(analysis.learned.hypergraph),
+            "num_parameters": analysis.learned.hypergraph.num_parameters,
+            "log_partition": log_partition_json(analysis.learned.log_partition),
+            **{
+                name: each(lambda found, name=name: getattr(found.predictive.model, name))
+                for name in ("nll", "kl", "pseudo_nll")
+            },
+            "gain": each(lambda found: found.independent.nll - found.predictive.model.nll),
+            "advantage": each(lambda found: found.predictive.advantage),
+            "advantage_std_error": each(lambda found: found.predictive.advantage_std_error),
+            "accuracy": each(lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"]),
+        }
     if learned.selection is not None:
         summary["selection"] = {
             "status": learned.selection.status,
@@ -256,6 +275,19 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
         "seconds": run.seconds,
         "peak_memory_mb": peak_memory_mb(),
         "seed": analysis.seed,
+    }
+
+
+def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
+    """The tests that the structure was decided by; None without one."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return None
+    return {
+        "false_discovery_rate": elimination.false_discovery_rate,
+        "num_confirmed": len(elimination.tests) - len(elimination.rejected),
+        "num_rejected": len(elimination.rejected),
+        "tests": [test.to_json() for test in elimination.tests],
     }
 
 

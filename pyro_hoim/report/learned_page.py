@@ -20,7 +20,7 @@ def render_learned_report(analysis: LearnedAnalysis) -> str:
     Returns:
         The page as text.
     """
-    learned = analysis.learned
+    learned = analysis.model
     names = learned.hypergraph.domain.names
     rows = {name: 0.0 if part is None else part.model.rows for name, part in analysis.parts.items()}
     return render_page(
@@ -36,14 +36,18 @@ def render_learned_report(analysis: LearnedAnalysis) -> str:
 
 
 def write_learned_report(analysis: LearnedAnalysis, folder: Path) -> None:
-    """Write ``report.html`` and ``model.safetensors`` into an existing folder.
+    """Write ``report.html`` and ``model.safetensors``, and of a model with a structure ``predictive.safetensors``.
+
+    With a structure, that is ``model.safetensors``, and the richer model is ``predictive.safetensors``.
 
     Args:
         analysis: what to write.
         folder: an existing folder; files of the same names are replaced.
     """
-    analysis.learned.save(
-        folder / "model.safetensors",
-        {"name": "learned", "data": analysis.title, "status": analysis.learned.training.status, "seed": analysis.seed},
-    )
+    models = {"model": analysis.model}
+    if analysis.model is not analysis.learned:
+        models["predictive"] = analysis.learned
+    for name, model in models.items():
+        about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
+        model.save(folder / f"{name}.safetensors", about)
     write_page(render_learned_report(analysis), folder)

@@ -8,6 +8,7 @@ from typing import Any
 from ..analysis.learn import LearnedAnalysis
 from .blocks import Part, edge_cell, figure, note, num_states_text, number, table, text
 from .hypergraph_figure import hypergraph_figure
+from .learned_structure import structure_part, structure_sentences
 from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
 from .words import fixed, plural, short_labels, shorten
@@ -31,7 +32,7 @@ _STATUS = {
 
 def learned_summary(analysis: LearnedAnalysis) -> list[str]:
     """A few sentences that answer the reader's question."""
-    learned = analysis.learned
+    learned = analysis.model
     graph = learned.hypergraph
     domain = graph.domain
     states = domain.num_states
@@ -72,16 +73,17 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
             f"The search tried {plural(len(selection.rounds), 'collection')} and kept number {selection.best_round} "
             f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
         )
+    sentences.extend(structure_sentences(analysis))
     sentences.append(_log_z_sentence(analysis))
     return sentences
 
 
 def _log_z_sentence(analysis: LearnedAnalysis) -> str:
-    log_z = analysis.learned.log_partition
+    log_z = analysis.model.log_partition
     if log_z.kind == "exact":
         return (
             "Gradients, log Z and likelihoods are exact."
-            if analysis.learned.trainer == "exact"
+            if analysis.model.trainer == "exact"
             else ("Log Z and likelihoods are exact.")
         )
     error = float(log_z.std_error)
@@ -95,7 +97,7 @@ def _log_z_sentence(analysis: LearnedAnalysis) -> str:
 
 def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
-    learned = analysis.learned
+    learned = analysis.model
     found: list[str] = []
     if learned.training.status == "diverged":
         found.append("Training diverged; the parameters are the last sound ones.")
@@ -122,7 +124,14 @@ def worth_text(removal: object) -> str:
 
 def learned_parts(analysis: LearnedAnalysis) -> list[Part]:
     """The sections of the page, in reading order."""
-    found = [_scores(analysis), _capacity(analysis), _structure(analysis), _interactions(analysis), _making(analysis)]
+    found = [
+        _scores(analysis),
+        _structure(analysis),
+        _interactions(analysis),
+        structure_part(analysis),
+        _capacity(analysis),
+        _making(analysis),
+    ]
     return [part for part in found if part is not None]
 
 
@@ -172,7 +181,7 @@ def _digits(value: float | None) -> str:
 
 
 def _capacity(analysis: LearnedAnalysis) -> Part | None:
-    selection = analysis.learned.selection
+    selection = analysis.model.selection
     if selection is None:
         return None
     part = Part("The search")
@@ -217,7 +226,7 @@ def _structure(analysis: LearnedAnalysis) -> Part | None:
     if not lines:
         return None
     part = Part("Structure")
-    graph = analysis.learned.hypergraph
+    graph = analysis.model.hypergraph
     weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
     if len(graph.domain) <= _DRAWN:
         part.blocks.append(
@@ -283,7 +292,7 @@ def _interactions(analysis: LearnedAnalysis) -> Part | None:
 
 
 def _making(analysis: LearnedAnalysis) -> Part:
-    learned = analysis.learned
+    learned = analysis.model
     part = Part("How far to trust it")
     part.blocks.append(text(_log_z_sentence(analysis)))
     log_z = learned.log_partition

@@ -61,7 +61,12 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     source = write("coins.csv", rows_of(2000))
     found = fit_json([source, "--select", "--target", "v4", "--out", "out"], capsys)
     edges = {tuple(edge) for edge in found["edges"]}
-    assert {("v0", "v1"), ("v2", "v3", "v4")} <= edges
+    assert {edge for edge in edges if len(edge) > 1} == {("v0", "v1"), ("v2", "v3", "v4")}
+    assert found["predictive"]["num_interactions"] > found["num_interactions"]  # control: nothing is pruned there
+    assert found["structure"]["num_confirmed"] == 2 and found["structure"]["num_rejected"] > 10
+    assert [test["edge"] for test in found["structure"]["tests"] if test["is_kept"]] == [
+        line["edge"] for line in sorted(found["structure"]["tests"], key=lambda line: -line["gain"])[:2]
+    ]
     listed = call_json(["interactions", "out"], capsys)["interactions"]
     shared = {"edge", "value", "coefficient", "levels", "refined_information"}
     assert set(found["interactions"][0]) == shared | {"ridge"} and shared <= set(listed[0])
@@ -70,7 +75,6 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
         other = there[tuple(line["edge"])]
         assert line["value"] == pytest.approx(other["value"], abs=1e-12) and line["levels"] == other["levels"]
         assert line["refined_information"]["kind"] == other["refined_information"]["kind"] == "exact"
-    assert found["interactions"][0]["edge"] in (["v0", "v1"], ["v2", "v3"], ["v2", "v4"], ["v3", "v4"])
     assert found["rows"] == {"train": 700, "validation": 300, "test": 1000}
     assert found["log_partition"]["kind"] == "exact" and found["log_partition"]["std_error"] == 0
     assert found["num_interactions"] == len(found["edges"]) and found["num_states"] == "32"
@@ -89,6 +93,7 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
         re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text(encoding="utf-8"))
     )
     inner = (found["selection"], found["log_partition"], found["interactions"][0], found["selection"]["rounds"][0])
+    inner += (found["structure"], found["structure"]["tests"][0], found["predictive"])
     for keys in (found, *inner):
         assert {key for key in keys if not key.endswith("_std_error")} <= documented, set(keys) - documented
     page = Path("out/report.html").read_text(encoding="utf-8")
@@ -98,6 +103,12 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     test = Observations.from_csv(source, domain=model.hypergraph.domain).split([0.35, 0.15, 0.5], 0)[2]
     energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
     assert score_rows(energy, test).nll == pytest.approx(found["nll"]["test"], rel=1e-9)
+    assert model.info["role"] == "structure" and len(model.info["tests"]) == len(found["structure"]["tests"])
+    richer = load_model("out/predictive.safetensors")
+    energy = LogLinearEnergy.from_theta(richer.hypergraph, richer.theta, richer.coding)
+    nll = score_rows(energy, test).nll
+    assert richer.info["role"] == "predictive" and nll == pytest.approx(found["predictive"]["nll"]["test"], rel=1e-9)
+    assert found["nll"]["test"] - nll == pytest.approx(found["predictive"]["advantage"]["test"], rel=1e-6, abs=1e-12)
 
 
 def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:

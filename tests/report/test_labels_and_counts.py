@@ -71,7 +71,7 @@ def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     assert ": 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text
     )
-    three = replace(learned.learned, hypergraph=InteractionHypergraph.saturated(DOMAIN))
+    three = replace(learned.learned, structure=None, hypergraph=InteractionHypergraph.saturated(DOMAIN))
     assert "taught 3 pairs and 1 triple, with 7 parameters." in learned_plain_report(replace(learned, learned=three))
 
 

@@ -1,6 +1,7 @@
 """Selection of interactions: candidates under heredity, their scores, greedy search and pruning."""
 
 from .candidates import CandidatePool, Heredity, next_available
+from .elimination import Elimination, InteractionTest, eliminate, rejected_hypotheses
 from .prune import loss_of_refit, prune, table_variance
 from .result import Selection, SelectionRound
 from .rounds import StopRule
@@ -10,10 +11,12 @@ from .search import select
 
 __all__ = [
     "CandidatePool",
+    "Elimination",
     "Gain",
     "GainEstimate",
     "Heredity",
     "InteractionInformation",
+    "InteractionTest",
     "Refined",
     "Score",
     "ScoreContext",
@@ -21,9 +24,11 @@ __all__ = [
     "Selection",
     "SelectionRound",
     "StopRule",
+    "eliminate",
     "loss_of_refit",
     "next_available",
     "prune",
+    "rejected_hypotheses",
     "select",
     "table_variance",
 ]

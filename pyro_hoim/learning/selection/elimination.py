@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,13 @@ class InteractionTest:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""
-        return {**vars(self), "edge": list(self.edge)}
+        return {**asdict(self), "edge": list(self.edge)}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> InteractionTest:
+    def from_json(cls, value: Mapping[str, Any]) -> InteractionTest:
         """Inverse of :meth:`to_json`."""
-        return cls(**{**value, "edge": tuple(value["edge"])})
+        found = dict(value)
+        return cls(edge=tuple(found.pop("edge")), **found)
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Search:
         return rejected_hypotheses(np.array([test.p_value for test in tests]), self.level, self._num_tests)
 
     def _note(self, test: InteractionTest, is_kept: bool) -> None:
-        self.tests[test.edge] = InteractionTest(**{**vars(test), "is_kept": is_kept})
+        self.tests[test.edge] = replace(test, is_kept=is_kept)
 
     def remove_in_halves(self) -> None:
         """The weaker half of the unconfirmed interactions goes at a time."""
@@ -280,7 +281,7 @@ class _Search:
 
     def _refitted(self, edge: Edge) -> InteractionTest:
         """Test of an interaction after the others were fitted again; the trainer then lacks it."""
-        trainer, domain = self.trainer, self.train.domain
+        trainer = self.trainer
         full = LogLinearEnergy(trainer.hypergraph, trainer.tables.clone(), validate=False)
         full_log_z = _log_z(trainer)
         trainer.restructure(trainer.hypergraph.remove_edges([edge], hierarchical=False))
@@ -296,10 +297,7 @@ class _Search:
         for other, where in rest.hypergraph.term_slices.items():
             change[full.hypergraph.term_slices[other]] -= rest.tables.numpy()[where]
         counts = [rows.counts.numpy() for rows in (self.validation, self.train)]
-        assert domain == full.domain
-        return self._test(
-            edge, np.concatenate(ratios), *_apart(*counts), float(change @ expected) + shift, 0.0, True
-        )
+        return self._test(edge, np.concatenate(ratios), *_apart(*counts), float(change @ expected) + shift, 0.0, True)
 
     def _test(
         self,

@@ -1,0 +1,113 @@
+"""A model learned from rows: its collection, tables, penalty and log Z. Exported by :mod:`pyro_hoim.analysis.learn`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..data import Observations
+from ..learning.selection import Elimination, Selection
+from ..learning.training import InteractionRidge, TrainingReport
+from ..model_file import ModelFile, save_model
+from ..models import LogLinearEnergy, parametrization
+from ..partition import LogPartition
+from ..structure import InteractionHypergraph
+from .scores import RowScores, score_rows
+
+__all__ = ["LearnedModel"]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedModel:
+    """A model learned from rows, and how it came about.
+
+    Attributes:
+        hypergraph: the collection of interactions; it need not be hierarchical.
+        tables: its balanced tables (num_terms,), float64.
+        ridge: the penalty that they were trained with; its strengths are those that the rows support.
+        log_partition: log Z of the tables, exact or estimated with an error and a sandwich.
+        trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
+        training: report of the last fit.
+        selection: the search, with its capacity curve; None where the collection was given.
+        independent: single variables with their smoothed frequencies among the rows that the model was fitted to.
+        one_body: single variables trained as the model is.
+        num_rows: observations that the tables were fitted to.
+        refit: whether those were the training and the validation rows together.
+        notes: sentences on what was estimated and what happened on the way.
+        seconds: time by stage.
+        structure: the model of the interactions that held-out rows confirm; None where none was asked for, and where
+            this is it.
+        elimination: of a structure, the test of every interaction of the richer model.
+
+    Shape:
+        tables (num_terms,).
+    """
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+    ridge: InteractionRidge
+    log_partition: LogPartition
+    trainer: str
+    training: TrainingReport
+    selection: Selection | None
+    independent: LogLinearEnergy
+    one_body: LogLinearEnergy
+    num_rows: float
+    refit: bool = False
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    structure: LearnedModel | None = None
+    elimination: Elimination | None = None
+
+    @property
+    def energy(self) -> LogLinearEnergy:
+        """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
+        if self.hypergraph.is_hierarchical:
+            return LogLinearEnergy(self.hypergraph, self.tables)
+        closure = self.hypergraph.closure()
+        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+
+    def score(self, rows: Observations) -> RowScores:
+        """NLL, KL and pseudo-NLL of complete rows, in nats a row; those of NLL and KL have the error of log Z."""
+        return score_rows(self.energy, rows, log_z=float(self.log_partition.value))
+
+    def gain(self, rows: Observations) -> float:
+        """Log-likelihood above that of the independent model, in nats a row."""
+        return score_rows(self.independent, rows).nll - self.score(rows).nll
+
+    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
+        """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
+
+        Raises:
+            ModelFileError: it cannot be written.
+        """
+        energy, log_z = self.energy, self.log_partition
+        found: dict[str, Any] = {
+            "rows": self.num_rows,
+            "trainer": self.trainer,
+            "ridge": self.ridge.to_json(),
+            "learned_edges": [list(edge) for edge in self.hypergraph.edges],
+            "log_partition": {
+                "value": float(log_z.value),
+                "std_error": _finite(float(log_z.std_error)),
+                "kind": log_z.kind,
+            },
+            "refit": self.refit,
+            "role": "structure" if self.elimination is not None else "predictive",
+            **({} if info is None else info),
+        }
+        if self.elimination is not None:
+            found["false_discovery_rate"] = self.elimination.false_discovery_rate
+            found["tests"] = [test.to_json() for test in self.elimination.tests]
+        if self.selection is not None:
+            found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
+        save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,95 @@
+"""What a report says of a learned structure: which interactions held-out rows confirm, and what the rejected cost."""
+
+from __future__ import annotations
+
+from ..analysis.learn import LearnedAnalysis
+from .blocks import Part, edge_cell, note, table, text
+from .words import fixed, plural
+
+__all__ = ["structure_part", "structure_sentences"]
+
+_SHOWN, _MOST = 20, 500
+
+
+def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
+    """What was kept and rejected, and what the richer model predicts better; nothing without a structure."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return []
+    rows = analysis.parts.get("validation")
+    judges = "the validation rows" if rows is None else f"{plural(rows.model.rows, 'validation row')}"
+    tested, rejected = len(elimination.tests), len(elimination.rejected)
+    rate = f"false discovery rate {elimination.false_discovery_rate:g}"
+    found = [
+        (
+            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): "
+            f"{tested - rejected} confirmed, {rejected} rejected. This is the structure; what was rejected may exist, "
+            "but these rows do not show it."
+        )
+    ]
+    judged = analysis.parts[analysis.judged_on]
+    if judged is not None and judged.predictive is not None:
+        other = judged.predictive
+        found.append(
+            f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
+            f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
+            f"{other.advantage_std_error:.1g} nats a row."
+        )
+    return found
+
+
+def structure_part(analysis: LearnedAnalysis) -> Part | None:
+    """The section on tests of interactions; None without a structure."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return None
+    part = Part("Which interactions the held-out rows confirm")
+    part.blocks.extend(text(sentence) for sentence in structure_sentences(analysis))
+    compared = [
+        [
+            name,
+            fixed(entry.gain),
+            fixed(entry.gain + entry.predictive.advantage),
+            f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
+            *_accuracies(entry.accuracy, entry.predictive.accuracy),
+        ]
+        for name, entry in analysis.parts.items()
+        if entry is not None and entry.predictive is not None
+    ]
+    if compared:
+        head = ["part", "gain of the structure", "gain of the predictive model", "difference"]
+        if analysis.target is not None:
+            head += ["accuracy of the structure", "accuracy of the predictive model"]
+        part.blocks.append(table(head, compared))
+    lines = [
+        [
+            edge_cell(test.edge),
+            f"{fixed(test.gain, 4, True)} ± {test.gain_std_error:.1g}",
+            f"{test.z:.1f}",
+            f"{test.p_value:.1g}",
+            "confirmed" if test.is_kept else "rejected",
+        ]
+        for test in elimination.tests
+    ]
+    columns = ["interaction", "held-out gain", "z", "p", ""]
+    part.blocks.append(table(columns, lines[:_SHOWN]))
+    if len(lines) > _SHOWN:
+        folded = f"Further interactions ({len(lines[_SHOWN:_MOST])})"
+        part.blocks.append(table(columns, lines[_SHOWN:_MOST], folded=folded))
+    refitted = (
+        "" if not any(t.is_refitted for t in elimination.tests) else " (of the confirmed, with all others fitted again)"
+    )
+    part.blocks.append(
+        note(
+            f"Held-out gain: log-likelihood of a validation row with the interaction less that without it{refitted}, "
+            "in nats, with its standard error. z tests whether the rows look as if it were absent, in the direction "
+            "that the training rows gave it; it is standard normal if so. p is one-sided; the Benjamini-Hochberg "
+            "procedure over all interactions tested keeps the expected share of absent ones among the confirmed below "
+            "the rate."
+        )
+    )
+    return part
+
+
+def _accuracies(structure: dict[str, object] | None, predictive: dict[str, object] | None) -> list[str]:
+    return [f"{found['accuracy']:.4f}" for found in (structure, predictive) if found is not None]

@@ -1,0 +1,153 @@
+"""Backward elimination: its statistic against enumeration, its size where nothing is there, and what it recovers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, false_discovery_control
+
+from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
+from pyro_hoim.learning.selection import eliminate, rejected_hypotheses
+from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+
+
+def draw(table: np.ndarray, number: int, rng: np.random.Generator, domain: Domain = DOMAIN) -> Observations:
+    """Independent rows of a table of probabilities."""
+    cells = rng.choice(table.size, size=number, p=table.ravel() / table.sum())
+    return Observations.from_tensor(torch.from_numpy(np.stack(np.unravel_index(cells, table.shape), 1)), domain)
+
+
+def trained(rows: Observations, graph: InteractionHypergraph, strength: float = 1.0) -> ExactTrainer:
+    trainer = ExactTrainer(rows, graph, penalty=InteractionRidge(strength), max_iterations=500, tolerance=1e-10)
+    trainer.train()
+    return trainer
+
+
+def table_of(trainer: ExactTrainer) -> np.ndarray:
+    model = LogLinearEnergy(trainer.hypergraph, trainer.tables)
+    return Auto().marginal(model, model.domain.names).numpy()
+
+
+def dependent(strength: float = 0.5) -> np.ndarray:
+    """A chain a - b - c over 2 x 3 x 2 cells."""
+    table = np.full((2, 3, 2), 1.0) * np.array([0.7, 0.3])[:, None, None]
+    table[1, 2] *= np.exp(3 * strength)
+    table[:, 0, 1] *= np.exp(3 * strength)
+    return table / table.sum()
+
+
+def test_statistic_with_a_refit_against_enumeration() -> None:
+    rng = np.random.default_rng(0)
+    train, validation = draw(dependent(), 400, rng), draw(dependent(), 200, rng)
+    pairs = InteractionHypergraph.from_order(DOMAIN, 2)
+    q = table_of(trained(train, pairs))
+    found = {test.edge: test for test in eliminate(train, validation, trained(train, pairs)).tests}
+    assert {e for e, test in found.items() if test.is_kept} == {("a", "b"), ("b", "c")}
+    test = found["a", "b"]
+    assert test.is_refitted and found["a", "c"].is_refitted is False
+    q = table_of(trained(train, pairs.remove_edges([("a", "c")], hierarchical=False)))
+    without = table_of(trained(train, pairs.remove_edges([("a", "c"), ("a", "b")], hierarchical=False)))
+    ratio = np.log(q / without)
+    at = [ratio[tuple(part.codes.numpy().T)] for part in (validation, train)]
+    assert test.gain == pytest.approx(at[0].mean(), rel=1e-6)
+    assert test.gain_std_error == pytest.approx(at[0].std() / np.sqrt(200), rel=1e-6)
+    variance = max(np.concatenate(at).var(), at[0].var())
+    z = (at[0].mean() - (without * ratio).sum()) / np.sqrt(variance / 200)
+    assert test.z == pytest.approx(z, rel=1e-5)
+
+
+def test_statistic_without_a_refit_against_enumeration() -> None:
+    """The table less its projection on the singles, by weighted least squares over the cells."""
+    rng = np.random.default_rng(1)
+    train, validation = draw(dependent(0.0), 400, rng), draw(dependent(0.0), 200, rng)
+    graph = InteractionHypergraph(DOMAIN, [("a",), ("b",), ("c",), ("a", "b")])
+    trainer = trained(train, graph)
+    q, table = table_of(trainer).sum(2), trainer.tables.numpy()[graph.term_slices["a", "b"]].reshape(2, 3)
+    (test,) = eliminate(train, validation, trainer).tests
+    assert not test.is_kept and not test.is_refitted
+    design = np.array([[1.0, i == 1, j == 1, j == 2] for i in range(2) for j in range(3)])
+    root = np.sqrt(q.ravel())[:, None]
+    own = table.ravel() - design @ np.linalg.lstsq(root * design, (root[:, 0] * table.ravel()), rcond=None)[0]
+    without = q.ravel() * np.exp(-own)
+    ratio = own + np.log(without.sum())
+    without /= without.sum()
+    counts = [np.bincount(part.codes[:, 0] * 3 + part.codes[:, 1], minlength=6) for part in (validation, train)]
+    gain = counts[0] @ ratio / 200
+    variance = max(np.cov(ratio, fweights=counts[0] + counts[1], ddof=0), np.cov(ratio, fweights=counts[0], ddof=0))
+    assert test.gain == pytest.approx(gain, rel=1e-6)
+    assert test.z == pytest.approx((gain - without @ ratio) / np.sqrt(variance * (1 / 200 + 1 / 400)), rel=1e-6)
+
+
+def share_with_findings(num_repeats: int, is_held_out: bool) -> int:
+    """How often independent skewed columns yield any interaction."""
+    rng = np.random.default_rng(2)
+    domain = Domain.from_cardinalities(dict.fromkeys("abcd", 3))
+    margins = np.array([[0.8, 0.15, 0.05], [0.6, 0.3, 0.1], [0.34, 0.33, 0.33], [0.9, 0.05, 0.05]])
+    pairs = InteractionHypergraph.from_order(domain, 2)
+    count = 0
+    for _ in range(num_repeats):
+        codes = np.stack([rng.choice(3, size=450, p=p) for p in margins], 1)
+        rows = Observations.from_tensor(torch.from_numpy(codes), domain)
+        train, validation = rows.split([0.7, 0.3], 0)
+        judges = validation if is_held_out else train
+        count += any(test.is_kept for test in eliminate(train, judges, trained(train, pairs, 0.1)).tests)
+    return count
+
+
+def test_independent_columns_yield_no_more_than_the_rate() -> None:
+    """Where nothing is there, the false discovery rate is the probability of any finding."""
+    num_repeats = 40
+    limit = binom.isf(FALSE_ALARM_RATE, num_repeats, 0.1)
+    assert share_with_findings(num_repeats, is_held_out=True) <= limit
+    # Control: judged on the rows that the tables were fitted to.
+    assert share_with_findings(num_repeats, is_held_out=False) > limit
+
+
+def test_an_interaction_that_others_stand_in_for_goes_when_they_are_fitted_again() -> None:
+    """In a chain a - b - c with near-equal a and b, the pair a, c explains c almost as well as b, c does."""
+    domain = Domain.from_cardinalities(dict.fromkeys("abc", 2))
+    table = np.einsum("ab,bc->abc", np.array([[0.46, 0.04], [0.04, 0.46]]), np.array([[0.8, 0.2], [0.2, 0.8]]))
+    graph = InteractionHypergraph.from_order(domain, 2)
+    kept: dict[int, int] = {0: 0, 200: 0}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        train, validation = draw(table, 1500, rng, domain), draw(table, 1500, rng, domain)
+        for max_refits in kept:
+            found = eliminate(train, validation, trained(train, graph, 0.01), max_refits=max_refits).hypergraph
+            assert {("a", "b"), ("b", "c")} <= set(found.edges)
+            kept[max_refits] += ("a", "c") in found.edges
+    assert kept[200] <= binom.isf(FALSE_ALARM_RATE, 12, 0.1)
+    assert kept[200] <= kept[0]
+
+
+@pytest.mark.parametrize("level", [0.01, 0.1, 0.5])
+def test_step_up_procedure_against_scipy(level: float) -> None:
+    rng = np.random.default_rng(3)
+    for size in (1, 7, 40):
+        p = rng.random(size) ** 3
+        assert (rejected_hypotheses(p, level, size) == (false_discovery_control(p) <= level)).all()
+        weak = np.concatenate([p, np.ones(20)])  # hypotheses that are not at hand count as not rejected
+        assert (rejected_hypotheses(p, level, size + 20) == (false_discovery_control(weak) <= level)[:size]).all()
+    assert rejected_hypotheses(np.empty(0), level, 0).shape == (0,)
+
+
+def test_nothing_to_test() -> None:
+    rng = np.random.default_rng(4)
+    rows = draw(dependent(), 50, rng)
+    graph = InteractionHypergraph.from_order(DOMAIN, 1)
+    found = eliminate(rows, rows, trained(rows, graph))
+    assert found.hypergraph == graph and found.tests == () and found.num_fits == 0
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan"), True])
+def test_rates_out_of_range(rate: float) -> None:
+    rows = draw(dependent(), 50, np.random.default_rng(5))
+    trainer = trained(rows, InteractionHypergraph.from_order(DOMAIN, 1))
+    with pytest.raises(InputError, match="false_discovery_rate: expected a number between 0 and 1"):
+        eliminate(rows, rows, trainer, false_discovery_rate=rate)
