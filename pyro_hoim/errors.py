@@ -61,7 +61,7 @@ class IntractableError(HoimError, ValueError):
 
 
 class ModelFileError(InputError):
-    """A model file is unreadable, damaged, of another program or of a newer format."""
+    """A model file is unreadable, damaged, of another program or of another format version."""
 
 
 class ConvergenceWarning(UserWarning):

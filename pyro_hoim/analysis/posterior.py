@@ -24,6 +24,7 @@ from ..errors import ConvergenceWarning, InputError, InputTypeError
 from ..inference import cell_log_likelihood, r_hat_limit
 from ..interop import compare_by_cell, loo_by_cell, loo_figures, summarise, to_arviz
 from ..learning.given import check_rows
+from ..model_file import FORMAT_VERSION
 from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 from ._posterior_chains import Chain, checked_jobs, draw_chains
@@ -107,7 +108,9 @@ def file_stem(name: str) -> str:
 
 def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
     """Fingerprint of everything that a chain depends on."""
-    text = json.dumps([hypergraph.to_json(), settings.num_draws, settings.num_warmup, settings.prior_scale, seed])
+    text = json.dumps(
+        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.num_warmup, settings.prior_scale, seed]
+    )
     rows = data.unique()
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
 

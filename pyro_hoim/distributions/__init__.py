@@ -4,7 +4,8 @@ from . import kl as kl  # registers the divergences
 from .dependency_network import DependencyNetwork
 from .generalized_root import GeneralizedRoot
 from .log_linear import HierarchicalLogLinear
-from .priors import DiaconisYlvisaker, normal_prior
+from .normal import normal_prior
+from .priors import DiaconisYlvisaker
 from .reparam import StateIndexReparam
 from .statistics import LogLinearStatistics, statistics_of
 from .support import MarginalCounts, StateSpace

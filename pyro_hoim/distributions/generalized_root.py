@@ -378,18 +378,22 @@ class GeneralizedRoot(SharedLaw):
 
     # Conditional laws
 
-    def condition(self, evidence: Mapping[str, float]) -> GeneralizedRoot:
+    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRoot:
         r"""The law of the remaining variables given the values of some.
 
         Fixed values fold into lower terms, (j, l) into (j, l - m) for m fixed variables, so the result has in general
         full parameters and is no simplified model. Cost: one product per term.
 
         Args:
-            evidence: ``{name: value}``; all variables leave the law of the empty vector.
+            evidence: ``{name: value}``, or a tensor of values: one for every row and batch element. All variables
+                leave the law of the empty vector.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Raises:
             UnknownNameError: an unknown name; the closest ones are listed.
-            InputError: a value outside the support.
+            InputError: a value outside the support, or tensors whose shapes do not broadcast.
 
         Example:
             >>> from pyro_hoim.models import PoissonFamily
@@ -410,7 +414,7 @@ class GeneralizedRoot(SharedLaw):
             num_sweeps=self._law.num_sweeps,
             validate_args=self._own_validation,
         )
-        return law if self._is_own_batch else law.expand(self.batch_shape)
+        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
 
 
 def _warn_beyond(error: IntractableError) -> None:

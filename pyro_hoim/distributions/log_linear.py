@@ -70,7 +70,9 @@ class HierarchicalLogLinear(SharedLaw):
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
-            priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0).
+            priors and of NUTS; raising the coordinate of given levels of an interaction raises their probability,
+            see :class:`~pyro_hoim.models.Parametrization`), "corner" (level 0 is the reference) or "balanced" (full
+            tables, fibres sum to 0).
         partition: backend; ``Auto()``, which is exact, when None.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Theta must be finite
             whatever its value. Only where validation is switched off globally, as inside Pyro's MCMC, a theta that
@@ -465,18 +467,22 @@ class HierarchicalLogLinear(SharedLaw):
 
     # Conditional and marginal laws
 
-    def condition(self, evidence: Mapping[str, str | int]) -> HierarchicalLogLinear:
+    def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> HierarchicalLogLinear:
         r"""The law of the remaining variables given the values of some.
 
         Every interaction is sliced at the evidence and merged with those on the same remaining variables; the result
         is a log-linear law on :math:`\{S \setminus E\}`, in the coding of this one. Cost O(num_terms).
 
         Args:
-            evidence: ``{name: label or code}``.
+            evidence: ``{name: label or code}``, or a tensor of codes: one for every row and batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common
+            one. For N rows given other values each, with a batch of parameters, pass tensors (N, 1, ..., 1).
 
         Raises:
             UnknownNameError: an unknown name or label; the closest ones are listed.
-            InputError: a code out of range.
+            InputError: a code out of range, or tensors whose shapes do not broadcast.
 
         Example:
             >>> from pyro_hoim.schema import Domain
@@ -484,17 +490,20 @@ class HierarchicalLogLinear(SharedLaw):
             >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
             >>> law.condition({"a": "1"}).probs
             tensor([0.2689, 0.7311])
+            >>> law.condition({"a": torch.tensor([1, 0])}).probs  # one value for every row
+            tensor([[0.2689, 0.7311],
+                    [0.7311, 0.2689]])
         """
         self._require_finite()
-        model, _ = self._law.model.condition(self.domain.encode_state(evidence))
+        model, _ = self._law.model.condition(evidence)
         return self._derived(model.hypergraph, model.tables)
 
     def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
-        """A law of the same class settings and batch shape from balanced tables."""
+        """A law of the same class settings from balanced tables, of their batch shape and of this law's."""
         theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         law = type(self)(hypergraph, theta, coding=self.coding, **options)
-        return law if self._is_own_batch else law.expand(self.batch_shape)
+        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
 
     def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
         """The law of some of the variables, the others summed out exactly (whatever the backend of the law).

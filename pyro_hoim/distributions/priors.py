@@ -1,24 +1,23 @@
-"""Priors over the natural parameters of a log-linear model, in its free coordinates.
+"""The conjugate prior of Diaconis and Ylvisaker over the free coordinates of a log-linear model.
 
-Two families, both invariant under renaming the levels of a variable: independent normals, and the conjugate prior
-of Diaconis and Ylvisaker, which for saturated and decomposable collections is the (hyper-)Dirichlet law.
+It is invariant under renaming the levels of a variable; for saturated and decomposable collections it is the
+(hyper-)Dirichlet law.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
-from pyro.distributions import Independent, Normal, TorchDistribution, constraints
+from pyro.distributions import TorchDistribution, constraints
 
 from ..data import Observations
 from ..errors import InputError, InputTypeError, check_finite
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
-from ..structure.hypergraph import Edge
 from ._approximate import check_estimate
 from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
 from ._parameter_cache import version_of
@@ -27,81 +26,7 @@ from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
 from .natural_parameters import fisher_information, solve_natural_parameters
 from .statistics import statistics_of
 
-__all__ = ["DiaconisYlvisaker", "normal_prior"]
-
-
-def normal_prior(
-    hypergraph: InteractionHypergraph,
-    scale: float | Mapping[int, float] | Mapping[Edge, float] = 1.0,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> Independent:
-    r"""Independent centred normals over the free coordinates, one scale per hyperedge.
-
-    .. math:: \theta_{\mathrm{free}}^S \sim \mathcal N(0, \sigma_S^2 I), \qquad
-        \log p = -\sum_S \frac{\lVert \theta^S_{\mathrm{balanced}} \rVert^2}{2 \sigma_S^2} + \text{const}
-
-    The free basis is orthonormal, so the density depends on the balanced tables alone and does not change when the
-    levels of a variable are renamed; the same prior on corner coordinates would single out the reference level. For
-    two levels the table is :math:`(t, -t)` with :math:`\theta_{\mathrm{free}} = \sqrt 2 t`: a scale of 1 puts a
-    standard deviation of :math:`\sqrt 2` on a main effect's log odds and of 2 on a pair's log odds ratio.
-
-    Args:
-        hypergraph: the interactions.
-        scale: standard deviation :math:`\sigma_S > 0` in nats: one number, ``{size of S: scale}`` for every size
-            that occurs, or ``{S: scale}`` for every hyperedge.
-        dtype: floating dtype, PyTorch's default when None.
-        device: device of the parameters.
-
-    Shape:
-        batch shape (), event shape (num_parameters,).
-
-    Raises:
-        InputError: a scale that is not a positive finite number, or a mapping that leaves out a hyperedge or names
-            something else.
-        InputTypeError: arguments of the wrong type.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-        >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
-        tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
-    """
-    check_hypergraph(hypergraph)
-    slices = hypergraph.parameter_slices
-    values = [0.0] * hypergraph.num_parameters
-    for edge, value in zip(hypergraph.edges, _edge_scales(hypergraph, scale), strict=True):
-        part = slices[edge]
-        values[part] = [value] * (part.stop - part.start)
-    scales = torch.tensor(values, dtype=dtype or torch.get_default_dtype(), device=device)
-    return Normal(torch.zeros_like(scales), scales).to_event(1)
-
-
-def _edge_scales(
-    hypergraph: InteractionHypergraph, scale: float | Mapping[int, float] | Mapping[Edge, float]
-) -> list[float]:
-    """One checked scale per hyperedge."""
-    if isinstance(scale, Mapping):
-        keys: list[object] = [key if isinstance(key, int) else tuple(key) for key in scale]
-        by_size = all(isinstance(key, int) for key in keys)
-        wanted = [len(e) if by_size else e for e in hypergraph.edges]
-        missing, unknown = sorted({str(k) for k in wanted if k not in keys}), [k for k in keys if k not in wanted]
-        if missing or (unknown and not by_size):
-            raise InputError(
-                f"scale: expected one entry per {'size of hyperedge' if by_size else 'hyperedge'}, "
-                + (f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge")
-            )
-        given = dict(zip(keys, scale.values(), strict=True))
-        values = [given[key] for key in wanted]
-    else:
-        values = [scale] * len(hypergraph.edges)
-    for value in values or ([] if isinstance(scale, Mapping) else [scale]):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"scale: expected a number or a mapping to numbers, received {type(value).__name__}")
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"scale: expected positive finite numbers, received {value!r}")
-    return [float(v) for v in values]
+__all__ = ["DiaconisYlvisaker"]
 
 
 class DiaconisYlvisaker(TorchDistribution):

@@ -60,9 +60,10 @@ def to_arviz(
         posterior: a Pyro ``MCMC`` object after ``run()``, ``{site: draws}``, or None.
         num_chains: None if the arrays of a dict are (chain, draw, \*shape); a number if they are flat. Not for MCMC.
         hypergraph: names the coordinates of the site ``theta``. With ``layout="flat"`` that site gets the dimension
-            ``interaction_level`` ("smoke:mental[1]") with the further coordinates ``interaction`` and ``level`` on it;
-            with ``layout="tables"`` it becomes one variable per interaction, ``theta[smoke:mental]``, its balanced
-            table, with dimensions ``smoke_level`` and ``mental_level`` whose coordinates are the labels.
+            ``interaction_level`` ("smoke:mental[n,n]", see :func:`theta_coords`) with the further coordinates
+            ``interaction`` and ``level`` on it; with ``layout="tables"`` it becomes one variable per interaction,
+            ``theta[smoke:mental]``, its balanced table, with dimensions ``smoke_level`` and ``mental_level`` whose
+            coordinates are the labels.
         theta: name of that site.
         coding: coding of that site.
         layout: see ``hypergraph``.

@@ -34,9 +34,9 @@ def theta_coords(
 
     Args:
         hypergraph: the interactions.
-        coding: "balanced" and "corner" coordinates belong to levels, whose labels are used ("corner" starts at the
-            second label of each variable); a "free" coordinate belongs to a contrast of each variable, numbered
-            from 1.
+        coding: "balanced" coordinates belong to all levels of each variable, "corner" and "free" ones to those from
+            the second on. Raising a free coordinate raises the probability of the levels that it is named by
+            (:class:`~pyro_hoim.models.Parametrization`).
 
     Returns:
         Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and
@@ -49,7 +49,7 @@ def theta_coords(
         >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
         >>> graph = InteractionHypergraph(domain, [["smoke", "age"]], closure=True)
-        >>> theta_coords(graph, "corner")["interaction_level"]
+        >>> theta_coords(graph)["interaction_level"]
         ['smoke[n]', 'age[mid]', 'age[new]', 'smoke:age[n,mid]', 'smoke:age[n,new]']
     """
     if coding not in ("free", "corner", "balanced"):
@@ -57,18 +57,12 @@ def theta_coords(
     domain = hypergraph.domain
     result: dict[str, list[str]] = {"interaction": [], "level": [], THETA_DIM: []}
     for edge in hypergraph.edges:
-        labels = []
-        for name in edge:
-            levels = list(domain[name].labels)
-            if coding == "free":
-                levels = [f"contrast {i}" for i in range(1, len(levels))]
-            labels.append(levels[1:] if coding == "corner" else levels)
+        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
         for combination in itertools.product(*labels):
             level = ",".join(combination)
-            short = level.replace("contrast ", "") if coding == "free" else level
             result["interaction"].append(interaction_name(edge))
             result["level"].append(level)
-            result[THETA_DIM].append(f"{interaction_name(edge)}[{short}]")
+            result[THETA_DIM].append(f"{interaction_name(edge)}[{level}]")
     return result
 
 

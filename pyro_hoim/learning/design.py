@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data import Observations
 from ..errors import IntractableError, size_text
-from ..models._kronecker import helmert
+from ..models._kronecker import level_contrasts
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
@@ -41,7 +41,7 @@ def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
     Shape:
         result (entries, parameters) of the hyperedge.
     """
-    return reduce(np.kron, [helmert(n) for n in shape])
+    return reduce(np.kron, [level_contrasts(n) for n in shape])
 
 
 class _Cache:

@@ -49,13 +49,14 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
     Args:
         result: a fit of the likelihood.
         coding: ``corner`` (treatment contrasts against the first level, as in regression software), ``balanced``
-            (deviations that sum to zero over every axis) or ``free`` (orthonormal contrasts).
+            (deviations that sum to zero over every axis) or ``free`` (orthonormal contrasts of every level from the
+            second on with a weighted mean of all, see :class:`~pyro_hoim.models.Parametrization`).
         level: coverage of the interval.
 
     Returns:
-        One row per coefficient: interaction, levels (labels; for ``free`` the numbers of the contrasts), estimate,
-        std_error, z, p_value, lower, upper. An estimate at infinity, which the data do not identify, has an infinite
-        std_error; its finite value stands for the limit.
+        One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
+        estimate at infinity, which the data do not identify, has an infinite std_error; its finite value stands for
+        the limit.
 
     Raises:
         InputError: unknown coding or level; see :attr:`FitResult.information`.
@@ -78,11 +79,7 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
     levels: list[str] = []
     domain = result.hypergraph.domain
     for edge in result.hypergraph.edges:
-        labels = [domain[name].labels for name in edge]
-        if coding != "balanced":
-            labels = [tuple(names[1:]) for names in labels]
-        if coding == "free":
-            labels = [tuple(str(j + 1) for j in range(len(names))) for names in labels]
+        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
         for combination in itertools.product(*labels):
             interactions.append(":".join(edge))
             levels.append(", ".join(combination))

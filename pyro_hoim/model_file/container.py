@@ -35,8 +35,8 @@ __all__ = [
     "write_container",
 ]
 
-FORMAT_VERSION = 1
-"""Version of the format written here; a file of a higher version is refused."""
+FORMAT_VERSION = 2
+"""Version of the format written here, the only one read: version 1 had another basis of the free coding."""
 
 LOG_LINEAR = "hierarchical-log-linear"
 DEPENDENCY_NETWORK = "dependency-network"
@@ -137,7 +137,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, A
     """Header and tensors of a file of one kind.
 
     Raises:
-        ModelFileError: no such file, damaged, of another program, of a newer format or of another kind.
+        ModelFileError: no such file, damaged, of another program, of another version or of another kind.
     """
     header, tensors = _open(Path(path), kind)
     return header, tensors
@@ -195,7 +195,7 @@ def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, tor
 
 
 def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) -> dict[str, Any]:
-    """The JSON header; refuses files of other programs, of newer formats and of other kinds of model."""
+    """The JSON header; refuses files of other programs, of other versions and of other kinds of model."""
     if _FORMAT not in metadata:
         raise ModelFileError(f"{target}: is a safetensors file, but not a {_FORMAT} model")
     try:
@@ -208,11 +208,12 @@ def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) ->
     if entries.get("format") != _FORMAT:
         raise ModelFileError(f"{target}: has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}")
     found = entries.get("format_version")
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT_VERSION:
+    if not isinstance(found, int) or isinstance(found, bool) or found != FORMAT_VERSION:
+        newer = isinstance(found, int) and found > FORMAT_VERSION
         raise ModelFileError(
             f"{target}: has format version {str(found)[:20]!r} (written by {_FORMAT} "
-            f"{str(entries.get('library_version', 'unknown'))[:20]}), but this library reads versions 1 to "
-            f"{FORMAT_VERSION}; a newer release may read it"
+            f"{str(entries.get('library_version', 'unknown'))[:20]}), but this library reads version {FORMAT_VERSION}; "
+            + ("a newer release may read it" if newer else "fit the model again")
         )
     received = entries.get("kind")
     wanted = list(_READERS) if kind is None else [kind]

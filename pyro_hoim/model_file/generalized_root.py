@@ -119,7 +119,7 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
-            program, of a newer format, of another kind of model, or with contents that do not fit together.
+            program, of another format version, of another kind of model, or with contents that do not fit together.
 
     Example:
         >>> load_roots("absent.safetensors")

@@ -112,7 +112,7 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
-            program, of a newer format, of another kind of model, or with contents that do not fit together.
+            program, of another format version, of another kind of model, or with contents that do not fit together.
 
     Example:
         >>> load_model("absent.safetensors")
@@ -142,8 +142,8 @@ def model_kind(path: str | os.PathLike[str]) -> str:
         :func:`~pyro_hoim.model_file.load_roots` reads.
 
     Raises:
-        ModelFileError: no such file, not a readable safetensors file, written by another program, of a newer format, or
-            of a kind that this library does not know.
+        ModelFileError: no such file, not a readable safetensors file, written by another program, of another format
+            version, or of a kind that this library does not know.
 
     Example:
         >>> model_kind("absent.safetensors")

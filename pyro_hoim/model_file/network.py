@@ -131,7 +131,7 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
-            program, of a newer format, of another kind of model, or with contents that do not fit together.
+            program, of another format version, of another kind of model, or with contents that do not fit together.
 
     Example:
         >>> load_network("absent.safetensors")

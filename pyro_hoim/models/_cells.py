@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +13,7 @@ from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["CellIndex", "cell_index", "check_codes"]
+__all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes"]
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
@@ -45,6 +46,36 @@ def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: l
             f"received {given[where].item()} at index {(*where[:-1], position)}"
         )
     return codes
+
+
+def evidence_codes(
+    domain: Domain, evidence: Mapping[str, Any], batch_shape: Sequence[int]
+) -> tuple[dict[str, int | torch.Tensor], torch.Size]:
+    """Codes of fixed variables, and the shape of them all and the batch together.
+
+    Args:
+        domain: the variables.
+        evidence: ``{name: label or code, or a tensor of codes}``.
+        batch_shape: batch of the model that the tensors broadcast with.
+
+    Returns:
+        A number for every label or code, a long tensor for every tensor with dimensions.
+    """
+    tensors = {name: value for name, value in evidence.items() if isinstance(value, torch.Tensor) and value.ndim}
+    codes: dict[str, int | torch.Tensor] = dict(
+        domain.encode_state({name: value for name, value in evidence.items() if name not in tensors})
+    )
+    shape = torch.Size(batch_shape)
+    for name, value in tensors.items():
+        codes[name] = check_codes(value[..., None], domain.project([name]), f"evidence of {name!r}").squeeze(-1)
+        try:
+            shape = torch.broadcast_shapes(shape, value.shape)
+        except RuntimeError:
+            raise InputError(
+                f"evidence of {name!r}: expected a shape that broadcasts with {tuple(shape)}, the batch shape and the "
+                f"evidence before it, received {tuple(value.shape)}"
+            ) from None
+    return codes, shape
 
 
 _KEPT_BLOCK_ENTRIES = 2**16

@@ -18,7 +18,15 @@ import torch
 
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["Block", "KroneckerMap", "LinearMap", "corner_difference", "corner_embedding", "edge_blocks", "helmert"]
+__all__ = [
+    "Block",
+    "KroneckerMap",
+    "LinearMap",
+    "corner_difference",
+    "corner_embedding",
+    "edge_blocks",
+    "level_contrasts",
+]
 
 Array = np.ndarray
 Layout = Literal["terms", "parameters", "subsets"]
@@ -34,18 +42,15 @@ _ENTRIES_PER_BLOCK = 12_000
 """A dense product over this many entries costs about as much as one block of the structured form."""
 
 
-def helmert(n: int) -> Array:
-    r"""Orthonormal contrasts of n levels as columns, shape (n, n - 1).
+def level_contrasts(n: int) -> Array:
+    r"""Orthonormal contrasts of n levels as columns, shape (n, n - 1); column l - 1 is that of level l.
 
-    Column j (from 1) is :math:`(1, \dots, 1, -j, 0, \dots, 0) / \sqrt{j (j + 1)}` with j leading ones: level j against
-    the mean of the levels before it. Every column sums to zero; for two levels it is (1, -1) / sqrt(2).
+    It is :math:`1 - 1/(n + \sqrt n)` at level l, :math:`-1/\sqrt n` at level 0 and :math:`-1/(n + \sqrt n)` at all
+    others; for two levels (-1, 1) / sqrt(2). Every column sums to zero and is largest in magnitude at its own level.
     """
-    matrix = np.zeros((n, n - 1))
-    for j in range(1, n):
-        scale = 1 / math.sqrt(j * (j + 1))
-        matrix[:j, j - 1] = scale
-        matrix[j, j - 1] = -j * scale
-    return matrix
+    contrasts = np.vstack([np.full((1, n - 1), -1 / math.sqrt(n)), np.eye(n - 1)])
+    contrasts[1:] -= 1 / (n + math.sqrt(n))
+    return contrasts
 
 
 def corner_embedding(n: int) -> Array:

@@ -26,10 +26,11 @@ def fold(
         structure: all terms.
         coefficients: of the terms, (*batch, num_terms).
         positions: schema positions of the fixed variables.
-        roots: the j-th roots of the fixed values, in the order of ``positions``.
+        roots: the j-th roots of the fixed values (*shape, num_fixed), in the order of ``positions``.
 
     Returns:
-        The structure that is left, its coefficients (*batch, num_left) and the constant (*batch,).
+        The structure that is left, its coefficients (*batch, num_left) and the constant (*batch,), where the batch is
+        that of the coefficients broadcast with the shape.
     """
     d = len(structure.domain)
     place = np.full(d, -1)  # of a fixed variable among the fixed ones
@@ -39,18 +40,22 @@ def fold(
     renumbered[free] = np.arange(len(free))
     rows: dict[tuple[int, int], list[npt.NDArray[np.int64]]] = {}
     weights: dict[tuple[int, int], list[torch.Tensor]] = {}
-    constant = coefficients.new_zeros(coefficients.shape[:-1])
+    shape = torch.broadcast_shapes(coefficients.shape[:-1], roots(1).shape[:-1])
+    constant = coefficients.new_zeros(shape)
     for key in structure.keys:
         j, length = key
         terms = structure.positions(key).numpy()
         is_free = place[terms] < 0
         part = coefficients[..., structure.slices[key]]
-        values = torch.cat([roots(j), coefficients.new_ones(1)])  # place -1 finds the factor 1 of a free variable
+        fixed = roots(j)
+        # Place -1 finds the factor 1 of a free variable.
+        values = torch.cat([fixed, fixed.new_ones(*fixed.shape[:-1], 1)], -1)
         for left in range(length + 1):
             chosen = np.flatnonzero(is_free.sum(1) == left)
             if not len(chosen):
                 continue
-            factors = values[torch.from_numpy(place[terms[chosen]] % (len(positions) + 1)).to(values.device)].prod(-1)
+            where = torch.from_numpy(place[terms[chosen]] % (len(positions) + 1)).to(values.device)
+            factors = values[..., where].prod(-1)
             weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * factors
             if left == 0:
                 constant = constant + weight.sum(-1)
@@ -67,5 +72,5 @@ def fold(
         found[key] = unique
         parts[key] = weight.new_zeros(*weight.shape[:-1], len(unique)).index_add(-1, index, weight)
     rest = RootStructure.from_positions(Domain(variables[i] for i in free), found)
-    empty = coefficients.new_zeros(*coefficients.shape[:-1], 0)
+    empty = coefficients.new_zeros(*shape, 0)
     return rest, torch.cat([empty, *(parts[key] for key in rest.keys)], -1), constant

@@ -335,11 +335,13 @@ class GeneralizedRootEnergy:
 
     # Derived models
 
-    def condition(self, evidence: Mapping[str, float]) -> GeneralizedRootEnergy:
+    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRootEnergy:
         """The model of the rest when some variables are fixed; as :meth:`condition_with_constant`."""
         return self.condition_with_constant(evidence)[0]
 
-    def condition_with_constant(self, evidence: Mapping[str, float]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
+    def condition_with_constant(
+        self, evidence: Mapping[str, float | torch.Tensor]
+    ) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed, and what it leaves out.
 
         .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
@@ -348,31 +350,46 @@ class GeneralizedRootEnergy:
         in general not simplified.
 
         Args:
-            evidence: ``{name: value}``.
+            evidence: ``{name: value}``; a tensor holds one value for every row or batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Returns:
             The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
 
         Raises:
             UnknownNameError: a name that is not in the domain.
-            InputError: a value outside the support of the family.
+            InputError: a value outside the support of the family, or tensors whose shapes do not broadcast.
             InputTypeError: no mapping, or a value that is no number.
         """
         if not isinstance(evidence, Mapping):
             raise InputTypeError(f"evidence: expected a mapping from names to values, received {evidence!r}")
         positions = self.domain.indices(evidence)
+        columns: list[torch.Tensor] = []
         for name, value in evidence.items():
-            is_number = isinstance(value, numbers.Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-            if not is_number:
-                raise InputTypeError(f"evidence[{name!r}]: expected a number, received {value!r}")
-        values = torch.tensor([float(value) for value in evidence.values()], dtype=self.dtype, device=self.device)
-        for name, value in zip(evidence, values, strict=True):
-            self.family.check_values(value, f"evidence[{name!r}]")
+            if not isinstance(value, numbers.Real | torch.Tensor) or getattr(value, "dtype", None) == torch.bool:
+                raise InputTypeError(f"evidence[{name!r}]: expected a number or a tensor, received {value!r}")
+            columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
+            self.family.check_values(columns[-1], f"evidence[{name!r}]")
+        try:
+            torch.broadcast_shapes(self.batch_shape, *(column.shape for column in columns))
+        except RuntimeError:
+            shapes = ", ".join(
+                f"{name!r} {tuple(column.shape)}" for name, column in zip(evidence, columns, strict=True)
+            )
+            raise InputError(
+                f"evidence: expected shapes that broadcast with the batch shape {tuple(self.batch_shape)}, received "
+                f"{shapes}"
+            ) from None
+        values = self.psi.new_zeros(0)
+        if columns:
+            values = torch.stack(torch.broadcast_tensors(*columns), -1)
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)
         )
         rest = GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.family, validate=False)
-        return rest, constant + self.family.log_base(values).sum()
+        return rest, constant + self.family.log_base(values).sum(-1)
 
     def gaussian_parameters(self) -> tuple[torch.Tensor, torch.Tensor]:
         r"""Mean and precision of a Gaussian model with k <= 2, which is a multivariate normal law.

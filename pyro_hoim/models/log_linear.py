@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from ._cells import cell_index, check_codes
+from ._cells import cell_index, check_codes, evidence_codes
 from .parametrization import Coding, parametrization
 
 __all__ = ["LogLinearEnergy"]
@@ -221,7 +221,7 @@ class LogLinearEnergy:
         logits = self._look_up(index[..., None, :] + offsets, 2).sum(-1)
         return torch.log_softmax(logits, -1)
 
-    def condition(self, evidence: Mapping[str, int | str]) -> tuple[LogLinearEnergy, torch.Tensor]:
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> tuple[LogLinearEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed.
 
         .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
@@ -230,29 +230,61 @@ class LogLinearEnergy:
         the constant c.
 
         Args:
-            evidence: ``{name: code or label}``.
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Returns:
             The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
 
         Raises:
             UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable.
+            InputError: a code that is no level of its variable, or tensors whose shapes do not broadcast.
         """
-        codes = {self.domain.index(name): code for name, code in self.domain.encode_state(evidence).items()}
+        codes, shape = evidence_codes(self.domain, evidence, self.batch_shape)
         rest = self.hypergraph.restrict(evidence)
-        cards = self.domain.cardinalities
-        batch = self.batch_shape
+        cards, batch = self.domain.cardinalities, self.batch_shape
         parts: dict[tuple[str, ...], torch.Tensor] = {}
         slices = self.hypergraph.term_slices.items()
         for (edge, where), members in zip(slices, self.hypergraph.edge_indices, strict=True):
             table = self.tables[..., where].reshape(*batch, *(cards[i] for i in members))
-            for axis in reversed(range(len(members))):
-                if members[axis] in codes:
-                    table = table.select(len(batch) + axis, codes[members[axis]])
-            key = tuple(n for n in edge if n not in evidence)
-            table = table.reshape(*batch, math.prod(table.shape[len(batch) :]))
+            left: list[torch.Tensor | None] = []  # of every axis that stays: its codes, None where it is free
+            for axis, name in reversed(list(enumerate(edge))):
+                code = codes.get(name)
+                if isinstance(code, int):
+                    table = table.select(len(batch) + axis, code)
+                else:
+                    left.insert(0, code)
+            table = _gather(table, len(batch), left)
+            key = tuple(n for n in edge if n not in codes)
             parts[key] = parts[key] + table if key in parts else table
         constant = parts.pop((), self.tables.new_zeros(*batch, 1)).squeeze(-1)
-        flat = torch.cat([self.tables.new_zeros(*batch, 0), *(parts[e] for e in rest.edges)], -1)
-        return LogLinearEnergy(rest, flat, validate=False), constant
+        pieces = [parts[e].expand(*shape, parts[e].shape[-1]) for e in rest.edges]
+        flat = torch.cat([self.tables.new_zeros(*shape, 0), *pieces], -1)
+        return LogLinearEnergy(rest, flat, validate=False), constant.expand(shape)
+
+
+def _gather(table: torch.Tensor, num_batch: int, codes: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Slices of tables (*batch, *axes) at tensors of codes, which broadcast with the batch.
+
+    Args:
+        table: the tables.
+        num_batch: number of batch dimensions.
+        codes: of every axis its codes, None for an axis that stays.
+
+    Returns:
+        Tables (*batch broadcast with the codes, entries of the axes that stay).
+    """
+    batch, sizes = table.shape[:num_batch], table.shape[num_batch:]
+    fixed = {axis: code.to(table.device) for axis, code in enumerate(codes) if code is not None}
+    free = [axis for axis, code in enumerate(codes) if code is None]
+    num_free, num_fixed = math.prod(sizes[axis] for axis in free), math.prod(sizes[axis] for axis in fixed)
+    if not fixed:
+        return table.reshape(*batch, num_free)
+    order = [*range(num_batch), *(num_batch + axis for axis in (*fixed, *free))]
+    flat = table.permute(order).reshape(batch.numel() * num_fixed, num_free)
+    index = torch.arange(batch.numel(), device=table.device).reshape(batch)
+    for axis, code in fixed.items():
+        index = index * sizes[axis] + code
+    return flat.index_select(0, index.reshape(-1)).reshape(*index.shape, num_free)

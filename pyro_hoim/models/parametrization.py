@@ -8,8 +8,8 @@ hyperedge after hyperedge in the order of the hypergraph, the last axis of a tab
 coding      length              meaning
 ==========  ==================  =====================================================================================
 balanced    ``num_terms``       whole tables; every fibre sums to zero (paper 1, equation 21)
-free        ``num_parameters``  coordinates of the balanced tables in an orthonormal basis, the product of Helmert
-                                contrasts over the axes (:class:`Parametrization`); equal Euclidean norm
+free        ``num_parameters``  coordinates of the balanced tables in an orthonormal basis, one for every entry
+                                without a level 0, whose probability it raises (:class:`Parametrization`)
 corner      ``num_parameters``  entries at levels 1, 2, ... of tables that vanish where a level is 0 (the reference)
 ==========  ==================  =====================================================================================
 
@@ -31,7 +31,7 @@ import torch
 from ..errors import InputError, InputTypeError
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._cells import cell_index, check_codes
-from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, helmert
+from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts
 
 __all__ = ["Coding", "Parametrization", "parametrization"]
 
@@ -46,11 +46,22 @@ class Parametrization:
         \theta^S_{\mathrm{balanced}} = \Big(\bigotimes_{k \in S} H_{I_k}\Big) \theta^S_{\mathrm{free}}, \qquad
         \pi^S = \sum_{T \subseteq S} (-1)^{|S| - |T|}\, \eta^T \otimes u^{S - T}
 
-    where the columns of :math:`H_n` are orthonormal contrasts: column j is :math:`(1, \dots, 1, -j, 0, \dots)
-    / \sqrt{j (j + 1)}` with j ones, so (1, -1) / sqrt(2) for two levels. Matrices are built on first use and kept for
-    every dtype and device. Small maps are one dense product; large ones cost one batched product for every distinct
-    table shape. All methods are linear (or affine), differentiable any number of times and vectorised over leading
-    dimensions; dtype and device are the argument's.
+    where the columns of :math:`H_n` are orthonormal contrasts, one for every level from 1. Column l is
+    :math:`1 - 1/(n + \sqrt n)` at level l, :math:`-1/\sqrt n` at level 0 and :math:`-1/(n + \sqrt n)` at the others,
+    so (-1, 1) / sqrt(2) for two levels. A free coordinate is named by one level from 1 of every variable of S:
+
+    * Its sign. At every theta, raising the coordinate of levels l raises :math:`\Pr(x_S = l)`: with its column
+      :math:`b` the derivative is :math:`\mathrm{Cov}(1(x_S = l), b_{x_S}) = \Pr(x_S = l)\,(b_l - E\,b_{x_S}) > 0`,
+      because every factor of :math:`b_l` is positive and the largest in magnitude of its column, so that no entry of b
+      exceeds it and some are below.
+    * Its value. For one variable of probabilities p it is :math:`\log p_l - \sum_m w_m \log p_m` with the weights
+      :math:`w_0 = 1/\sqrt n` and :math:`w_m = 1/(n + \sqrt n)`, which sum to one: positive exactly if level l is more
+      probable than that weighted geometric mean of all levels. The difference of two coordinates is the log ratio
+      of their probabilities. An interaction takes these contrasts along every axis.
+
+    Matrices are built on first use and kept for every dtype and device. Small maps are one dense product; large ones
+    cost one batched product for every distinct table shape. All methods are linear (or affine), differentiable any
+    number of times and vectorised over leading dimensions; dtype and device are the argument's.
 
     Args:
         hypergraph: the interaction structure. Prefer :func:`parametrization`, which shares the matrices.
@@ -433,7 +444,7 @@ class Parametrization:
         terms, parameters = graph.num_terms, graph.num_parameters
         match name:
             case "free":  # free coordinates -> balanced tables
-                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), helmert, parameters, terms)
+                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), level_contrasts, parameters, terms)
             case "corner":  # corner entries -> tables that vanish at level 0
                 return KroneckerMap(edge_blocks(graph, "parameters", "terms"), corner_embedding, parameters, terms)
             case "centre":  # tables -> their centred parts
@@ -460,7 +471,7 @@ def _centring(n: int) -> np.ndarray:
 
 def _mean_and_contrasts(n: int) -> np.ndarray:
     """The mean over an axis, then the coordinates of the rest; shape (n, n)."""
-    return np.vstack([np.full((1, n), 1 / n), helmert(n).T])
+    return np.vstack([np.full((1, n), 1 / n), level_contrasts(n).T])
 
 
 def _reference_and_differences(n: int) -> np.ndarray:

@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import networkx as nx
+import numpy as np
+import torch
 
 from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
 from ..schema import Domain
@@ -226,6 +228,32 @@ class InteractionHypergraph:
     def num_parameters(self) -> int:
         r"""Number of free parameters, :math:`\sum_S \prod_{k \in S} (I_k - 1)`."""
         return sum(math.prod(n - 1 for n in shape) for shape in self.edge_shapes)
+
+    @cached_property
+    def _edge_of_parameter(self) -> np.ndarray:
+        sizes = [part.stop - part.start for part in self.parameter_slices.values()]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def spread(self, per_edge: torch.Tensor) -> torch.Tensor:
+        """Values of the edges, each repeated over its free parameters: scales of a prior, weights of a penalty.
+
+        Shape:
+            per_edge (*batch, len(self)); result (*batch, num_parameters), of the same dtype and device.
+
+        Raises:
+            InputError: the last dimension is not one entry per edge.
+            InputTypeError: not a tensor.
+
+        Example:
+            >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+            >>> hypergraph.spread(torch.tensor([0.1, 0.2, 0.3]))
+            tensor([0.1000, 0.2000, 0.2000, 0.3000, 0.3000])
+        """
+        if not isinstance(per_edge, torch.Tensor):
+            raise InputTypeError(f"per_edge: expected a tensor, received {type(per_edge).__name__}")
+        if per_edge.ndim == 0 or per_edge.shape[-1] != len(self):
+            raise InputError(f"per_edge: expected shape (..., {len(self)}), received {tuple(per_edge.shape)}")
+        return per_edge.index_select(-1, torch.from_numpy(self._edge_of_parameter).to(per_edge.device))
 
     # Order and heredity
 

@@ -1,4 +1,4 @@
-"""Normal and conjugate priors: invariance, conjugacy, closed forms, propriety, and Pyro's contract.
+"""The conjugate prior: invariance, conjugacy, closed forms, propriety, and Pyro's contract.
 
 Identities hold to 1e-10 relative (log marginal likelihoods and moments to 1e-8 as published).
 """
@@ -20,7 +20,7 @@ from pyro.ops.stats import effective_sample_size
 from scipy import optimize, special, stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, priors
+from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, priors
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
 from pyro_hoim.models import parametrization
 from pyro_hoim.partition import Enumeration
@@ -61,63 +61,6 @@ def counts_of(hypergraph: InteractionHypergraph, seed: int, total: int) -> np.nd
 
 def draws_of(hypergraph: InteractionHypergraph, seed: int, count: int = 4) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, hypergraph.num_parameters)))
-
-
-# Normal prior
-
-
-def test_normal_prior_scales() -> None:
-    prior = normal_prior(CHAIN, 2.0, dtype=Double)
-    assert prior.event_shape == (CHAIN.num_parameters,) and prior.batch_shape == ()
-    assert prior.stddev.dtype == Double and prior.stddev.tolist() == [2.0] * CHAIN.num_parameters
-    assert normal_prior(CHAIN, {1: 1.0, 2: 0.5}).stddev.tolist() == [1.0] * 4 + [0.5] * 4
-    by_edge = {edge: 1.0 + i for i, edge in enumerate(CHAIN.edges)}
-    assert normal_prior(CHAIN, by_edge).stddev.tolist() == [1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0]
-
-
-@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
-def test_normal_prior_does_not_depend_on_the_names_of_levels(hypergraph: InteractionHypergraph) -> None:
-    codings = parametrization(hypergraph)
-    prior = normal_prior(hypergraph, {1: 1.5, 2: 0.4}, dtype=Double)
-    tables = codings.to_tables(draws_of(hypergraph, 1, 1)[0])
-    corner_changes = []
-    for variable in hypergraph.domain:
-        for order in itertools.permutations(range(variable.cardinality)):
-            moved = {}
-            for edge, table in codings.split(tables).items():
-                axis = edge.index(variable.name) if variable.name in edge else None
-                moved[edge] = table if axis is None else table.index_select(axis, torch.tensor(order))
-            renamed = codings.join(moved)
-            before, after = codings.from_tables(tables), codings.from_tables(renamed)
-            assert prior.log_prob(after).item() == pytest.approx(prior.log_prob(before).item(), rel=1e-10)
-            # Control: the same normal law over corner coordinates singles out the reference level.
-            corner = [codings.from_tables(t, "corner").square().sum().item() for t in (tables, renamed)]
-            corner_changes.append(abs(corner[0] - corner[1]))
-    assert max(corner_changes) > 0.1
-
-
-@pytest.mark.parametrize(
-    ("scale", "message"),
-    [
-        (0.0, "positive"),
-        (-1.0, "positive"),
-        (math.nan, "positive"),
-        (math.inf, "positive"),
-        ({1: 1.0}, "2 is missing"),
-        ({("a",): 1.0}, "missing"),
-        ({**dict.fromkeys(CHAIN.edges, 1.0), ("a", "c"): 1.0}, "not a hyperedge"),
-    ],
-)
-def test_normal_prior_refuses_bad_scales(scale: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        normal_prior(CHAIN, scale)  # type: ignore[arg-type]
-
-
-def test_normal_prior_refuses_wrong_types() -> None:
-    with pytest.raises(InputTypeError, match="scale"):
-        normal_prior(CHAIN, "1")  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="hypergraph"):
-        normal_prior("a*b")  # type: ignore[arg-type]
 
 
 # Conjugate prior: density

@@ -44,7 +44,7 @@ from pyro_hoim.testing import (
 from pyro_hoim.testing.transitions import recompute_counts
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
-WEIGHTS = torch.tensor([0.5, -0.4, 0.3, 0.9, -0.8, 0.7], dtype=torch.float64)
+WEIGHTS = torch.tensor([-0.5, 0.4, -0.3, 0.9, -0.8, 0.7], dtype=torch.float64)
 DATA = torch.tensor([-0.3, 1.4, 0.6], dtype=torch.float64)
 LEVELS = torch.tensor([-0.5, 1.0], dtype=torch.float64)
 POINTS = torch.tensor([-2.0, -1.2, 0.3, 1.1, 2.4], dtype=torch.float64)
@@ -295,7 +295,7 @@ def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
 
 
 STATE = torch.tensor([0, 1, 0])
-THETAS = torch.stack([WEIGHTS, -2 * WEIGHTS + 0.5])
+THETAS = torch.stack([WEIGHTS, -2 * WEIGHTS + 0.5 * torch.tensor([-1, -1, -1, 1, 1, 1])])
 
 
 def exact_log_prob(theta: torch.Tensor, state: torch.Tensor = STATE) -> float:
@@ -688,7 +688,7 @@ from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
 def program():
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
     scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
-    x = pyro.sample("x", HierarchicalLogLinear(hypergraph, scale * torch.ones(6)))
+    x = pyro.sample("x", HierarchicalLogLinear(hypergraph, scale * torch.tensor([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0])))
     pyro.sample("y", dist.Normal(x.float(), scale).to_event(1), obs=torch.ones(3))
 """
 

@@ -108,7 +108,7 @@ def test_normal_prior_against_quadrature(metric: str) -> None:
     for power in (1, 2):
         for k, sigma in enumerate((0.5, 2.0)):
             n = counts[2 * k : 2 * k + 2]
-            table = torch.stack([grid, -grid], -1) / math.sqrt(2)
+            table = torch.stack([-grid, grid], -1) / math.sqrt(2)
             log_density = table @ n - 40 * table.logsumexp(-1) - (grid / sigma).square() / 2
             weight = torch.softmax(log_density, 0)
             expected.append(float((weight * grid**power).sum()))

@@ -41,7 +41,7 @@ def metadata(**changes: Any) -> dict[str, str]:
     """Metadata of a good file of GRAPH, with changes; None removes an entry."""
     good = {
         "format": "pyro-hoim",
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "library_version": "0.1.0",
         "kind": "hierarchical-log-linear",
         **GRAPH.to_json(),
@@ -181,7 +181,8 @@ BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
     "huge number": ({"pyro-hoim": '{"format_version": ' + "9" * 5000 + "}"}, "not readable JSON"),
     "list": ({"pyro-hoim": "[]"}, "not a JSON object"),
     "other format": (metadata(format="other"), "format 'other'"),
-    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "newer": (metadata(format_version=FORMAT_VERSION + 1, library_version="9.1"), r"version '3'.*9\.1.*version 2"),
+    "older": (metadata(format_version=1, library_version="0.0.9"), r"version '1'.*version 2; fit the model again"),
     "version zero": (metadata(format_version=0), "version '0'"),
     "version text": (metadata(format_version="1"), "version '1'"),
     "version true": (metadata(format_version=True), "version 'True'"),

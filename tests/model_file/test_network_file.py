@@ -13,6 +13,7 @@ import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
 from pyro_hoim.model_file import (
+    FORMAT_VERSION,
     ModelFile,
     NetworkFile,
     load_model,
@@ -78,7 +79,7 @@ def metadata(**changes: Any) -> dict[str, str]:
     """Metadata of a good file, with changes; None removes an entry."""
     good = {
         "format": "pyro-hoim",
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "library_version": "0.1.0",
         "kind": "dependency-network",
         "domain": DOMAIN.to_json(),
@@ -237,7 +238,7 @@ def changed(position: int, **entries: Any) -> list[dict[str, Any]]:
 BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
     "no metadata": (None, "not a pyro-hoim model"),
     "no JSON": ({"pyro-hoim": "{"}, "not readable JSON"),
-    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "newer": (metadata(format_version=FORMAT_VERSION + 1, library_version="9.1"), r"version '3'.*9\.1.*version 2"),
     "no domain": (metadata(domain=None), "'domain' is missing"),
     "domain odd": (metadata(domain=3), "do not fit"),
     "a count among the variables": (

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.model_file import RootFile, load_model, load_network, load_roots, model_kind, save_roots
+from pyro_hoim.model_file import FORMAT_VERSION, RootFile, load_model, load_network, load_roots, model_kind, save_roots
 from pyro_hoim.models import NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily, node_family
 from pyro_hoim.schema import Domain, Variable
 
@@ -32,7 +32,7 @@ def metadata(**changes: Any) -> dict[str, str]:
     """Metadata of a good file, with changes; None removes an entry."""
     good = {
         "format": "pyro-hoim",
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "library_version": "0.1.0",
         "kind": "generalized-root",
         "family": {"name": "poisson", "maximum": None},
@@ -184,7 +184,7 @@ def terms(position: int, **entries: Any) -> list[dict[str, Any]]:
 BAD_METADATA: dict[str, tuple[dict[str, str] | None, str]] = {
     "no metadata": (None, "not a pyro-hoim model"),
     "no JSON": ({"pyro-hoim": "{"}, "not readable JSON"),
-    "newer": (metadata(format_version=2, library_version="9.1"), r"version '2'.*9\.1.*1 to 1"),
+    "newer": (metadata(format_version=FORMAT_VERSION + 1, library_version="9.1"), r"version '3'.*9\.1.*version 2"),
     "other kind": (metadata(kind="root"), "kind 'root', expected 'generalized-root'$"),
     "no domain": (metadata(domain=None), "'domain'"),
     "domain odd": (metadata(domain=3), "do not fit"),

@@ -25,9 +25,10 @@ CODINGS = ("free", "corner", "balanced")
 
 
 def contrast(n: int, level: int, j: int) -> float:
-    """Entry of contrast j (from 0): j + 1 ones, then -(j + 1), then zeros, of unit length."""
-    value = 1.0 if level <= j else -(j + 1.0) if level == j + 1 else 0.0
-    return value / math.sqrt((j + 1) * (j + 2))
+    """Entry of the contrast of level j + 1: column of the reflection that takes the constant to minus level 0."""
+    normal = np.full(n, 1 / math.sqrt(n))
+    normal[0] += 1
+    return float((level == j + 1) - 2 * normal[level] * normal[j + 1] / (normal @ normal))
 
 
 def literal_tables(graph: InteractionHypergraph, theta: np.ndarray, coding: str) -> dict[tuple[str, ...], np.ndarray]:
@@ -187,11 +188,11 @@ def test_corner_tables_vanish_at_level_zero(hierarchical: InteractionHypergraph)
     close(full - exact_table(hierarchical, balanced, normalised=False), np.full(full.shape, float(constant)))
 
 
-def test_binary_contrast_and_helmert_columns() -> None:
+def test_columns_of_two_and_four_levels() -> None:
     graph = InteractionHypergraph(Domain.from_cardinalities([2, 4]), [["x0"], ["x1"]])
     matrix = parametrization(graph).matrix("free", "balanced")
-    close(matrix[:2, 0], np.array([1, -1]) / math.sqrt(2))
-    close(matrix[2:, 2], np.array([1, 1, -2, 0]) / math.sqrt(6))
+    close(matrix[:2, 0], np.array([-1, 1]) / math.sqrt(2))
+    close(matrix[2:, 2], np.array([-3, -1, 5, -1]) / 6)
     close(matrix.T @ matrix, np.eye(4))
 
 

@@ -8,6 +8,7 @@ import pickle
 
 import networkx as nx
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
@@ -209,6 +210,26 @@ def test_derived_structures() -> None:
     assert graph.components() == (("a", "b", "c", "d"),)
     assert InteractionHypergraph.from_formula(domain, "a*b + d").components() == (("a", "b"), ("c",), ("d",))
     assert InteractionHypergraph.from_formula(domain, "a*b + d").blocks() == (("d",), ("a", "b"), ("c",))
+
+
+def test_spread_repeats_values_over_the_coordinates_of_their_edges() -> None:
+    graph = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 3, "c": 1}), "a*b + c")
+    assert graph.edges == (("a",), ("b",), ("c",), ("a", "b"))
+    values = torch.arange(8).reshape(2, 1, 4)
+    assert graph.spread(values).tolist() == [[[0, 1, 1, 3, 3]], [[4, 5, 5, 7, 7]]]
+    assert graph.spread(values.bool()).dtype == torch.bool
+    assert InteractionHypergraph(graph.domain, []).spread(torch.ones(3, 0)).shape == (3, 0)
+    with torch.inference_mode():
+        graph.spread(torch.ones(4))
+    weights = torch.ones(4, requires_grad=True)
+    graph.spread(weights).sum().backward()
+    assert weights.grad is not None and weights.grad.tolist() == [1.0, 2.0, 0.0, 2.0]
+    assert torch.func.vmap(graph.spread)(values[:, 0]).tolist() == graph.spread(values[:, 0]).tolist()
+    for bad in (torch.ones(3), torch.ones(())):
+        with pytest.raises(InputError, match=r"per_edge: expected shape \(\.\.\., 4\)"):
+            graph.spread(bad)
+    with pytest.raises(InputTypeError, match="per_edge"):
+        graph.spread([1.0] * 4)  # type: ignore[arg-type]
 
 
 def test_empty_domain() -> None:

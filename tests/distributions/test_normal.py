@@ -1,0 +1,162 @@
+"""Normal priors: invariance, one scale per hyperedge or coordinate, random scales."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pyro
+import pytest
+import torch
+
+from pyro_hoim.distributions import normal_prior
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.models import parametrization
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure import InteractionHypergraph
+
+Double = torch.float64
+SATURATED = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 3}), "a*b")
+CHAIN = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), "a*b + b*c")
+CYCLE = InteractionHypergraph.from_formula(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), "a*b + a*c + b*c")
+
+
+def draws_of(hypergraph: InteractionHypergraph, seed: int) -> torch.Tensor:
+    """A random theta (num_parameters,)."""
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=hypergraph.num_parameters))
+
+
+def test_normal_prior_scales() -> None:
+    prior = normal_prior(CHAIN, 2.0, dtype=Double)
+    assert prior.event_shape == (CHAIN.num_parameters,) and prior.batch_shape == ()
+    assert prior.stddev.dtype == Double and prior.stddev.tolist() == [2.0] * CHAIN.num_parameters
+    assert normal_prior(CHAIN, {1: 1.0, 2: 0.5}).stddev.tolist() == [1.0] * 4 + [0.5] * 4
+    by_edge = {edge: 1.0 + i for i, edge in enumerate(CHAIN.edges)}
+    assert normal_prior(CHAIN, by_edge).stddev.tolist() == [1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("hypergraph", [SATURATED, CHAIN, CYCLE], ids=["saturated", "chain", "cycle"])
+def test_normal_prior_does_not_depend_on_the_names_of_levels(hypergraph: InteractionHypergraph) -> None:
+    codings = parametrization(hypergraph)
+    prior = normal_prior(hypergraph, {1: 1.5, 2: 0.4}, dtype=Double)
+    tables = codings.to_tables(draws_of(hypergraph, 1))
+    corner_changes = []
+    for variable in hypergraph.domain:
+        for order in itertools.permutations(range(variable.cardinality)):
+            moved = {}
+            for edge, table in codings.split(tables).items():
+                axis = edge.index(variable.name) if variable.name in edge else None
+                moved[edge] = table if axis is None else table.index_select(axis, torch.tensor(order))
+            renamed = codings.join(moved)
+            before, after = codings.from_tables(tables), codings.from_tables(renamed)
+            assert prior.log_prob(after).item() == pytest.approx(prior.log_prob(before).item(), rel=1e-10)
+            # Control: the same normal law over corner coordinates singles out the reference level.
+            corner = [codings.from_tables(t, "corner").square().sum().item() for t in (tables, renamed)]
+            corner_changes.append(abs(corner[0] - corner[1]))
+    assert max(corner_changes) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (0.0, "positive"),
+        (-1.0, "positive"),
+        (math.nan, "positive"),
+        (math.inf, "positive"),
+        ({1: 1.0}, "2 is missing"),
+        ({("a",): 1.0}, "missing"),
+        ({**dict.fromkeys(CHAIN.edges, 1.0), ("a", "c"): 1.0}, "not a hyperedge"),
+    ],
+)
+def test_normal_prior_refuses_bad_scales(scale: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        normal_prior(CHAIN, scale)  # type: ignore[arg-type]
+
+
+BINARY = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
+DEGENERATE = InteractionHypergraph(Domain.from_cardinalities({"a": 1, "b": 3}), [["a"], ["b"]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, Double])
+@pytest.mark.parametrize("batch", [(), (4,), (2, 1, 3)])
+def test_normal_prior_of_a_tensor_is_that_of_every_coordinate(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    per_edge = torch.rand((*batch, len(CHAIN)), generator=generator, dtype=dtype) + 0.1
+    per_coordinate = torch.rand((*batch, CHAIN.num_parameters), generator=generator, dtype=dtype) + 0.1
+    theta = torch.randn((*batch, CHAIN.num_parameters), generator=generator, dtype=dtype)
+    written = torch.empty_like(per_coordinate)
+    for i, where in enumerate(CHAIN.parameter_slices.values()):
+        written[..., where] = per_edge[..., i, None]
+    for scale, expected in ((per_edge, written), (per_coordinate, per_coordinate)):
+        prior = normal_prior(CHAIN, scale)
+        assert prior.batch_shape == batch and prior.event_shape == (CHAIN.num_parameters,)
+        assert prior.mean.dtype == dtype and torch.equal(prior.stddev, expected)
+        log_prob = (-0.5 * (theta / expected) ** 2 - expected.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
+        torch.testing.assert_close(prior.log_prob(theta), log_prob)
+    assert torch.equal(CHAIN.spread(per_edge), written)
+    as_mapping = {edge: per_edge[..., i] for i, edge in enumerate(CHAIN.edges)}
+    assert torch.equal(normal_prior(CHAIN, as_mapping).stddev, written)
+    # Control: the entries of other hyperedges are another prior.
+    assert not torch.equal(normal_prior(CHAIN, per_edge.flip(-1)).stddev, written)
+
+
+def test_normal_prior_of_mixed_mappings_and_of_tensors_of_no_dimension() -> None:
+    found = normal_prior(CHAIN, {1: torch.tensor([1.0, 2.0], dtype=Double), np.int64(2): np.float32(0.5)})  # type: ignore[dict-item]
+    assert found.stddev.tolist() == [[1.0] * 4 + [0.5] * 4, [2.0] * 4 + [0.5] * 4] and found.stddev.dtype == Double
+    assert normal_prior(CHAIN, torch.tensor(2.0, dtype=Double), dtype=torch.float32).stddev.tolist() == [2.0] * 8
+    empty = InteractionHypergraph(Domain.from_cardinalities([2]), [])
+    for scale in (1.0, torch.tensor(1.0), torch.ones(0), {}):
+        assert normal_prior(empty, scale).event_shape == (0,)
+    assert normal_prior(empty, torch.ones(3, 0)).batch_shape == (3,)
+
+
+def test_normal_prior_carries_gradients_to_random_scales() -> None:
+    scale = torch.full((len(CHAIN),), 2.0, dtype=Double, requires_grad=True)
+    theta = draws_of(CHAIN, 3)
+    (found,) = torch.autograd.grad(normal_prior(CHAIN, scale).log_prob(theta), scale)
+    pieces = [theta[where] for where in CHAIN.parameter_slices.values()]
+    assert found.tolist() == pytest.approx([float((t**2 / 8 - 0.5).sum()) for t in pieces])
+
+
+def test_lengths_that_fit_twice_are_unambiguous() -> None:
+    scale = torch.arange(1.0, 7.0)
+    assert BINARY.num_parameters == len(BINARY) == 6
+    for per in (None, "edge", "coordinate"):  # one coordinate each: the meanings coincide
+        assert torch.equal(normal_prior(BINARY, scale, per=per).stddev, scale)  # type: ignore[arg-type]
+    assert DEGENERATE.num_parameters == len(DEGENERATE) == 2
+    with pytest.raises(InputError, match=r"as many but not one each; say per='edge' or per='coordinate'"):
+        normal_prior(DEGENERATE, torch.tensor([1.0, 2.0]))
+    assert normal_prior(DEGENERATE, torch.tensor([1.0, 2.0]), per="edge").stddev.tolist() == [2.0, 2.0]
+    assert normal_prior(DEGENERATE, torch.tensor([1.0, 2.0]), per="coordinate").stddev.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"scale": torch.ones(7)}, InputError, r"last dimension of 5 \(edges\) or 8 \(coordinates\), received 7"),
+        ({"scale": torch.ones(8), "per": "edge"}, InputError, r"last dimension of 5 \(edges\), received 8"),
+        ({"scale": torch.ones(5), "per": "term"}, InputError, "per: expected 'edge'"),
+        ({"scale": torch.tensor([1.0, -2.0, 1.0, 1.0, 1.0])}, InputError, "received -2"),
+        ({"scale": torch.tensor([1.0, math.nan, 1.0, 1.0, 1.0])}, InputError, "received nan"),
+        ({"scale": torch.ones(5, dtype=torch.long)}, InputTypeError, "received dtype torch.int64"),
+        ({"scale": {1: torch.tensor(1.0), 2: torch.tensor(0.0)}}, InputError, "received 0"),
+        ({"scale": [1.0] * 5}, InputTypeError, "number, a mapping to numbers or a tensor, received list"),
+    ],
+)
+def test_normal_prior_refuses_bad_tensors(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        normal_prior(CHAIN, **arguments)  # type: ignore[arg-type]
+
+
+def test_scales_of_zero_inside_mcmc_are_left_to_the_kernel() -> None:
+    with pyro.validation_enabled(False):
+        prior = normal_prior(CHAIN, torch.zeros(len(CHAIN)))
+        assert not bool(torch.isfinite(prior.log_prob(torch.zeros(CHAIN.num_parameters))))
+
+
+def test_normal_prior_refuses_wrong_types() -> None:
+    with pytest.raises(InputTypeError, match="scale"):
+        normal_prior(CHAIN, "1")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="hypergraph"):
+        normal_prior("a*b")  # type: ignore[arg-type]
