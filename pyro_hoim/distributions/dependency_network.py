@@ -94,6 +94,7 @@ class DependencyNetwork(SharedLaw):
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
+    has_enumerate_support = True
     _law: NetworkLaw
 
     def __init__(
@@ -296,11 +297,6 @@ class DependencyNetwork(SharedLaw):
         """
         codes = torch.zeros((), dtype=torch.long, device=self._law.probe.device)
         return self._drawn(sample_shape, self._law.draw, codes)
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most :attr:`max_states` states."""
-        return self._law.is_enumerable
 
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state once, the last variable fastest.

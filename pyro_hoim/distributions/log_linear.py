@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import constraints
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
 from ..models import Coding, LogLinearEnergy, parametrization
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
@@ -108,10 +108,11 @@ class HierarchicalLogLinear(SharedLaw):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,
     }
+    has_enumerate_support = True
     _law: Law
 
     max_enumerated_states: int = 2**16
-    """Most states for which :meth:`enumerate_support` is offered; a subclass may raise it."""
+    """Most states that :meth:`enumerate_support` lists, and so Pyro's sums over a latent site; may be raised."""
 
     max_table_cells: int = 2**24
     """Most cells (batch included) of :attr:`log_prob_table` and :attr:`probs`; a subclass may raise it."""
@@ -396,11 +397,6 @@ class HierarchicalLogLinear(SharedLaw):
         if not self._law.is_finite:
             check_finite(self._law.theta.detach(), "theta")
 
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most :attr:`max_enumerated_states` states."""
-        return self.domain.num_states <= self.max_enumerated_states
-
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state once, the last variable fastest.
 
@@ -413,7 +409,13 @@ class HierarchicalLogLinear(SharedLaw):
         Raises:
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
-        check_cells(self.domain.num_states, self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
+        if (num_states := self.domain.num_states) > self.max_enumerated_states:
+            raise IntractableError(
+                f"enumerate_support: a latent site is summed over its states, expected at most "
+                f"max_enumerated_states={self.max_enumerated_states}, received {size_text(num_states, 'states')}; draw "
+                "the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
+                "HierarchicalLogLinear.max_enumerated_states"
+            )
         return enumerated_states(self.domain, self.batch_shape, expand, self._law.theta.device)
 
     # Moments

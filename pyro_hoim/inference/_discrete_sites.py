@@ -303,6 +303,8 @@ def _atoms(name: str, fn: Any) -> torch.Tensor:
         raise InputError(
             f"site {name!r}: expected elements with one common support, received {kind} with several; {advice}"
         ) from None
+    except IntractableError as error:
+        raise IntractableError(f"site {name!r}: {error}") from None
     if len(values) > MAX_VALUES:
         raise IntractableError(f"site {name!r}: {len(values)} values exceed the limit of {MAX_VALUES}")
     event_dim = len(base.event_shape)

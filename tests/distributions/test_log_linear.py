@@ -327,8 +327,7 @@ def test_enumerate_support_lists_every_state_once(hypergraph):
 def test_enumerate_support_is_refused_past_its_budget():
     hypergraph = graph([2] * 20, [("x0", "x1")])
     law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph))
-    assert not law.has_enumerate_support
-    with pytest.raises(IntractableError, match=r"1.049e\+06 cells, the budget is 65536; raise max_enumerated_states"):
+    with pytest.raises(IntractableError, match=r"max_enumerated_states=65536, received 1048576 states.*MixedGibbs"):
         law.enumerate_support()
     narrow = graph([2] * 25, [("x0", "x1")])
     with pytest.raises(IntractableError, match="max_table_cells"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import (
+    HMC,
     MCMC,
     NUTS,
     SVI,
@@ -34,8 +36,9 @@ from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.stats import effective_sample_size
 from torch.distributions import kl_divergence
 
+from pyro_hoim import MixedGibbs
 from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics, StateIndexReparam, statistics_of
-from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, required_draws
@@ -398,14 +401,16 @@ def test_state_index_reparametrisation_keeps_the_law():
         poutine.reparam(lambda: pyro.sample("c", dist.Categorical(torch.ones(2))), config={"c": StateIndexReparam()})()
 
 
-def test_a_site_too_large_to_enumerate_is_left_to_sampling():
+def test_a_site_too_large_to_enumerate_is_refused_unless_it_is_left_to_sampling():
     large = InteractionHypergraph(Domain.from_cardinalities([2] * 18), [("x0", "x1")], closure=True)
 
-    @config_enumerate
-    def model():
-        return pyro.sample("x", HierarchicalLogLinear(large, draw_theta(large)))
+    def run(**infer):
+        model = config_enumerate(lambda: pyro.sample("x", HierarchicalLogLinear(large, draw_theta(large)), infer=infer))
+        return poutine.enum(model, first_available_dim=-1)()
 
-    assert poutine.enum(model, first_available_dim=-1)().shape == (18,)
+    with pytest.raises(IntractableError, match="received 262144 states"):
+        run()
+    assert run(enumerate=None).shape == (18,)
 
 
 # Variational inference
@@ -529,6 +534,53 @@ def test_score_function_gradient_of_a_sampled_latent_site_is_unbiased():
     assert float((pyro.param("theta").grad - expected).abs().max()) < 6 * 7.5 / math.sqrt(particles)
 
 
+# Sites with more states than are listed
+
+
+def latent_site():
+    t = pyro.sample("t", dist.Normal(0.0, 1.0))
+    x = pyro.sample("x", HierarchicalLogLinear(CYCLE, draw_theta(CYCLE).float() + t))
+    pyro.sample("y", dist.Normal(x.float().sum(-1), 1.0), obs=torch.tensor(3.0))
+
+
+def guide_of_t():
+    pyro.sample("t", dist.Normal(0.0, 1.0))
+
+
+def run_kernel(kernel):
+    MCMC(kernel, 2, warmup_steps=1, disable_progbar=True).run()
+
+
+SUMS = {
+    "NUTS": lambda: run_kernel(NUTS(latent_site)),
+    "HMC": lambda: run_kernel(HMC(latent_site)),
+    "TraceEnum_ELBO": lambda: TraceEnum_ELBO(max_plate_nesting=0).loss(config_enumerate(latent_site), guide_of_t),
+}
+
+
+@pytest.mark.parametrize("use", SUMS)
+def test_a_site_too_large_to_sum_over_names_the_limit_and_the_way_out(use, monkeypatch):
+    SUMS[use]()  # 24 states
+    monkeypatch.setattr(HierarchicalLogLinear, "max_enumerated_states", 23)
+    with pytest.raises(IntractableError, match=r"max_enumerated_states=23, received 24 states.*MixedGibbs\(model\)"):
+        SUMS[use]()
+    run_kernel(MixedGibbs(latent_site))
+
+
+def test_a_large_site_that_the_guide_draws_is_not_summed_over(monkeypatch):
+    monkeypatch.setattr(HierarchicalLogLinear, "max_enumerated_states", 23)
+
+    def guide():
+        guide_of_t()
+        pyro.sample("x", HierarchicalLogLinear(CYCLE, torch.zeros(CYCLE.num_parameters)))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TraceEnum_ELBO found no sample sites")
+        assert math.isfinite(TraceEnum_ELBO(max_plate_nesting=0).loss(latent_site, guide))
+    replayed = config_enumerate(latent_site)
+    assert math.isfinite(Trace_ELBO().loss(replayed, guide))
+
+
 # Compilation
 
 
@@ -640,6 +692,7 @@ def test_log_prob_is_deterministic():
 
 PARALLEL_CHAINS = """
 import sys
+import warnings
 import torch
 import torch.multiprocessing as mp
 
