@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -17,8 +18,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from pyro_hoim import Observations, load_model
-from pyro_hoim.analysis import score_rows
+from pyro_hoim.analysis import _learn_trainers, score_rows
 from pyro_hoim.cli import run
+from pyro_hoim.learning.training import SampledTraining
 from pyro_hoim.models import LogLinearEnergy
 
 
@@ -174,7 +176,13 @@ def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
     assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
 
 
-def test_too_large_for_exact_inference_is_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("settings", ["short", pytest.param("default", marks=pytest.mark.slow)])
+def test_too_large_for_exact_inference_is_sampled(
+    settings: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if settings == "short":
+        few = functools.partial(SampledTraining, num_chains=500, num_iterations=100)
+        monkeypatch.setattr(_learn_trainers, "SampledTraining", few)
     source = write("wide.csv", rows_of(300, 28))
     found = fit_json([source, "--order", "2", "--out", "out"], capsys)
     assert found["trainer"] == "sampled" and found["selection"] is None

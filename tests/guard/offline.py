@@ -10,7 +10,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,6 @@ FOLDER = str(Path(__file__).resolve().parent)
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LOCAL = tuple(getattr(socket, name) for name in ("AF_UNIX",) if hasattr(socket, name))
-_ADDRESS = {"socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1}
-_HOST = {"socket.getaddrinfo": 0, "socket.gethostbyname": 0, "socket.gethostbyaddr": 0}
-_PROCESS = {"subprocess.Popen": (0, 1, 3), "os.posix_spawn": (0, 1, 2), "os.exec": (0, 1, 2)}
 _WITHOUT_SITE = ("-I", "-E", "-S")  # the options of the interpreter under which it reads no PYTHONPATH or no site
 
 
@@ -47,18 +44,21 @@ def _is_guarded(environment: Mapping[str, str]) -> bool:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in _ADDRESS:
-        place, address = arguments[0], arguments[_ADDRESS[event]]
-        if place.family in _LOCAL or address is None:
-            return
-        if place.family not in _INTERNET or not _is_local(address[0]):
-            raise OutsideConnectionError(f"tests connect to this machine only, received {address!r}")
-    elif event in _HOST:
-        if not _is_local(arguments[_HOST[event]]):
-            raise OutsideConnectionError(f"tests look up this machine only, received {arguments!r}")
-    elif event in _PROCESS:
-        executable, command, environment = (arguments[i] for i in _PROCESS[event])
-        _check_process(executable, command, os.environ if environment is None else environment)
+    check = _CHECKS and _CHECKS.get(event)  # the names of a module are None while its process ends
+    if check:
+        check(*arguments)
+
+
+def _check_address(place: socket.socket, address: Any) -> None:
+    if place.family in _LOCAL or address is None:
+        return
+    if place.family not in _INTERNET or not _is_local(address[0]):
+        raise OutsideConnectionError(f"tests connect to this machine only, received {address!r}")
+
+
+def _check_host(host: str | bytes | bytearray | None, *others: Any) -> None:
+    if not _is_local(host):
+        raise OutsideConnectionError(f"tests look up this machine only, received {host!r}")
 
 
 def _is_local(host: str | bytes | bytearray | None) -> bool:
@@ -73,12 +73,23 @@ def _is_local(host: str | bytes | bytearray | None) -> bool:
     return found.is_loopback or found.is_unspecified
 
 
-def _check_process(executable: Any, command: Any, environment: Mapping[Any, Any]) -> None:
+def _check_process(executable: Any, command: Any, environment: Mapping[Any, Any] | None) -> None:
     first, *options = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
     if not any("python" in os.path.basename(os.fsdecode(name)) for name in (executable or first, first)):
         return
-    found = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
+    given = os.environ if environment is None else environment
+    found = {os.fsdecode(key): os.fsdecode(value) for key, value in given.items()}
     if not _is_guarded(found) or any(os.fsdecode(option) in _WITHOUT_SITE for option in options):
         raise OutsideConnectionError(
             f"a Python process of a test needs {FOLDER} on PYTHONPATH and none of the options {_WITHOUT_SITE}"
         )
+
+
+_CHECKS: dict[str, Callable[..., None]] = {
+    **dict.fromkeys(["socket.connect", "socket.sendto", "socket.sendmsg"], _check_address),
+    **dict.fromkeys(["socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"], _check_host),
+    **dict.fromkeys(["os.posix_spawn", "os.exec"], _check_process),
+    "subprocess.Popen": lambda executable, command, folder, environment: _check_process(
+        executable, command, environment
+    ),
+}
