@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -176,13 +175,27 @@ def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
     assert load_model("b/model.safetensors").hypergraph.domain["age"].kind == "nominal"
 
 
+FEW = (
+    "import functools\n"
+    "from pyro_hoim.analysis import _learn_trainers\n"
+    "from pyro_hoim.learning.training import SampledTraining\n"
+    "_learn_trainers.SampledTraining = functools.partial(SampledTraining, num_chains=500, num_iterations=100)\n"
+)
+
+
+@pytest.fixture
+def few_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains and steps of sampled training that are enough to see what the command does with them."""
+    monkeypatch.setattr(_learn_trainers, "SampledTraining", SampledTraining)  # which undoes the next line
+    exec(FEW, {})
+
+
 @pytest.mark.parametrize("settings", ["short", pytest.param("default", marks=pytest.mark.slow)])
 def test_too_large_for_exact_inference_is_sampled(
-    settings: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     if settings == "short":
-        few = functools.partial(SampledTraining, num_chains=500, num_iterations=100)
-        monkeypatch.setattr(_learn_trainers, "SampledTraining", few)
+        request.getfixturevalue("few_chains")
     source = write("wide.csv", rows_of(300, 28))
     found = fit_json([source, "--order", "2", "--out", "out"], capsys)
     assert found["trainer"] == "sampled" and found["selection"] is None
@@ -191,12 +204,13 @@ def test_too_large_for_exact_inference_is_sampled(
     assert "estimated from Markov chains" in Path("out/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("few_chains")
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     source = write("coins.csv", rows_of(500))
     options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from pyro_hoim.cli import main; main()", *options, "broken"],
+        [sys.executable, "-c", f"{FEW}from pyro_hoim.cli import main; main()", *options, "broken"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -724,7 +724,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])  # imports all three times
 def test_chains_in_parallel_processes(context, tmp_path):
     script = tmp_path / "chains.py"
     script.write_text(PARALLEL_CHAINS)
