@@ -3,15 +3,20 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
+SHIFT ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+KERNELS := $(shell grep -rlE 'numba|_jit' pyro_hoim --include='*.py')
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
 export OMP_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
@@ -33,14 +38,24 @@ $(VENV)/docs.stamp: $(VENV)/python.stamp
 	$(INSTALL) --editable '.[docs]'
 	@touch $@ $(VENV)/core.stamp
 
+$(VENV)/kernels.stamp: $(VENV)/test.stamp $(KERNELS)
+	$(BIN)/python -m pyro_hoim.compilation
+	@touch $@
+
 demo: $(VENV)/core.stamp  ## Fit the Czech autoworkers table and write the report
 	$(BIN)/pyro-hoim fit
 
-test: $(VENV)/test.stamp  ## Tests and doctests, without those marked slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15 -m "not slow"
+test: $(VENV)/kernels.stamp  ## Tests and doctests, without those marked slow
+	$(PYTEST) --durations=15 -m "not slow"
 
-slow: $(VENV)/test.stamp  ## Every test, random hypothesis examples included
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+offline: $(VENV)/kernels.stamp  ## The tests of public data and of its loaders, as where the data is absent
+	PYRO_HOIM_TEST_DATA=hidden $(PYTEST) -m "not slow" -k "public_data or datasets or guard"
+
+shifted: $(VENV)/kernels.stamp  ## Tests with every seed moved (SHIFT=1, 2, ...)
+	PYRO_HOIM_TEST_SEED_SHIFT=$(SHIFT) $(PYTEST) -m "not slow"
+
+slow: $(VENV)/kernels.stamp  ## Every test, random hypothesis examples included
+	HYPOTHESIS_PROFILE=nightly $(PYTEST)
 
 lint: $(VENV)/test.stamp  ## Style, docstrings and annotations
 	$(BIN)/ruff check .
