@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,17 +85,13 @@ class LearnedModel:
         Raises:
             ModelFileError: it cannot be written.
         """
-        energy, log_z = self.energy, self.log_partition
+        energy = self.energy
         found: dict[str, Any] = {
             "rows": self.num_rows,
             "trainer": self.trainer,
             "ridge": self.ridge.to_json(),
             "learned_edges": [list(edge) for edge in self.hypergraph.edges],
-            "log_partition": {
-                "value": float(log_z.value),
-                "std_error": _finite(float(log_z.std_error)),
-                "kind": log_z.kind,
-            },
+            "log_partition": self.log_partition.to_json(),
             "refit": self.refit,
             "role": "structure" if self.elimination is not None else "predictive",
             **({} if info is None else info),
@@ -107,7 +102,3 @@ class LearnedModel:
         if self.selection is not None:
             found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
         save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -139,6 +139,7 @@ def score_with_roots(
                 "nll_std_error": scores.nll_std_error,
                 "log_z_std_error": None if log_z is None else float(log_z.std_error),
                 "log_z_kind": None if log_z is None else log_z.kind,
+                "log_z_method": None if log_z is None else log_z.method,
                 "log_z_verdict": None if log_z is None else log_z.verdict,
                 "log_z_notes": [] if log_z is None else list(log_z.notes),
                 "pseudo_nll": scores.pseudo_nll,

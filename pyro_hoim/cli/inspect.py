@@ -17,7 +17,7 @@ from ..report.words import fixed, short_edge
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
 from .model import JSON, MODEL, energy_of, is_network, is_roots, read_model
 from .options import SEED, WholeNumber
-from .output import echo_json, log_partition_json
+from .output import echo_json
 
 __all__ = ["interactions", "log_z", "tables"]
 
@@ -33,7 +33,7 @@ def log_z(
 ) -> None:
     """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
 
-    With --method ais also its standard error, one-sided limits, the effective sample size, and the verdict on them.
+    Of an estimate also its standard error, one-sided limits, the effective sample size, and the verdict on them.
     """
     if is_network(model):
         from .network_use import refuse_log_z
@@ -44,16 +44,9 @@ def log_z(
 
         result = root_log_z(model, method, chains, temperatures, seed)
     else:
-        result = log_z_of(energy_of(read_model(model)), method, chains, temperatures, seed)
+        result = log_z_of(read_model(model), method, chains, temperatures, seed)
     if as_json:
-        echo_json(
-            {
-                **(log_partition_json(result) or {}),
-                "ess": None if result.ess is None else float(result.ess),
-                "notes": list(result.notes),
-                "method": result.method,
-            }
-        )
+        echo_json({name: value for name, value in result.to_json().items() if name != "coding"})
     else:
         click.echo("\n".join(describe_log_z(result)))
 

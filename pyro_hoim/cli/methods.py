@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import InputError, IntractableError
+from ..model_file import ModelFile
 from ..models import GeneralizedRootEnergy, LogLinearEnergy
 from ..partition import AnnealedImportance, Auto, LogPartition, RootAnnealed, RootAuto
 from ..partition._annealed_result import ADVICE
@@ -29,8 +30,9 @@ _OPTIONS = (
         type=_EXACT,
         default="auto",
         show_default=True,
-        help="How to find log Z. auto and exact: exactly, or not at all; ais: an estimate with an error bar, at any "
-        "size, by annealed importance sampling.",
+        help="How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
+        "exact: exactly, or not at all; ais: a new estimate with an error bar, at any size, by annealed importance "
+        "sampling.",
     ),
     click.option("--chains", type=WholeNumber(1), metavar="N", help=f"Chains of ais.  [default: {_CHAINS}]"),
     click.option(
@@ -55,14 +57,19 @@ def is_terminal() -> bool:
 
 
 def log_z_of(
-    energy: LogLinearEnergy, method: str, chains: int | None, temperatures: str | None, seed: int | None
+    model: ModelFile, method: str, chains: int | None, temperatures: str | None, seed: int | None
 ) -> LogPartition:
-    """Log Z by the method asked for.
+    """Log Z of the model in a file by the method asked for, balanced coding; ``auto`` prefers exact to what is kept.
 
     Raises:
         InputError: an option of ais without ``--method ais``, or temperatures that are no number.
         IntractableError: exact methods are asked for and exceed their budget; names the alternative.
     """
+    kept = model.log_partition if method == "auto" and chains is temperatures is seed is None else None
+    energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
+    if kept is not None and not Auto().plan(model.hypergraph).feasible:
+        notes = tuple(_in_option_words(note) for note in kept.notes)
+        return replace(kept, method=f"{kept.method}, as the model file holds it", notes=notes)
     return _log_z(energy, method, chains, temperatures, seed, AnnealedImportance, Auto())
 
 

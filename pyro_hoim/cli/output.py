@@ -54,18 +54,8 @@ def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
     """The keys of a normalising constant, or None where there is none."""
     if result is None:
         return None
-
-    def number(entry: Any) -> float | None:
-        return None if entry is None else float(entry)
-
-    return {
-        "value": number(result.value),
-        "std_error": number(result.std_error),
-        "kind": result.kind,
-        "lower": number(result.lower),
-        "upper": number(result.upper),
-        "verdict": result.verdict,
-    }
+    found = result.to_json()
+    return {name: found[name] for name in ("value", "std_error", "kind", "lower", "upper", "verdict")}
 
 
 def peak_memory_mb() -> float | None:

@@ -235,8 +235,8 @@ def score(
 ) -> None:
     """Mean negative log-likelihood of the rows of FILE under MODEL, and KL to their empirical law, in nats a row.
 
-    Missing cells are summed over. The KL divergence needs complete rows. With --method ais both carry the error of the
-    estimated log Z, which is the same for every row.
+    Missing cells are summed over. The KL divergence needs complete rows. Where log Z is estimated, by the fit that
+    wrote MODEL or by --method ais, both carry its error, which is the same for every row.
 
     Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states). Of a
     generalized root model: the pseudo-likelihood, and the rest where log Z is exact, or estimated by --method ais.
@@ -259,7 +259,7 @@ def score(
     data = read_for(energy.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
-    log_z = log_z_of(energy, method, chains, temperatures, seed)
+    log_z = log_z_of(stored, method, chains, temperatures, seed)
     values = score_rows(energy, data, log_z=float(log_z.value))
     impossible = _num_impossible(stored, data)
     nll = math.inf if impossible else values.nll
@@ -272,6 +272,7 @@ def score(
         "nll_std_error": math.inf if impossible else values.nll_std_error,
         "log_z_std_error": float(log_z.std_error),
         "log_z_kind": log_z.kind,
+        "log_z_method": log_z.method,
         "log_z_verdict": log_z.verdict,
         "log_z_notes": list(log_z.notes),
         "pseudo_nll": values.pseudo_nll,

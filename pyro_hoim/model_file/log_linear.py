@@ -17,6 +17,7 @@ import torch
 
 from ..errors import InputError, InputTypeError, ModelFileError, check_finite
 from ..models.parametrization import Coding, parametrization
+from ..partition import LogPartition
 from ..structure.hypergraph import InteractionHypergraph
 from .container import (
     LOG_LINEAR,
@@ -77,6 +78,16 @@ class ModelFile:
         check_finite(self.theta, "theta")
         check_tensors(self.tensors, self.info, "theta")
         keep_contents(self, self.tensors, self.info, theta=stored(self.theta).to(torch.float64))
+
+    @property
+    def log_partition(self) -> LogPartition | None:
+        """Log Z of the balanced tables as it was found when the model was learned, ``info["log_partition"]``, if kept.
+
+        Raises:
+            InputError: the entry is not one of :meth:`LogPartition.to_json <pyro_hoim.partition.LogPartition.to_json>`.
+        """
+        kept = self.info.get("log_partition")
+        return None if kept is None else LogPartition.from_json(kept)
 
 
 def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:

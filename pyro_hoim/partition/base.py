@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -157,6 +157,56 @@ class LogPartition:
                 "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
             )
         return cls(value, "exact", 0.0, None, value, value, cost, cost.method)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a file keeps of a single log Z: everything but the sandwich and the cost; None for infinite numbers."""
+
+        def number(entry: torch.Tensor | float | None) -> float | None:
+            return None if entry is None or not math.isfinite(entry) else float(entry)
+
+        return {
+            "value": number(self.value),
+            "std_error": number(self.std_error),
+            "kind": self.kind,
+            "lower": number(self.lower),
+            "upper": number(self.upper),
+            "verdict": self.verdict,
+            "ess": number(self.ess),
+            "notes": list(self.notes),
+            "method": self.method,
+            "coding": self.coding,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LogPartition:
+        """What :meth:`to_json` wrote, 0-d float64 tensors; its cost, paid elsewhere, is nothing.
+
+        Raises:
+            InputError: a missing or unknown entry.
+        """
+
+        def tensor(name: str, missing: float) -> torch.Tensor:
+            return torch.tensor(missing if data[name] is None else float(data[name]), dtype=torch.float64)
+
+        try:
+            value, verdict = tensor("value", math.nan), Verdict[data["verdict"].upper()]
+            return cls(
+                value=value,
+                kind=data["kind"],
+                std_error=tensor("std_error", math.inf),
+                ess=None if data["ess"] is None else tensor("ess", math.nan),
+                lower=tensor("lower", -math.inf),
+                upper=tensor("upper", math.inf),
+                cost=Cost(0, 0, 0, 0, True, "found before", data["method"]),
+                method=data["method"],
+                coding=data["coding"],
+                verdicts=torch.tensor(verdict, dtype=torch.int8),
+                notes=tuple(data["notes"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"log_partition: expected the entries of LogPartition.to_json, received {data!r}"
+            ) from error
 
 
 @runtime_checkable

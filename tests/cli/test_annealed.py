@@ -16,7 +16,7 @@ import torch
 from pyro_hoim.cli import run
 from pyro_hoim.model_file import ModelFile, load_model, save_model
 from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, Auto
+from pyro_hoim.partition import AnnealedImportance, Auto, LogPartition
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
@@ -161,6 +161,62 @@ def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) ->
     assert far["nll"] > 0 and far["log_z_std_error"] > 0
     text, _ = call(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
     assert "NLL per row" in text and "verdict                consistent" in text
+
+
+# the estimate that a file holds
+
+
+def keep_estimate(path: str, **changes: Any) -> dict[str, Any]:
+    """Put an estimate of log Z into a model file, as a fit does."""
+    file = load_model(path)
+    kept = AnnealedImportance(num_chains=64, num_temperatures=200, seed=5).log_partition(stored(path)).to_json()
+    info = {"log_partition": {**kept, **changes}}
+    save_model(path, ModelFile(file.hypergraph, file.theta, file.coding, info=info))
+    return kept
+
+
+def test_the_estimate_in_the_file_is_used_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = keep_estimate("large.safetensors")
+    result = call_json(["log-z", "large.safetensors"], capsys)
+    assert result["method"] == f"{kept['method']}, as the model file holds it"
+    assert {name: result[name] for name in ("value", "std_error", "lower", "upper", "ess", "kind", "verdict")} == {
+        name: kept[name] for name in ("value", "std_error", "lower", "upper", "ess", "kind", "verdict")
+    }
+    scored = call_json(["score", "large.safetensors", rows_of("large.safetensors")], capsys)
+    energy, rows = stored("large.safetensors"), load_rows("large.safetensors")
+    assert scored["nll"] == pytest.approx(kept["value"] + float(energy.energy(rows).mean()), rel=1e-12)
+    assert scored["log_z_std_error"] == kept["std_error"] and scored["log_z_method"] == result["method"]
+    text, _ = call(["score", "large.safetensors", "rows.csv"], capsys)
+    assert "as the model file holds it" in text and "verdict                consistent" in text
+    fresh = call_json(["score", "large.safetensors", "rows.csv", *CHEAP], capsys)
+    assert fresh["log_z_method"] == kept["method"] and fresh["nll"] != scored["nll"]
+    check_refused(["score", "large.safetensors", "rows.csv", "--method", "exact"], ["the budget is"], capsys)
+
+
+def load_rows(model: str) -> torch.Tensor:
+    """The rows of :func:`rows_of` as codes."""
+    cards = load_model(model).hypergraph.domain.cardinalities
+    return torch.tensor([[(i + k) % n for k, n in enumerate(cards)] for i in (0, 1, 1, 2)])
+
+
+def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    before = call_json(["score", "small.safetensors", rows_of("small.safetensors")], capsys)
+    keep_estimate("small.safetensors", value=0.0)
+    assert call_json(["score", "small.safetensors", "rows.csv"], capsys) == before
+
+
+@pytest.mark.parametrize("changes", [{"verdict": "perfect"}, {"value": "low"}, {"ess": []}])
+def test_an_entry_that_is_no_log_z_is_refused(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    keep_estimate("large.safetensors", **changes)
+    check_refused(["log-z", "large.safetensors"], ["log_partition: expected"], capsys)
+
+
+def test_infinite_errors_come_back() -> None:
+    file = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1).log_partition(stored("small.safetensors"))
+    without = {**file.to_json(), "std_error": None, "lower": None, "upper": None}
+    found = LogPartition.from_json(without)
+    assert [float(x) for x in (found.std_error, found.lower, found.upper)] == [math.inf, -math.inf, math.inf]
+    assert found.to_json() == without
 
 
 # sample
