@@ -19,6 +19,7 @@ from ..learning.prediction import predict
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto
 from ..schema import Domain
+from .infinite import has_cheap_covariance
 
 __all__ = [
     "CoefficientInterval",
@@ -242,7 +243,7 @@ def coefficient_intervals(
     if draws is not None:
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
-    elif _has_cheap_covariance(result):
+    elif has_cheap_covariance(result):
         try:
             error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
         except IntractableError:  # singular information: the data do not tell the coefficients apart
@@ -256,13 +257,6 @@ def coefficient_intervals(
         for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
         if math.isfinite(a) and math.isfinite(b)
     ]
-
-
-def _has_cheap_covariance(result: FitResult) -> bool:
-    """Whether large-sample intervals exist and are a matter of seconds."""
-    size = result.hypergraph.num_parameters
-    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**23
-    return small and result.is_converged and result.objective == "likelihood"
 
 
 def num_impossible(result: FitResult, part: Observations) -> float:

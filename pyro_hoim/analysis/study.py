@@ -26,6 +26,7 @@ from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, LogPartition
 from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
+from .infinite import mark_infinite
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
 from .scores import (
     CoefficientInterval,
@@ -71,8 +72,8 @@ class ModelAnalysis:
         cells: observed and expected counts with residuals, likewise.
         odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
         scores: scores of the parts.
-        interactions: :func:`interaction_table` of the fit; coefficients that an infinite estimate does not determine
-            come last and are marked ``is_infinite``.
+        interactions: :func:`interaction_table` of the fit; those that are infinite come first, with their finite
+            contrasts, see :func:`~pyro_hoim.analysis.infinite.mark_infinite`.
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
         accuracy: :func:`prediction_accuracy` per part when a target was named.
         posterior: posterior draws with diagnostics, if asked for.
@@ -327,7 +328,7 @@ def analyse(
                 cells=cell_table(result) if small else None,
                 odds_ratios=_odds_ratios(result) if small else None,
                 scores=_scores(result, independent, parts),
-                interactions=_identified_first(result, interaction_table(energy)),
+                interactions=mark_infinite(result, interaction_table(energy)),
                 intervals=coefficient_intervals(
                     result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
                 ),
@@ -348,23 +349,6 @@ def _independent(train: Observations) -> FitResult:
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def _identified_first(result: FitResult, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Interactions whose coefficient an infinite estimate leaves undetermined put last and marked ``is_infinite``."""
-    infinite = [False] * len(rows)
-    existence = result.existence
-    if result.status == "infinite" and existence is not None:
-        if existence.facial_set is not None and result.hypergraph.num_parameters <= _MAX_DENSE_PARAMETERS:
-            slices = result.hypergraph.term_slices
-            index = [slices[tuple(row["edge"])].start + row["position"] for row in rows]
-            contrasts = parametrization(result.hypergraph).matrix("free", "balanced")[index]
-            infinite = [not known for known in result.is_identified(contrasts).tolist()]
-        else:  # an interaction that shares its variables with an empty margin, to be safe
-            empty = {frozenset(c.edge) for c in existence.offending}
-            infinite = [any(e <= set(row["edge"]) or e >= set(row["edge"]) for e in empty) for row in rows]
-    marked = [{**row, "is_infinite": flag} for row, flag in zip(rows, infinite, strict=True)]
-    return sorted(marked, key=lambda row: row["is_infinite"])
 
 
 def _odds_ratios(result: FitResult) -> pd.DataFrame | None:

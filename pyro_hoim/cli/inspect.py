@@ -10,9 +10,12 @@ import click
 from click.core import ParameterSource
 
 from ..analysis import interaction_table
+from ..analysis.infinite import with_infinite
 from ..analysis.interaction_values import RemovalValue, removal_values
 from ..datasets import tables as tables_of_library
 from ..errors import InputError
+from ..report.blocks import number
+from ..report.infinite import finite_contrast_lines
 from ..report.words import fixed, short_edge
 from .methods import LOG_Z_OPTIONS, describe_log_z, log_z_of
 from .model import JSON, MODEL, energy_of, is_network, is_roots, read_model
@@ -73,8 +76,8 @@ def log_z(
 def interactions(model: Path, top: int | None, information: bool, samples: int, seed: int, as_json: bool) -> None:
     """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
 
-    The coefficient is the entry of largest size, with the levels it stands for. Coefficients of a fit without a finite
-    maximum-likelihood estimate that the data do not determine come last and are marked infinite.
+    The coefficient is the entry of largest size, with the levels it stands for. Interactions of a fit without a finite
+    maximum-likelihood estimate that are infinite come first; below are the contrasts of levels that are finite.
 
     The refined information is what the model loses, in nats a row, without the interaction and those that contain it,
     all others fitted again: exact for small models. For large ones it is an upper bound (only the interactions inside
@@ -97,9 +100,9 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
         return
     stored = read_model(model)
     energy = energy_of(stored)
-    infinite = {tuple(edge) for edge in stored.info.get("infinite_interactions", [])}
-    marked = [{**row, "is_infinite": tuple(row["edge"]) in infinite} for row in interaction_table(energy)]
-    rows: list[dict[str, Any]] = sorted(marked, key=lambda row: row["is_infinite"])[:top]
+    rows: list[dict[str, Any]] = with_infinite(interaction_table(energy), stored.info.get("infinite_interactions", []))[
+        :top
+    ]
     if information:
         wanted = [row["edge"] for row in rows]
         values = removal_values(energy, wanted, num_samples=samples, seed=seed) if rows else []
@@ -117,10 +120,12 @@ def interactions(model: Path, top: int | None, information: bool, samples: int, 
     for name, row in zip(names, rows, strict=True):
         shown = f"{fixed(row['value']):>8}  {fixed(row['coefficient'], sign=True):>11}"
         if row["is_infinite"]:
-            shown = f"{'infinite':>8}  {'infinite':>11}"
+            shown = f"{'infinite':>8}  {number(row['coefficient']):>11}"
         if information:
             shown += f"  {_information_text(row['refined_information']):>18}"
         click.echo(f"{name:<{width}}  {shown}  {short_edge(row['levels'], _LEVELS)}")
+    for line in finite_contrast_lines(rows):
+        click.echo(line)
 
 
 def _check_not_given(reason: str) -> None:

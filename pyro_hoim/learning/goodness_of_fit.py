@@ -69,6 +69,11 @@ def _log_likelihood(result: FitResult) -> float:
     return result.log_likelihood
 
 
+def _floored(statistic: float, total: float) -> float:
+    """A statistic, 0 below its own rounding: both are differences of sums over all rows."""
+    return 0.0 if abs(statistic) < 1e-12 * total else statistic
+
+
 def goodness_of_fit(
     result: FitResult,
     p_value: Literal["auto", "chi-square", "bootstrap"] | None = "auto",
@@ -131,8 +136,8 @@ def goodness_of_fit(
     counts, total = rows.counts, result.num_rows
     saturated = float(torch.special.xlogy(counts, counts / total).sum())
     expected = total * torch.exp(-result.model.energy(rows.codes) - result.log_partition)
-    deviance = 2 * (saturated - log_likelihood)
-    pearson = float((counts * (counts / expected)).sum()) - total
+    deviance = _floored(2 * (saturated - log_likelihood), total)
+    pearson = _floored(float((counts * (counts / expected)).sum()) - total, total)
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted

@@ -154,6 +154,11 @@ class FitResult:
         lost = self.existence.num_parameters_lost if self.existence is not None and self.status == "infinite" else None
         return self.hypergraph.num_parameters - (lost or 0)
 
+    @property
+    def recession(self) -> torch.Tensor | None:
+        """Direction (num_parameters,) along which an infinite estimate runs away; None where it was not computed."""
+        return None if self._face is None else torch.from_numpy(self._face.recession)
+
     @cached_property
     def probs(self) -> torch.Tensor:
         """Fitted cell probabilities (num_states,), row-major; zero outside the facial set and in impossible cells.
@@ -252,7 +257,7 @@ class FitResult:
                 and what is identified is not known (large tables without a closed form); or the observed cells do not
                 identify every parameter.
         """
-        basis = self._identified
+        basis = self.identified
         information = self.information
         if basis is not None:
             information = basis.T @ information @ basis
@@ -273,8 +278,12 @@ class FitResult:
         return (vectors / values) @ vectors.T
 
     @cached_property
-    def _identified(self) -> torch.Tensor | None:
-        """Orthonormal basis (num_parameters, rank) of the directions that the data identify; None for all."""
+    def identified(self) -> torch.Tensor | None:
+        """Orthonormal basis (num_parameters, rank) of the directions that the data identify; None for all.
+
+        Raises:
+            IntractableError: the estimate is infinite, and a large table does not tell what is identified.
+        """
         if self._face is not None:
             return torch.from_numpy(np.ascontiguousarray(self._face.basis))
         if self.existence is None or self.existence.exists is not False:
@@ -346,7 +355,7 @@ class FitResult:
         """
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
         if self._face is not None or (self.existence is not None and self.existence.facial_set is not None):
-            basis = self._identified
+            basis = self.identified
             if basis is None:
                 return torch.ones(len(contrasts), dtype=torch.bool)
             return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale

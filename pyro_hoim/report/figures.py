@@ -34,6 +34,10 @@ INK = "#22303c"
 FAINT = "#9aa5b1"
 BLUE = "#2a6f97"
 ORANGE = "#d1662f"
+WIDEST = 6.6
+"""Width of the strongest pair of a picture, in points."""
+FINITE_SHARE = 0.6
+"""Width of the strongest finite pair beside an infinite one, of the widest."""
 CHAINS = ("#2a6f97", "#d1662f", "#5b8c5a", "#8f5ea2", "#b08d2f", "#5c677d", "#a23e48", "#3d9a9b")
 SETS = ("#d1662f", "#5b8c5a", "#8f5ea2", "#b08d2f", "#3d9a9b", "#a23e48", "#5c677d", "#7a9e2f")
 
@@ -75,6 +79,18 @@ def _hull(points: np.ndarray, pad: float) -> np.ndarray:
     return grown[np.argsort(np.arctan2(offset[:, 1], offset[:, 0]))]
 
 
+def draw_infinite(axes: Axes, points: np.ndarray, mark: np.ndarray) -> None:
+    """An infinite pair along points (k, 2): wide, dashed, with the sign of infinity at a point (2,)."""
+    axes.plot(
+        points[:, 0], points[:, 1], color=ORANGE, linewidth=WIDEST, linestyle=(0, (1.2, 0.35)), dash_capstyle="butt",
+        zorder=2,
+    )  # fmt: skip
+    axes.annotate(
+        "∞", (float(mark[0]), float(mark[1])), ha="center", va="center", color=INK, fontsize=12, zorder=4,
+        bbox={"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": ORANGE, "linewidth": 1.0},
+    )  # fmt: skip
+
+
 def hypergraph_figure(
     hypergraph: InteractionHypergraph, strength: Mapping[tuple[str, ...], float], max_sets: int = 5
 ) -> Figure:
@@ -83,7 +99,8 @@ def hypergraph_figure(
     Args:
         hypergraph: the structure to draw.
         strength: non-negative strength of every edge; those of one size are scaled to their strongest. An infinite
-            pair is a dashed line and counts in no scale.
+            pair is a dashed line, wider than all finite ones, and an infinite region is hatched; both are marked with
+            the sign of infinity and count in no scale.
         max_sets: draw at most this many edges of three or more variables, the strongest first.
 
     Returns:
@@ -104,21 +121,25 @@ def hypergraph_figure(
         colour = SETS[number % len(SETS)]
         alpha = 0.06 + 0.2 * min(strength.get(edge, 0.0) / top, 1.0)
         outline = _hull(np.array([place[n] for n in edge]), 0.11 + 0.012 * number)
+        hatch, mark = ("//", "  ∞") if np.isinf(strength.get(edge, 0.0)) else (None, "")
         axes.add_patch(
-            Polygon(outline, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=2, joinstyle="round")
+            Polygon(
+                outline, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=2, joinstyle="round", hatch=hatch
+            )
         )
-        handles.append(
-            Patch(facecolor=colour, alpha=0.55, label=literal(short_edge([labels[n] for n in edge], 44, " : ")))
-        )
+        label = literal(short_edge([labels[n] for n in edge], 44, " : ")) + mark
+        handles.append(Patch(facecolor=colour, alpha=0.55, hatch=hatch, label=label))
     pairs = [e for e in hypergraph.edges if len(e) == 2]
     top = max((s for s in (strength.get(e, 0.0) for e in pairs) if np.isfinite(s)), default=0.0) or 1.0
+    some_infinite = any(np.isinf(strength.get(e, 0.0)) for e in pairs)
     for a, b in sorted(pairs, key=lambda e: strength.get(e, 0.0)):
         share = strength.get((a, b), 0.0) / top
         (x0, y0), (x1, y1) = place[a], place[b]
-        if not np.isfinite(share):
-            axes.plot([x0, x1], [y0, y1], color=ORANGE, linewidth=2.5, linestyle=(0, (3, 2)), zorder=2)
-            continue
-        axes.plot([x0, x1], [y0, y1], color=BLUE, linewidth=0.6 + 6 * share, alpha=0.25 + 0.7 * share, zorder=2)
+        if np.isfinite(share):
+            width = 0.6 + (WIDEST - 0.6) * share * (FINITE_SHARE if some_infinite else 1.0)
+            axes.plot([x0, x1], [y0, y1], color=BLUE, linewidth=width, alpha=0.25 + 0.7 * share, zorder=2)
+        else:
+            draw_infinite(axes, np.array([[x0, y0], [x1, y1]]), np.array([0.6 * x0 + 0.4 * x1, 0.6 * y0 + 0.4 * y1]))
     for name, (x, y) in place.items():
         axes.plot(x, y, "o", color="white", markeredgecolor=INK, markersize=13, markeredgewidth=1.6, zorder=3)
         outward = 1.0 if np.hypot(x, y) > 1e-6 else 0.0
@@ -153,7 +174,7 @@ def forest_figure(
     axis_label: str,
     reference: float = 0.0,
 ) -> Figure:
-    """Estimates with intervals, the first label on top.
+    """Estimates with intervals, the first label on top; an infinite estimate is an arrow.
 
     Shape:
         ``centre``, ``lower``, ``upper``: (num_labels,).
@@ -163,7 +184,16 @@ def forest_figure(
     rows = np.arange(len(labels))[::-1]
     clear = (np.asarray(lower) > reference) | (np.asarray(upper) < reference)
     axes.axvline(reference, color=FAINT, linewidth=1)
+    ends = np.concatenate([np.asarray(lower), np.asarray(upper), [reference]])
+    reach = float(np.abs(ends[np.isfinite(ends)] - reference).max()) or 1.0
     for row, mid, low, high, is_clear in zip(rows, centre, lower, upper, clear, strict=True):
+        if np.isinf(mid):
+            tip = reference + 1.15 * reach * np.sign(mid)
+            axes.annotate(
+                "", (tip, row), (reference, row), arrowprops={"arrowstyle": "-|>", "color": ORANGE, "linewidth": 2.4}
+            )
+            axes.plot(tip, row, alpha=0)  # the limits of the axes do not see annotations
+            continue
         colour = BLUE if is_clear else FAINT
         axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
         axes.plot(mid, row, "o", color=colour, markersize=6)

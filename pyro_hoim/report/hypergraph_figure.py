@@ -14,7 +14,7 @@ from matplotlib.path import Path
 
 from ..errors import InputError
 from ..structure import InteractionHypergraph
-from .figures import BLUE, INK, ORANGE
+from .figures import BLUE, FINITE_SHARE, INK, ORANGE, WIDEST, draw_infinite
 from .words import literal, short_edge, short_labels
 
 __all__ = ["circle_order", "hypergraph_figure"]
@@ -137,7 +137,8 @@ def hypergraph_figure(
     Args:
         hypergraph: the interactions.
         weights: non-negative weights of some of them, for instance strengths or refined information; 1 for all when
-            None, 0 where not given. An infinite pair is dashed.
+            None, 0 where not given. An infinite pair is dashed, wider than all finite ones and marked with the sign
+            of infinity.
         top: draw at most this many pairs, the heaviest first; all when None.
         max_sets: draw at most this many sets of three or more, the heaviest first.
         title: text above.
@@ -206,21 +207,26 @@ def _draw_pairs(
 ) -> None:
     """Arcs bent towards the centre, the heaviest on top."""
     heaviest = _top([weights[e] for e in pairs])
+    some_infinite = any(math.isinf(weights[e]) for e in pairs)
     for edge in reversed(pairs):
         share = _share(weights[edge], heaviest)
         start, end = place[edge[0]], place[edge[1]]
         middle = 0.5 * (start + end)
         far = float(np.linalg.norm(end - start)) / 2
-        path = Path(np.array([start, middle * (0.35 + 0.4 * (1 - far)), end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-        is_infinite = math.isinf(weights[edge])
+        bend = middle * (0.35 + 0.4 * (1 - far))
+        if math.isinf(weights[edge]):
+            step = np.linspace(0, 1, 41)[:, None]
+            points = (1 - step) ** 2 * start + 2 * step * (1 - step) * bend + step**2 * end
+            draw_infinite(axes, points, points[16])
+            continue
+        path = Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3])
         axes.add_patch(
             PathPatch(
                 path,
                 facecolor="none",
-                edgecolor=ORANGE if is_infinite else BLUE,
-                linewidth=2.5 if is_infinite else 0.5 + 5.5 * share,
-                linestyle=(0, (3, 2)) if is_infinite else "solid",
-                alpha=0.95 if is_infinite else 0.18 + 0.72 * share,
+                edgecolor=BLUE,
+                linewidth=0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0),
+                alpha=0.18 + 0.72 * share,
                 capstyle="round",
                 zorder=2 + share,
             )
@@ -332,7 +338,7 @@ def _legend(
         )
         handles.append(Line2D([], [], color=BLUE, linewidth=3, label=label))
         if any(math.isinf(weights[e]) for e in shown_pairs):
-            handles.append(Line2D([], [], color=ORANGE, linewidth=2.5, linestyle=(0, (3, 2)), label="infinite"))
+            handles.append(Line2D([], [], color=ORANGE, linewidth=4, linestyle=(0, (1.2, 0.35)), label="infinite"))
     for size in sorted({len(e) for e in sets}):
         total = sum(len(e) == size for e in sets)
         drawn = sum(len(e) == size for e in shown_sets)

@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 
 from ..analysis import Analysis, file_stem
+from ..analysis.infinite import infinite_to_json
 from ..model_file import ModelFile, save_model
 from .blocks import Part
 from .sections import page_parts, page_summary, page_warnings
@@ -137,7 +138,7 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "status": model.fit.status,
                 "infinite_combinations": analysis.infinite_combinations(model),
                 "num_infinite_combinations": analysis.num_infinite_combinations(model),
-                "infinite_interactions": [row["edge"] for row in model.interactions if row["is_infinite"]],
+                "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
                 "seed": analysis.seed,
             },
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..analysis import Analysis
 from .blocks import number
+from .infinite import finite_contrast_lines
 from .sections import page_summary, page_warnings
 from .words import fixed, plural, short_edge, shorten
 
@@ -91,8 +92,13 @@ def plain_report(analysis: Analysis) -> str:
             ["interaction", "strength", "coefficient"],
             [
                 [short_edge(r["edge"], _EDGE)]
-                + (["infinite"] * 2 if r["is_infinite"] else [fixed(r["value"]), fixed(r["coefficient"], sign=True)])
+                + (
+                    ["infinite", number(r["coefficient"])]
+                    if r["is_infinite"]
+                    else [fixed(r["value"]), fixed(r["coefficient"], sign=True)]
+                )
                 for r in shown
             ],
         )
+        lines += finite_contrast_lines(shown)
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from .figures import (
     trace_figure,
 )
 from .goodness import goodness_sentences
+from .infinite import coefficient_rows, interaction_blocks
 from .words import plural, short_edge, shorten
 
 __all__ = ["page_parts", "page_summary", "page_warnings"]
@@ -61,9 +62,11 @@ def page_summary(analysis: Analysis) -> list[str]:
         )
     if model.goodness is not None:
         sentences += goodness_sentences(model.goodness)
-    strong = [row for row in model.interactions if len(row["edge"]) > 1 and not row["is_infinite"]][:3]
+    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
     if strong:
-        listed = ", ".join(f"{_label(row['edge'])} ({number(row['value'])})" for row in strong)
+        listed = ", ".join(
+            f"{_label(row['edge'])} ({'infinite' if row['is_infinite'] else number(row['value'])})" for row in strong
+        )
         sentences.append(f"Strongest interactions (root mean square of the table, in nats): {listed}.")
     if model.posterior is not None:
         run = model.posterior
@@ -197,7 +200,9 @@ def _structure(model: ModelAnalysis) -> Part:
             )
         )
         if any(row["is_infinite"] for row in model.interactions):
-            part.blocks.append(note("Dashed: interactions whose coefficients are infinite."))
+            part.blocks.append(
+                note("Dashed, wider than all others and marked ∞: interactions that are infinite in some direction.")
+            )
     kind = (
         "decomposable"
         if model.hypergraph.is_decomposable
@@ -230,11 +235,10 @@ def _structure(model: ModelAnalysis) -> Part:
 
 def _interactions(model: ModelAnalysis) -> Part:
     part = Part("Strongest interactions")
-    joint = [row for row in model.intervals if len(row.edge) > 1]
-    rows = (joint or model.intervals)[:_SHOWN_INTERACTIONS]
+    rows = coefficient_rows(model)[:_SHOWN_INTERACTIONS]
     if rows:
         source = "posterior" if model.posterior is not None else "large-sample"
-        level = f"{100 * rows[0].level:.0f} %"
+        level = f"{100 * rows[-1].level:.0f} %"
         part.blocks.append(
             figure(
                 forest_figure(
@@ -247,26 +251,16 @@ def _interactions(model: ModelAnalysis) -> Part:
                 "Largest coefficient of each of the strongest interactions with its interval",
             )
         )
+        infinite = " An arrow is an infinite entry." if math.isinf(rows[0].estimate) else ""
         part.blocks.append(
             note(
                 "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
                 "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
+                + infinite
             )
         )
-    part.blocks.append(
-        table(
-            ["interaction", "strength", "coefficient", "levels"],
-            [
-                [
-                    edge_cell(r["edge"]),
-                    *(("infinite", "infinite") if r["is_infinite"] else (r["value"], r["coefficient"])),
-                    edge_cell(r["levels"], ", ", _LEVELS),
-                ]
-                for r in model.interactions
-            ],
-            folded=f"All interactions ({len(model.interactions)})" if rows or len(model.interactions) > 20 else "",
-        )
-    )
+    folded = f"All interactions ({len(model.interactions)})" if rows or len(model.interactions) > 20 else ""
+    part.blocks.extend(interaction_blocks(model, folded))
     if model.odds_ratios is not None:
         frame = model.odds_ratios
         part.blocks.append(heading("Conditional odds ratios"))

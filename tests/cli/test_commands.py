@@ -274,7 +274,12 @@ def test_impossible_rows_make_scores_infinite_not_arbitrary(capsys: pytest.Captu
     rows = call_json(["interactions", "out"], capsys)["interactions"]
     marked = {":".join(row["edge"]) for row in rows if row["is_infinite"]}
     assert marked == {"Class", "Age", "Class:Age"}
-    assert [row["is_infinite"] for row in rows] == sorted(row["is_infinite"] for row in rows)
+    assert [row["is_infinite"] for row in rows] == sorted((row["is_infinite"] for row in rows), reverse=True)
+    (pair,) = [row for row in rows if row["edge"] == ["Class", "Age"]]
+    assert (pair["value"], pair["levels"], pair["num_identified"]) == (None, ["Crew", "Child"], 2)
+    assert len(pair["finite_contrasts"]) == 3
+    assert run(["interactions", "out", "--no-information"]) == 0
+    assert "Class:Age  Class 3rd to 1st, Age Child to Adult: +2.3276 +- 0.4384" in capsys.readouterr().out
     assert run(["fit", "titanic", "--order", "2", "--split", "0.5,0.25,0.25", "--out", "stopped", "--json"]) == 0
     stopped = json.loads(capsys.readouterr().out)
     assert stopped["impossible_rows"] == {"train": 0, "validation": 0, "test": 0}

@@ -61,10 +61,13 @@ def test_larger_sets_are_hulls_when_few_and_stars_when_many() -> None:
     assert "a : b : c" not in legend_texts(hypergraph_figure(FIVE, weights, max_sets=1))
 
 
-def test_infinite_pairs_are_dashed_and_set_no_scale() -> None:
-    found = {to_hex(a.get_edgecolor()): a for a in arcs(hypergraph_figure(FIVE, {("a", "b"): math.inf, ("c", "d"): 2}))}
-    assert set(found) == {BLUE, ORANGE}
-    assert found[BLUE].get_linewidth() == pytest.approx(6.0)
+def test_infinite_pairs_are_dashed_marked_and_the_widest() -> None:
+    figure = hypergraph_figure(FIVE, {("a", "b"): math.inf, ("c", "d"): 2})
+    (finite,) = arcs(figure)
+    (infinite,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert to_hex(infinite.get_color()) == ORANGE and to_hex(finite.get_edgecolor()) == BLUE
+    assert finite.get_linewidth() < infinite.get_linewidth()
+    assert "∞" in {text.get_text() for text in figure.axes[0].texts}
     assert "infinite" in legend_texts(hypergraph_figure(FIVE, {("a", "b"): math.inf}))
 
 

@@ -102,13 +102,32 @@ def test_hypergraph_figure_draws_every_pair_and_the_strongest_sets() -> None:
     assert {t.get_text() for t in axes.texts} == set("abcde")
 
 
-def test_infinite_pairs_are_dashed_and_do_not_set_the_scale() -> None:
+def test_infinite_pairs_are_dashed_marked_and_the_widest() -> None:
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys("abc", 2)), 2)
-    (axes,) = hypergraph_figure(graph, {("a", "b"): float("inf"), ("a", "c"): 0.5, ("b", "c"): 0.25}).axes
-    lines = {line.get_linestyle(): line.get_linewidth() for line in axes.lines if len(line.get_xdata()) == 2}
-    assert set(lines) == {"-", "--"} and max(
-        line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-"
-    ) == pytest.approx(6.6)
+    widths = {}
+    for strongest in (float("inf"), 0.5):
+        (axes,) = hypergraph_figure(graph, {("a", "b"): strongest, ("a", "c"): 0.5, ("b", "c"): 0.25}).axes
+        lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
+        widths[strongest] = {
+            style: [x.get_linewidth() for x in lines if x.get_linestyle() == style] for style in ("-", "--")
+        }
+        assert ("∞" in {text.get_text() for text in axes.texts}) == np.isinf(strongest)
+    infinite = widths[float("inf")]
+    assert infinite["--"] == [6.6] and sorted(infinite["-"]) == pytest.approx([2.4, 4.2])
+    assert not widths[0.5]["--"] and max(widths[0.5]["-"]) == pytest.approx(6.6)  # control: nothing infinite
+
+
+def test_an_infinite_region_is_hatched_and_an_infinite_estimate_is_an_arrow() -> None:
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities(dict.fromkeys("abc", 2)))
+    for strength, mark in ((float("inf"), "a : b : c  ∞"), (1.0, "a : b : c")):
+        (axes,) = hypergraph_figure(graph, {("a", "b", "c"): strength}).axes
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == [mark]
+        assert any(patch.get_hatch() for patch in axes.patches) == np.isinf(strength)
+    centre, lower, upper = np.array([-np.inf, 0.5]), np.array([-np.inf, 0.2]), np.array([-np.inf, 0.8])
+    (axes,) = forest_figure(["x", "y"], centre, lower, upper, axis_label="nats").axes
+    (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
+    assert arrow.xy == pytest.approx((-0.92, 1))
+    assert axes.get_xlim()[0] < -0.92
 
 
 @pytest.mark.parametrize("names", ["", "a", "ab", "abcdefghijklmnop"])
