@@ -38,10 +38,7 @@ def test_finite_contrasts_of_a_pair_are_its_finite_odds_ratios():
     data = load_table("titanic")
     result, rows = marked(data, 2)
     row = rows["Class", "Age"]
-    assert (
-        list(rows)[0] in {("Age",), ("Class",)}
-        and [r["is_infinite"] for r in rows.values()] == [True] * 3 + [False] * 7
-    )
+    assert [other["is_infinite"] for other in rows.values()] == [True] * 3 + [False] * 7
     assert (row["value"], row["coefficient"], row["levels"]) == (math.inf, -math.inf, ["Crew", "Child"])
     assert (row["num_identified"], row["num_parameters"], len(row["finite_contrasts"])) == (2, 3, 3)
     for found in row["finite_contrasts"]:
