@@ -240,6 +240,7 @@ def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
     return method
 
 
+@pytest.mark.fixed_seed  # F1 of four models, whose spread over models is that of the published figure
 def test_selection_finds_the_structure_of_medium_complexity() -> None:
     """Paper 1, appendix B.2; F1 at least 0.9 at 10,240 rows, which 80 rows (the control) do not give."""
     methods = {"gain": _selection("gain"), "refined": _selection("refined")}

@@ -482,6 +482,7 @@ def test_columns_of_too_many_levels_to_be_asked_take_no_memory(monkeypatch):
     assert seen[2] == (3, 10)
 
 
+@pytest.mark.fixed_seed  # the number of leaves is that of one table
 def test_leaves_of_the_lossless_source_merge_as_with_partners_searched_at_once():
     """Number of leaves as found when every leaf that lost its partner was searched for another one without delay."""
     rng = np.random.default_rng(0)
