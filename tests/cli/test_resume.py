@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_killed_run_is_resumed(
     how: signal.Signals,
     whole: Path,
@@ -45,7 +45,7 @@ def test_killed_run_is_resumed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    jobs = ["--jobs", "2" if how == signal.SIGINT else "1"]  # one run with its chains in processes, and one without
+    jobs = ["--jobs", "2" if how == signal.SIGKILL else "1"]  # one run with its chains in processes, and one without
     command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *jobs, *OPTIONS, "broken"]
     process = subprocess.Popen(
         command,

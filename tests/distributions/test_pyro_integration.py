@@ -503,6 +503,7 @@ def test_auto_normal_with_vectorised_particles(vectorize):
 
 
 @pytest.mark.usefixtures("double")
+@pytest.mark.slow
 def test_auto_normal_agrees_with_quadrature():
     guide = AutoNormal(theta_model, init_scale=0.3)
     svi = SVI(theta_model, guide, pyro.optim.ClippedAdam({"lr": 0.03, "lrd": 0.995}), Trace_ELBO(num_particles=4))
@@ -645,6 +646,7 @@ def posterior_by_quadrature(counts, total, scale=1.0):
     return mean, (weight[:, None, None] * centred[:, :, None] * centred[:, None, :]).sum(0)
 
 
+@pytest.mark.slow
 def test_nuts_over_theta_agrees_with_quadrature():
     mcmc = MCMC(NUTS(theta_model), num_samples=800, warmup_steps=200, disable_progbar=True)
     mcmc.run(COUNTS, 25)

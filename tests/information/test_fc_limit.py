@@ -82,9 +82,8 @@ def excess(logs, probs, weights):
     return float(total.max())
 
 
-@settings(max_examples=1000)
 @given(networks())
-def test_theorem_3_on_a_thousand_networks_and_all_laws(case) -> None:
+def test_theorem_3_on_random_networks_and_all_laws(case) -> None:
     network, generator = case
     domain = network.domain
     unequal = generator.dirichlet(np.full(len(domain), 1.0)) + 0.01
@@ -99,7 +98,6 @@ def test_theorem_3_on_a_thousand_networks_and_all_laws(case) -> None:
         assert excess(logs, settled.probs, weights) <= 1e-10
 
 
-@settings(max_examples=100)
 @given(networks())
 def test_the_bound_is_attained_by_consistent_conditionals_only(case) -> None:
     """Conditionals of a law q: pi is q, and both sides are FC(p || q) for every p."""
@@ -190,7 +188,6 @@ def test_with_two_variables_the_scans_agree() -> None:
 # The sequential scan has an identity instead.
 
 
-@settings(max_examples=100)
 @given(networks())
 def test_sequential_identity(case) -> None:
     """Mean of KL(p || E(theta_i)) = mean of KL(p || E_i(pi^i)), pi^i the law just before node i is updated."""

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
 from pyro_hoim.models.log_linear import LogLinearEnergy
@@ -176,7 +176,6 @@ def test_results_that_are_not_finite_are_errors(backend, bad):
 # Large tables
 
 
-@settings(max_examples=150)
 @given(SMALL)
 def test_step_by_step_equals_brute_force(drawn):
     limits = linear_space._LARGE_BUFFER, linear_space._LARGE_STEP
@@ -231,7 +230,6 @@ def test_a_batch_split_between_threads_equals_one_thread(monkeypatch):
 # Plans and budgets
 
 
-@settings(max_examples=150)
 @given(SMALL)
 def test_slicing_equals_no_slicing(drawn):
     model = LogLinearEnergy(drawn.hypergraph, drawn.tables)
@@ -445,7 +443,6 @@ def test_a_given_order_serves_conditioning_and_marginals():
     assert_close(sliced.expectations(model), Enumeration().expectations(model))
 
 
-@settings(max_examples=100)
 @given(hypergraphs(domain=domains(min_variables=0), hierarchical=False))
 def test_programs_are_sound(hypergraph):
     """Each node is used once, places that are alive together do not overlap, and the work is that of the plan."""

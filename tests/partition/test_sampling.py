@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from pyro_hoim.models.log_linear import LogLinearEnergy
 from pyro_hoim.partition import (
@@ -81,7 +81,6 @@ def test_generators_and_shapes(backend):
     assert backend.sample(model, (0,)).shape == (0, 2, 5)
 
 
-@settings(max_examples=200)
 @given(models(hypergraph=hypergraphs(domain=domains(min_variables=0), hierarchical=False), batch_shape=(2,)))
 def test_mode_is_the_argmax_of_enumeration(drawn):
     model = LogLinearEnergy(drawn.hypergraph, drawn.tables)

@@ -359,7 +359,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     program = textwrap.dedent(PROGRAM.format(folder=str(Path(__file__).parent), path=str(path)))

@@ -37,7 +37,6 @@ def check_cost(graph: InteractionHypergraph, result: EliminationOrder) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
 def test_order_covers_and_costs_what_it_says(data: st.DataObject) -> None:
     size = data.draw(st.integers(0, 7))
     domain = Domain.from_cardinalities([data.draw(st.integers(1, 4)) for _ in range(size)])

@@ -9,7 +9,7 @@ import pickle
 import networkx as nx
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.schema import Domain, Variable
@@ -34,7 +34,6 @@ def subsets_of(edges: list[tuple[str, ...]]) -> set[frozenset[str]]:
 
 
 @given(collections())
-@settings(max_examples=200)
 def test_closure_and_layout(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
     domain, edges = case
     closed = InteractionHypergraph(domain, edges, closure=True)
@@ -54,7 +53,6 @@ def test_closure_and_layout(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
 
 
 @given(collections())
-@settings(max_examples=200)
 def test_round_trips_and_graph(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
     domain, edges = case
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
@@ -77,7 +75,6 @@ def test_round_trips_and_graph(case: tuple[Domain, list[tuple[str, ...]]]) -> No
 
 
 @given(collections())
-@settings(max_examples=200)
 def test_junction_tree_has_running_intersection(case: tuple[Domain, list[tuple[str, ...]]]) -> None:
     domain, edges = case
     graph = InteractionHypergraph(domain, edges, closure=True)
