@@ -8,7 +8,7 @@ only "rare mode" has them: wells of share 0.001, 0.002 and 0.004 that no chain e
 miss. Defaults of the backend, except for the classes in ``OPTIONS``. A false claim is an estimate that is not called
 unreliable and errs by more than 5 standard errors and 0.05 nats.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/bench_hard_log_z.py [--classes NAME ...] [--cases FILE] [--no-append]
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_hard_log_z.py [--classes NAME ...] [--least N] [--no-append]
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from pyro_hoim.testing.hard_models import (
     mean_field_spins,
 )
 
-CASES = 100  # of a class, at least
 LARGE = 10**6  # table cells of models that are run once
 OPTIONS = {
     "condensing level": {"num_chains": 128, "num_temperatures": 200},
@@ -116,10 +115,10 @@ def size_of(energy):
     return (energy.psi if isinstance(energy, GeneralizedRootEnergy) else energy.tables).numel()
 
 
-def measured(name):
-    """One record for every case of a class."""
+def measured(name, least):
+    """One record for every case of a class, as many runs of every model as give the least number of cases."""
     models = models_of(name)
-    repeats = 1 if name == "easy" else math.ceil((3 * CASES if name == RARE else CASES) / len(models))
+    repeats = 1 if name == "easy" else math.ceil((3 * least if name == RARE else least) / len(models))
     for number, model in enumerate(models):
         for repeat in range(1 if size_of(model.energy) > LARGE else repeats):
             seed = 1000 * repeat + number
@@ -166,6 +165,7 @@ def main():
     names = [*HARD_CLASSES, *FITTED, RARE, "easy"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--least", type=int, default=100, help="cases of a class, at least (three times that of one)")
     parser.add_argument("--cases", type=Path, help="JSON file for the record of every case")
     parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
@@ -178,7 +178,7 @@ def main():
             print(f"SKIPPED {name}: set PYRO_HOIM_DATA to a folder with the public data sets", flush=True)
             continue
         with nullcontext() if name == RARE else without_perfect_starts():
-            found = list(measured(name))
+            found = list(measured(name, options.least))
         records += found
         report.row(*summary(name, found))
         if options.cases:
