@@ -6,13 +6,17 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ..errors import IntractableError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._annealed_options import is_reversible
 from ._annealed_runs import Reverse, Run
-from ._annealed_verdict import METHOD, estimate_of, num_steps, result_of
+from ._annealed_search import ascend, found_modes, mode_runs
+from ._annealed_verdict import METHOD, Checks, estimate_of, num_steps, result_of
+from ._certificate import certificate, state_text
+from ._mode_checks import Weighed, hamming, weighed
 from .base import Cost, LogPartition
 from .weights import Floats, WeightEstimate
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ADVICE", "annealing_cost", "estimate", "judged"]
 
 _MAX_CELLS = 2**26  # of a marginal table
+_CONDITIONALS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
 ADVICE = (
     "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
     "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
@@ -61,12 +66,18 @@ def estimate(options: AnnealedImportance, log_weights: torch.Tensor) -> WeightEs
     return estimate_of(options, _rows(log_weights))
 
 
-def _rows(log_weights: torch.Tensor) -> Floats:
-    return log_weights.reshape(-1, log_weights.shape[-1]).cpu().numpy()
+def _rows(values: torch.Tensor) -> Floats:
+    return values.reshape(-1, values.shape[-1]).cpu().numpy()
 
 
 def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> LogPartition:
     """The result of a forward and perhaps a reverse run, with the verdict on its error."""
+    domain = run.model.hypergraph.domain
+    checks = _checked(options, run, reverse)
+    best = [
+        state_text(domain.names, [v.labels[i] for v, i in zip(domain, state, strict=True)])
+        for state in checks.certificate.best.tolist()
+    ]
     return result_of(
         options,
         run.log_z0.reshape(-1).cpu().numpy(),
@@ -74,8 +85,32 @@ def judged(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Lo
         None if reverse is None else _rows(reverse.log_weights),
         start="exact" if reverse is None else reverse.start,
         is_reversible=is_reversible(options.schedule),
+        checks=checks,
+        best_states=best,
         advice=ADVICE,
         like=run.model.tables.new_zeros(run.log_z0.shape),
         cost=annealing_cost(options, run.model.hypergraph, ()),
         coding="balanced",
     )
+
+
+def _checked(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> Checks:
+    """States met and looked for, and where the reverse run had no perfect samples, runs from the modes found."""
+    cards = run.model.hypergraph.domain.cardinalities
+    states, log_q = ascend(options, run)
+    met = [(run.ends, run.log_q), (states, log_q)]
+    if reverse is not None:
+        met.append((reverse.states, reverse.log_q))
+    rows = run.log_z0.numel()
+    flat = [part.reshape(rows, *part.shape[-2:]) for part, _ in met]
+    proof = certificate(flat, [values.reshape(rows, values.shape[-1]) for _, values in met], cards)
+    found: Weighed | None = None
+    is_open = estimate(options, run.log_weights).is_reliable & ~proof.is_complete
+    if reverse is not None and reverse.start == "tempered" and is_open.any():
+        modes = found_modes(states, log_q)
+        parts = mode_runs(options, run, modes)
+        main = _rows(run.log_weights + run.log_z0[..., None])
+        found = weighed(main, flat[0].cpu().numpy(), modes, parts, hamming)
+    spread = _rows(run.log_q - run.log_q0).std(-1)
+    rounding = _CONDITIONALS[options.precision] * math.sqrt(len(cards)) * spread
+    return Checks(proof, found, rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q))

@@ -18,7 +18,18 @@ from .base import LogLinearModel
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance
 
-__all__ = ["Plain", "Reverse", "Run", "drawn_seed", "forward", "make_chains", "reference_of", "reverse", "statistics"]
+__all__ = [
+    "Plain",
+    "Reverse",
+    "Run",
+    "derived",
+    "drawn_seed",
+    "forward",
+    "make_chains",
+    "reference_of",
+    "reverse",
+    "statistics",
+]
 
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 
@@ -47,22 +58,29 @@ class Plain:
 
 @dataclass(frozen=True)
 class Run:
-    """Chains at the end of a forward run; log weights (*batch, chains), log Z0 (*batch), reference law and path."""
+    """A forward run: chains, their states at its end (*batch, chains, d), log q and log q0 of these (*batch, chains).
+
+    Log weights (*batch, chains), log Z0 (*batch), path, seed. A reverse run takes over the chains.
+    """
 
     model: Plain
     chains: GibbsChains
+    ends: torch.Tensor
+    log_q: torch.Tensor
+    log_q0: torch.Tensor
     log_weights: torch.Tensor
     log_z0: torch.Tensor
-    reference: torch.Tensor
     betas: torch.Tensor
     seed: int
 
 
 @dataclass(frozen=True)
 class Reverse:
-    """Log weights (*batch, chains) of a reverse run and how its states were started."""
+    """Log weights (*batch, chains) of a reverse run, where it started, how that was drawn, and its log q."""
 
     log_weights: torch.Tensor
+    states: torch.Tensor
+    log_q: torch.Tensor
     start: Literal["exact", "tempered"]
 
 
@@ -107,11 +125,12 @@ def forward(options: AnnealedImportance, model: LogLinearModel) -> Run:
         options.sweeps_per_step,
         islands=options.islands,
         below=options.resample_below,
-        generator=torch.Generator().manual_seed(_derived(seed, 1)),
+        generator=torch.Generator().manual_seed(derived(seed, 1)),
         progress=options.progress,
     )
     log_z0 = reference_normaliser(plain.hypergraph, reference).expand(plain.tables.shape[:-1])
-    return Run(plain, chains, log_weights, log_z0, reference, betas, seed)
+    ends = (chains.codes, -chains.energy, -chains.reference_energy)
+    return Run(plain, chains, *ends, log_weights, log_z0, betas, seed)
 
 
 def _path(options: AnnealedImportance, model: Plain, seed: int) -> torch.Tensor:
@@ -120,8 +139,8 @@ def _path(options: AnnealedImportance, model: Plain, seed: int) -> torch.Tensor:
         return torch.linspace(0, 1, options.num_temperatures + 1, dtype=torch.float64)
     if not isinstance(options.temperatures, str):
         return torch.tensor(options.temperatures, dtype=torch.float64)
-    pilot = make_chains(options, model, options.num_chains, _derived(seed, 2))
-    random = torch.Generator().manual_seed(_derived(seed, 3))
+    pilot = make_chains(options, model, options.num_chains, derived(seed, 2))
+    random = torch.Generator().manual_seed(derived(seed, 3))
     return annealing.adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, random)
 
 
@@ -140,19 +159,21 @@ def reverse(options: AnnealedImportance, run: Run) -> Reverse:
     if exact is None:
         states = _tempered_states(options, run)
     else:
-        random = torch.Generator(run.model.tables.device).manual_seed(_derived(run.seed, 4))
+        random = torch.Generator(run.model.tables.device).manual_seed(derived(run.seed, 4))
         states = exact.sample(run.model, (options.num_chains,), random).movedim(0, -2)
+    run.chains.set_codes(states)
+    log_q = -run.chains.energy
     log_weights = annealing.reverse_run(run.chains, states, run.betas, options.sweeps_per_step)
-    return Reverse(log_weights, "tempered" if exact is None else "exact")
+    return Reverse(log_weights, states, log_q, "tempered" if exact is None else "exact")
 
 
 def _tempered_states(options: AnnealedImportance, run: Run) -> torch.Tensor:
     """States (*batch, chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
-    chains = make_chains(options, run.model, options.num_chains, _derived(run.seed, 5))
+    chains = make_chains(options, run.model, options.num_chains, derived(run.seed, 5))
     parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
     steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
     log_weights = chains.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
-    random = torch.Generator().manual_seed(_derived(run.seed, 6))
+    random = torch.Generator().manual_seed(derived(run.seed, 6))
     chains.gather(annealing.resampled(log_weights, 1, 1.0, random)[0])
     chains.sweep(options.burn_in)
     return chains.codes
@@ -163,7 +184,7 @@ def statistics(run: Run) -> torch.Tensor:
     return run.chains.statistics(torch.softmax(run.log_weights, -1)).to(run.model.tables.dtype)
 
 
-def _derived(seed: int, purpose: int) -> int:
+def derived(seed: int, purpose: int) -> int:
     """Another seed for another part of the same call."""
     return (seed + purpose * 0x9E3779B97F4A7C15) % 2**62
 

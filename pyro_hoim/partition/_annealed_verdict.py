@@ -5,17 +5,22 @@ Private to the package.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from ._annealing import island_means
+from ._certificate import Certificate
+from ._mean_limit import log_mean_lower_limit
+from ._mode_checks import Weighed
 from .base import Cost, LogPartition, Sandwich
 from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
-__all__ = ["METHOD", "AnnealingOptions", "Start", "estimate_of", "num_steps", "result_of"]
+__all__ = ["METHOD", "AnnealingOptions", "Checks", "Start", "estimate_of", "num_steps", "result_of"]
 
 METHOD = "annealed importance sampling"
 Start = Literal["exact", "tempered"]
@@ -31,7 +36,37 @@ _TEMPERED_NOTE = (
     "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
     "stay unseen; the upper limit rests on there being none"
 )
+_UNSEEN = 1.0  # chains' worth of the law in the error: five of them, or more, go unseen in 0.7 % of the runs at most
+_FEW = 8  # batch elements that get a note of their own
+_BEATEN_NOTE = (
+    "the state {state} alone has log q = {log_q:.6g}, all states met together {bound:.6g}, a lower bound of log Z; the "
+    "runs found {value:.6g}: they have missed the part of the model that this state belongs to"
+)
+_MISSED_NOTE = (
+    "{which}runs from the modes that a search found give log Z = {more:.6g}, the run from the reference {value:.6g}: "
+    "it has missed a mode, such as that of {state}"
+)
+_UNWEIGHED_NOTE = (
+    "{which}modes found, not weighed: a search found modes, such as {state}, in which hardly a chain ended, and runs "
+    "from there support no estimate of their weight; log Z may be up to {more:.6g} or more, the runs found {value:.6g}"
+)
+_COMPLETE_NOTE = "{which}every state of the model was met, so that log Z is their sum"
 _ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is known of B models besides the weights of the runs.
+
+    Attributes:
+        certificate: what the states met prove.
+        weighed: what runs from the modes found say; None where none were made.
+        rounding: error of the arithmetic, (B,), nats.
+    """
+
+    certificate: Certificate
+    weighed: Weighed | None
+    rounding: Floats
 
 
 class AnnealingOptions(Protocol):
@@ -96,6 +131,8 @@ def result_of(
     *,
     start: Start = "exact",
     is_reversible: bool,
+    checks: Checks,
+    best_states: Sequence[str],
     advice: str,
     like: torch.Tensor,
     cost: Cost,
@@ -110,6 +147,8 @@ def result_of(
         behind: of the reverse runs, likewise; None without them.
         start: where all reverse runs started.
         is_reversible: whether the two directions are mutual reversals, so that their acceptance ratio means something.
+        checks: what else was found.
+        best_states: the best state of every model in words.
         advice: what a reader may try.
         like: a tensor (*batch) of the dtype and on the device of results.
         cost: of a forward run.
@@ -122,12 +161,13 @@ def result_of(
     def shaped(values: Floats) -> torch.Tensor:
         return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)
 
-    sandwich = None
+    sandwich, is_perfect = None, False
     if behind is None:
         lower, upper = one_sided_limits(forward, options.level, reliable)
         notes.add_general(_ONE_SIDED_NOTE)
     else:
         back = log_mean_weight(behind)
+        independent = log_weights if options.resample_below is None else None
         agree = _is_close(forward.value, -back.value, forward.error, back.error) | ~back.is_reliable
         both = forward
         if options.resample_below is None and is_reversible:
@@ -135,7 +175,7 @@ def result_of(
             # itself is the first, where its weights allow.
             both = acceptance_ratio(log_weights, behind)
             agree = agree & _is_close(forward.value, both.value, forward.error, both.error) & both.is_reliable
-        lower, upper = _two_sided(options.level, forward, back, agree)
+        lower, upper = _two_sided(options.level, (independent, forward), (behind, back), agree)
         reliable = reliable & agree
         best = forward._replace(error=np.maximum(forward.error, np.abs(forward.value - both.value)))
         if options.combine:
@@ -144,39 +184,114 @@ def result_of(
         elif start == "exact" and both is not forward:
             notes.add(~reliable & both.is_reliable, _COMBINE_NOTE)
         notes.add(~agree, _GAP_NOTE.format(advice=advice))
-        if start == "tempered":
-            notes.add_general(_TEMPERED_NOTE)
+        is_perfect = start == "exact"
+        notes.add_general(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)
-    value = best.value + log_z0
-    error = np.where(reliable, np.hypot(best.error, torch.finfo(like.dtype).eps * np.abs(value)), np.inf)
+    rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
+    unseen = _UNSEEN / options.num_chains if is_perfect else 0.0
+    outcome = _Outcome(
+        best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
+    )
+    outcome = _with_checks(outcome, checks, best_states, notes)
+    precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
+    is_known = checks.certificate.is_complete
+    verified = outcome.reliable & (is_known | is_perfect)
     return LogPartition(
-        shaped(value),
+        shaped(outcome.value),
         "biased",
-        shaped(error),
+        shaped(np.where(outcome.reliable, np.hypot(outcome.error, precision), np.inf)),
         shaped(best.ess),
-        shaped(lower + log_z0),
-        shaped(upper + log_z0),
+        shaped(outcome.lower),
+        shaped(outcome.upper),
         cost,
         METHOD,
         coding=coding,
-        verdicts=torch.from_numpy(np.asarray(reliable, np.int8)).to(like.device).reshape(like.shape),
+        lower_bound=shaped(checks.certificate.bound),
+        verdicts=torch.from_numpy(outcome.reliable.astype(np.int8) + verified).to(like.device).reshape(like.shape),
         notes=notes.lines(),
         sandwich=sandwich,
     )
+
+
+class _Outcome(NamedTuple):
+    """An estimate, its error, limits and whether these are to be believed; arrays (B,)."""
+
+    value: Floats
+    error: Floats
+    lower: Floats
+    upper: Floats
+    reliable: Flags
+
+
+def _with_checks(found: _Outcome, checks: Checks, best_states: Sequence[str], notes: Notes) -> _Outcome:
+    """The outcome in the light of the states that were met and of the runs from modes."""
+    value, error, lower, upper, reliable = found
+    proof = checks.certificate
+    slack = 1e-9 * (1 + np.abs(proof.bound))
+    is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + _GAP * error), value) + slack
+    is_beaten &= ~proof.is_complete
+    for i in np.flatnonzero(is_beaten).tolist():
+        text = _BEATEN_NOTE.format(
+            state=best_states[i], log_q=proof.best_log_q[i], bound=proof.bound[i], value=value[i]
+        )
+        notes.add_general(text if len(value) == 1 else f"batch element {i}: {text}")
+        if len(value) > _FEW:
+            break
+    if checks.weighed is not None:
+        modes = checks.weighed
+        contradicted = reliable & ~is_beaten & modes.is_contradicted
+        unweighed = reliable & ~is_beaten & ~contradicted & modes.is_unweighed
+        for where, text in ((contradicted, _MISSED_NOTE), (unweighed, _UNWEIGHED_NOTE)):
+            if where.any():
+                i = int(where.argmax())
+                notes.add(
+                    where, text.format(which="{which}", value=value[i], more=modes.log_z[i], state=best_states[i])
+                )
+        is_beaten = is_beaten | contradicted | unweighed
+        value = np.where(contradicted, modes.log_z, value)
+    lower, upper = np.where(is_beaten, -np.inf, lower), np.where(is_beaten, np.inf, upper)
+    reliable = reliable & ~is_beaten
+    error = np.maximum(error, proof.bound - value)
+    value, lower, upper = (np.maximum(part, proof.bound) for part in (value, lower, upper))
+    known = proof.is_complete
+    notes.add(known, _COMPLETE_NOTE)
+    value, lower, upper = (np.where(known, proof.bound, part) for part in (value, lower, upper))
+    return _Outcome(value, np.where(known, slack / 1e3, error), lower, upper, reliable | known)
 
 
 def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Flags:
     return np.abs(first - second) <= _GAP * np.hypot(error, other) + 1e-9
 
 
-def _two_sided(level: float, forward: WeightEstimate, behind: WeightEstimate, agree: Flags) -> tuple[Floats, Floats]:
-    """Lower limit from the forward run and upper one from the reverse run; Markov's where normal ones would cross."""
-    lower = one_sided_limits(forward, level, forward.is_reliable & agree)[0]
-    upper = -one_sided_limits(behind, level, behind.is_reliable & agree)[0]
+def _lower(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
+    """Lower limit of the log of the expected weight: Markov's, and where the weights support it, a closer one.
+
+    That is one without assumptions where the weights are independent, the normal one where only islands are (None).
+    """
+    if log_weights is None:
+        return one_sided_limits(found, level, trusted)[0]
+    markov = found.value + math.log1p(-level)
+    return np.where(trusted, np.maximum(markov, log_mean_lower_limit(log_weights, level)), markov)
+
+
+def _two_sided(
+    level: float, ahead: tuple[Floats | None, WeightEstimate], behind: tuple[Floats, WeightEstimate], agree: Flags
+) -> tuple[Floats, Floats]:
+    """Lower limit from the forward run and upper one from the reverse run; Markov's where closer ones would cross."""
+    lower = _lower(*ahead, level, ahead[1].is_reliable & agree)
+    upper = -_lower(*behind, level, behind[1].is_reliable & agree)
     ordered = agree & (lower <= upper)
-    lower = one_sided_limits(forward, level, forward.is_reliable & ordered)[0]
-    return lower, -one_sided_limits(behind, level, behind.is_reliable & ordered)[0]
+    lower = _lower(*ahead, level, ahead[1].is_reliable & ordered)
+    return lower, -_lower(*behind, level, behind[1].is_reliable & ordered)
+
+
+def _perfect_note(options: AnnealingOptions) -> str:
+    unseen = -math.expm1(math.log1p(-options.level) / options.num_chains)
+    return (
+        f"the reverse run started from {options.num_chains} perfect samples; limits allow for the share of the model, "
+        f"up to {unseen:.2g} at level {options.level:g}, that so many cannot be sure to meet"
+    )
 
 
 def _weight_note(found: WeightEstimate, options: AnnealingOptions, advice: str) -> str:

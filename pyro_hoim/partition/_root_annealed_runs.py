@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
 from ..errors import IntractableError
 from ..models.generalized_root import GeneralizedRootEnergy
+from ..models.node_log_partition import node_log_partition
 from ..sampling import RootChains, independent_log_partition
+from ..sampling.root_draws import draw_from_nodes
 from . import _annealing as annealing
-from ._annealed_runs import _derived, drawn_seed
+from ._annealed_runs import derived, drawn_seed
 from .root_closed_form import GaussianClosedForm
 from .root_enumeration import RootEnumeration
 
 if TYPE_CHECKING:
     from .root_annealed import RootAnnealed
 
-__all__ = ["AnnealedRun", "Annealer", "drawn_seed", "forward", "path_of", "reverse"]
+__all__ = ["AnnealedRun", "Annealer", "RootReverse", "derived", "drawn_seed", "forward", "path_of", "reverse"]
 
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
@@ -30,12 +32,26 @@ _STREAM = 1000  # apart are the random streams of two elements of a batch
 class Annealer:
     r"""Chains of one model, from the independent member on, in the form that the runs of :mod:`._annealing` move.
 
-    The path of unnormalised laws is :math:`q_0(x) \exp(\beta U(x))` with U the terms of two or more variables.
+    The path of unnormalised laws is :math:`q_0(x) \exp(\beta U(x))` with U the terms of two or more variables. With
+    other natural parameters ``single`` (d, k) for the independent member, these turn into the model's along the path.
     """
 
-    def __init__(self, energy: GeneralizedRootEnergy, num_chains: int, seed: int) -> None:
+    def __init__(
+        self, energy: GeneralizedRootEnergy, num_chains: int, seed: int, single: torch.Tensor | None = None
+    ) -> None:
         random = torch.Generator().manual_seed(seed)
-        self.chains = RootChains(energy, num_chains, generator=random, check=False)
+        start = None
+        if single is not None:
+            single = single.detach().cpu().double()
+            start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
+        self.chains = RootChains(energy, num_chains, start=start, generator=random, check=False)
+        self._single, self._own = single, self.chains.single_terms
+
+    @property
+    def log_z0(self) -> float:
+        """Log Z of the independent member that the path begins with."""
+        natural = self._own if self._single is None else self._single
+        return float(node_log_partition(self.chains.energy.family, natural).sum())
 
     @property
     def energy(self) -> torch.Tensor:
@@ -53,9 +69,19 @@ class Annealer:
         """Log weights (chains,) of a path of temperatures, each change followed by sweeps."""
         total = torch.zeros(self.chains.num_chains, dtype=torch.float64)
         for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
-            total += (beta - before) * self.chains.interaction_score()
+            total += (beta - before) * (self.chains.interaction_score() + self._single_score())
+            if self._single is not None:
+                self.chains.set_single_terms(torch.lerp(self._single, self._own, beta))
             self.chains.sweep(sweeps, beta, reverse_order=reverse_order)
         return total
+
+    def _single_score(self) -> torch.Tensor | float:
+        """What changes with beta in the terms of single variables (chains,)."""
+        if self._single is None:
+            return 0.0
+        family, states = self.chains.energy.family, self.chains.states.cpu().double()
+        change = self._own - self._single
+        return sum((family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1])), torch.tensor(0.0))
 
     def gather(self, index: torch.Tensor) -> None:
         """Replace the states of the chains by those of the chains named (chains,)."""
@@ -68,10 +94,11 @@ class Annealer:
 
 @dataclass(frozen=True)
 class AnnealedRun:
-    """A forward run of one model: chains at its end, log weights (chains,), log Z0, path, seed."""
+    """A forward run of one model: chains, states at its end (chains, d), log weights (chains,), log Z0, path, seed."""
 
     energy: GeneralizedRootEnergy
     annealer: Annealer
+    ends: torch.Tensor
     log_weights: torch.Tensor
     log_z0: float
     betas: torch.Tensor
@@ -99,8 +126,8 @@ def path_of(options: RootAnnealed, energy: GeneralizedRootEnergy, seed: int) -> 
         return torch.linspace(0, 1, options.num_temperatures + 1, dtype=torch.float64)
     if not isinstance(options.temperatures, str):
         return torch.tensor(options.temperatures, dtype=torch.float64)
-    pilot = Annealer(energy, options.num_chains, _derived(seed, 2))
-    random = torch.Generator().manual_seed(_derived(seed, 3))
+    pilot = Annealer(energy, options.num_chains, derived(seed, 2))
+    random = torch.Generator().manual_seed(derived(seed, 3))
     return annealing.adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, random)  # pyright: ignore[reportArgumentType]
 
 
@@ -109,7 +136,7 @@ def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) ->
     seed = drawn_seed(None) if options.seed is None else options.seed
     runs: list[AnnealedRun] = []
     for row, energy in enumerate(energies):
-        own = _derived(seed, row * _STREAM)
+        own = derived(seed, row * _STREAM)
         betas = path_of(options, energy, own)
         annealer = Annealer(energy, options.num_chains, own)
         log_weights = annealing.forward_run(
@@ -118,20 +145,38 @@ def forward(options: RootAnnealed, energies: Sequence[GeneralizedRootEnergy]) ->
             options.sweeps_per_step,
             islands=options.islands,
             below=options.resample_below,
-            generator=torch.Generator().manual_seed(_derived(own, 1)),
+            generator=torch.Generator().manual_seed(derived(own, 1)),
             progress=options.progress,
         )
-        runs.append(AnnealedRun(energy, annealer, log_weights, float(independent_log_partition(energy)), betas, own))
+        runs.append(
+            AnnealedRun(
+                energy,
+                annealer,
+                annealer.chains.states,
+                log_weights,
+                float(independent_log_partition(energy)),
+                betas,
+                own,
+            )
+        )
     return runs
 
 
-def reverse(options: RootAnnealed, run: AnnealedRun) -> tuple[torch.Tensor, Literal["exact", "tempered"]]:
-    """Log weights (chains,) of a reverse run, which takes over the chains of the forward run, and its kind of start.
+class RootReverse(NamedTuple):
+    """Log weights (chains,) of a reverse run, where it started (chains, d), and how that was drawn."""
+
+    log_weights: torch.Tensor
+    states: torch.Tensor
+    start: Literal["exact", "tempered"]
+
+
+def reverse(options: RootAnnealed, run: AnnealedRun) -> RootReverse:
+    """A reverse run, which takes over the chains of the forward run.
 
     Raises:
         IntractableError: both runs are to be combined and there are no perfect samples.
     """
-    random = torch.Generator().manual_seed(_derived(run.seed, 4))
+    random = torch.Generator().manual_seed(derived(run.seed, 4))
     states = _perfect_states(run.energy, options.num_chains, random)
     start: Literal["exact", "tempered"] = "tempered" if states is None else "exact"
     if states is None:
@@ -142,7 +187,8 @@ def reverse(options: RootAnnealed, run: AnnealedRun) -> tuple[torch.Tensor, Lite
             )
         states = _tempered_states(options, run)
     run.annealer.set_codes(states)
-    return run.annealer.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True), start
+    log_weights = run.annealer.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True)
+    return RootReverse(log_weights, states, start)
 
 
 def _perfect_states(energy: GeneralizedRootEnergy, number: int, random: torch.Generator) -> torch.Tensor | None:
@@ -161,11 +207,11 @@ def _perfect_states(energy: GeneralizedRootEnergy, number: int, random: torch.Ge
 
 def _tempered_states(options: RootAnnealed, run: AnnealedRun) -> torch.Tensor:
     """States (chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
-    annealer = Annealer(run.energy, options.num_chains, _derived(run.seed, 5))
+    annealer = Annealer(run.energy, options.num_chains, derived(run.seed, 5))
     parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
     steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
     log_weights = annealer.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
-    random = torch.Generator().manual_seed(_derived(run.seed, 6))
+    random = torch.Generator().manual_seed(derived(run.seed, 6))
     annealer.gather(annealing.resampled(log_weights, 1, 1.0, random)[0])
     annealer.chains.sweep(options.burn_in)
     return annealer.chains.states

@@ -101,7 +101,7 @@ class AnnealedImportance:
         >>> backend = AnnealedImportance(num_chains=64, num_temperatures=50, seed=1, engine="torch")
         >>> result = backend.log_partition(model)
         >>> bool(result.lower < result.value < result.upper), result.verdict, result.sandwich.start
-        (True, 'consistent', 'exact')
+        (True, 'verified', 'exact')
     """
 
     num_chains: int = 512

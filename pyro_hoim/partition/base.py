@@ -123,6 +123,8 @@ class LogPartition:
         coding: the coding whose theta has no constant term.
         verdicts: codes of :class:`Verdict`, int8; a 0-d ``VERIFIED`` when exact, (*batch) when estimated.
         notes: sentences on what the result rests on, or why it is unreliable and what to try.
+        lower_bound: log of the sum of q over the distinct states met, (*batch), never above log Z; None where none
+            were looked at.
         sandwich: estimates from both sides, where a reverse run was made.
     """
 
@@ -137,6 +139,7 @@ class LogPartition:
     coding: str = "balanced"
     verdicts: torch.Tensor = field(default_factory=_verified)
     notes: tuple[str, ...] = ()
+    lower_bound: torch.Tensor | None = None
     sandwich: Sandwich | None = None
 
     @property

@@ -77,7 +77,7 @@ class RootAnnealed:
         >>> energy = GeneralizedRootEnergy(structure, torch.full((5,), 0.1), PoissonFamily())
         >>> result = RootAnnealed(num_chains=64, num_temperatures=30, seed=1).log_partition(energy)
         >>> bool(result.lower < result.value < result.upper), result.verdict, result.sandwich.start
-        (True, 'consistent', 'exact')
+        (True, 'verified', 'exact')
     """
 
     num_chains: int = 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping
@@ -268,6 +269,20 @@ class RootChains:
             InputError: a wrong shape or a value outside the domain.
         """
         self._set(checked_states(self._energy, states, self._num_chains, "states"))
+
+    @property
+    def single_terms(self) -> torch.Tensor:
+        """Natural parameters of the terms of single variables, float64 (d, k)."""
+        return torch.from_numpy(self._program.linear.copy())
+
+    def set_single_terms(self, natural: torch.Tensor) -> None:
+        """Replace the natural parameters of the terms of single variables; interactions and states stay.
+
+        Shape:
+            natural (d, k).
+        """
+        linear = np.ascontiguousarray(natural.detach().cpu().double().numpy())
+        self._program = dataclasses.replace(self._program, linear=linear)
 
     # Moves
 

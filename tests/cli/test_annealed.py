@@ -151,7 +151,7 @@ def test_score_with_an_estimated_constant(capsys: pytest.CaptureFixture[str]) ->
     result = call_json(["score", "small.safetensors", "rows.csv", *CHEAP], capsys)
     log_z = call_json(["log-z", "small.safetensors", *CHEAP], capsys)
     assert result["log_z_std_error"] == log_z["std_error"] > 0 and result["log_z_kind"] == "biased"
-    assert result["log_z_verdict"] == "consistent" and result["log_z_notes"] == log_z["notes"]
+    assert result["log_z_verdict"] == "verified" and result["log_z_notes"] == log_z["notes"]
     shift = log_z["value"] - call_json(["log-z", "small.safetensors"], capsys)["value"]
     assert result["nll"] - exact["nll"] == pytest.approx(shift, abs=1e-12)
     assert result["kl"] - exact["kl"] == pytest.approx(shift, abs=1e-12)
@@ -275,7 +275,7 @@ def test_progress_is_shown_on_a_terminal_only(
     monkeypatch.setattr("pyro_hoim.cli.methods.is_terminal", lambda: True)
     monkeypatch.setattr("pyro_hoim.cli.use.is_terminal", lambda: True)
     text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
-    assert "annealing" in errors and json.loads(text)["verdict"] == "consistent"
+    assert "annealing" in errors and json.loads(text)["verdict"] == "verified"
     text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)
     assert "gibbs" in errors and text.count("\n") == 2001
 

@@ -107,6 +107,8 @@ def test_error_bars_hold(repeated, scale, options):
     if scale <= 1:
         assert reliable.mean() > 0.97
         bars = result.std_error.numpy()[reliable]
+        if options.get("reverse", True):
+            bars = np.sqrt(bars**2 - 1 / 128**2)  # without the allowance for what perfect draws cannot have seen
         assert np.median(bars) < 2 * np.sqrt(np.mean(errors**2))  # not by being wide
         assert (np.abs(errors[reliable]) > 1.5 * bars).sum() > most(300, 0.01)  # the control: half the bar fails
 
@@ -131,7 +133,7 @@ def test_ising_at_and_below_the_critical_temperature(repeated, beta):
         assert not bool(result.verdicts.any())
         assert not bool(blind.verdicts.any())
         assert bool((result.upper - result.lower > 5).all())
-        assert np.abs(result.value.numpy() - exact).max() > 0.3
+        assert np.abs(result.sandwich.forward.numpy() - exact).max() > 0.3
     both = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1, combine=True)
     assert_honest(both, exact)
 
