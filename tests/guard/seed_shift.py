@@ -97,6 +97,8 @@ def _patch_numpy() -> None:
 
     @functools.wraps(philox)
     def keyed(seed: Any = None, *, counter: Any = None, key: Any = None) -> np.random.Philox:
+        if isinstance(key, np.ndarray):  # the words of one key
+            return philox(seed, counter=counter, key=np.array([moved(int(key[0])), *key[1:]], dtype=np.uint64))
         return philox(seed, counter=counter, key=moved(key))
 
     np.random.default_rng, np.random.Philox = default_rng, keyed  # type: ignore[misc]

@@ -136,10 +136,12 @@ def test_library_weights_have_the_exact_moments(blocks):
         variance = moments[1] - 1
         fourth = moments[3] - 4 * moments[2] + 6 * moments[1] - 3
         assert abs(scaled.mean() - 1) < Z_LIMIT * np.sqrt(variance / count)
-        assert abs(scaled.var() / variance - 1) < Z_LIMIT * np.sqrt((fourth / variance**2 - 1) / count)
+        spread = Z_LIMIT * np.sqrt((fourth / variance**2 - 1) / count)  # of the variance of these weights
+        assert abs(scaled.var() / variance - 1) < spread
         skewness = (moments[2] - 3 * moments[1] + 2) / variance**1.5 / np.sqrt(count)
         expected_error = np.sqrt(variance / count) * (1 + 19 / 18 * max(skewness, 0))
-        assert log_mean_weight(log_weights[None]).error[0] == pytest.approx(expected_error, rel=0.05)
+        # the error goes with the root of the variance; 0.05 is for the skewness, estimated from the same weights
+        assert log_mean_weight(log_weights[None]).error[0] == pytest.approx(expected_error, rel=spread / 2 + 0.05)
         assert abs(np.exp(log_weights - log_weights.mean()).mean() - 1) > 1e-2  # the control: another constant
 
 
