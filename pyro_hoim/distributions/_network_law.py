@@ -198,7 +198,7 @@ class NetworkLaw:
         flat = self.stationary.probs.reshape(-1).cumsum(0)
         uniforms = torch.rand(num_draws, dtype=torch.float64) * flat[-1]
         index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
-        return list_states(self.domain, index.device)[index]
+        return list_states(self.domain.cardinalities, index.device)[index]
 
     def _chain_codes(self, num_draws: int) -> torch.Tensor:
         """Last states (num_draws, d) of as many chains."""

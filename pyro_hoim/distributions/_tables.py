@@ -63,20 +63,21 @@ def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Te
     return drawn.permute(axes)
 
 
-def list_states(domain: Domain, device: torch.device) -> torch.Tensor:
+def list_states(cards: Sequence[int], device: torch.device) -> torch.Tensor:
     """Every state once, the last variable fastest, long (num_states, d)."""
-    cards = domain.cardinalities
-    index = torch.arange(domain.num_states, device=device)
+    index = torch.arange(math.prod(cards), device=device)
     strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
     columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
     return torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
 
 
-def enumerated_states(domain: Domain, batch_shape: torch.Size, is_expanded: bool, device: torch.device) -> torch.Tensor:
+def enumerated_states(
+    cards: Sequence[int], batch_shape: torch.Size, is_expanded: bool, device: torch.device
+) -> torch.Tensor:
     """Every state beside a batch, (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded."""
-    states = list_states(domain, device)
-    states = states.reshape((len(states), *(1,) * len(batch_shape), len(domain)))
-    return states.expand((len(states), *batch_shape, len(domain))) if is_expanded else states
+    states = list_states(cards, device)
+    states = states.reshape((len(states), *(1,) * len(batch_shape), len(cards)))
+    return states.expand((len(states), *batch_shape, len(cards))) if is_expanded else states
 
 
 def log_prob_cells(law: Law) -> torch.Tensor:

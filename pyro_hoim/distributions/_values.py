@@ -30,16 +30,16 @@ def check_numbers(value: object, words: str, batch_shape: torch.Size, event_shap
     return check_shape(value, words, batch_shape, event_shape)
 
 
-def check_value(value: object, domain: Domain, batch_shape: torch.Size) -> None:
-    """Raise unless a value has the right shape and lies in the support."""
+def check_value(value: object, domain: Domain, batch_shape: torch.Size, *, if_missing: str = "") -> None:
+    """Raise unless a value has the right shape and lies in the support; ``if_missing`` is said of a code -1."""
     value = check_numbers(value, "level codes", batch_shape, torch.Size((len(domain),)))
     is_level = StateSpace(domain.cardinalities).is_level(value)
     if not bool(is_level.all()):
         where = (~is_level).nonzero()[0].tolist()
-        variable = domain.variables[where[-1]]
+        variable, received = domain.variables[where[-1]], value[tuple(where)].item()
         raise InputError(
             f"value: variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, "
-            f"received {value[tuple(where)].item()} at index {tuple(where)}, outside the support"
+            f"received {received} at index {tuple(where)}, outside the support{if_missing if received == -1 else ''}"
         )
 
 

@@ -311,7 +311,7 @@ class DependencyNetwork(SharedLaw):
             IntractableError: more than :attr:`max_states` states.
         """
         self._law.require("enumerate_support")
-        return enumerated_states(self.domain, self.batch_shape, expand, self._law.probe.device)
+        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.probe.device)
 
     # Moments
 
@@ -353,7 +353,7 @@ class DependencyNetwork(SharedLaw):
         """A most probable state of the enumerated law, (*batch, d) of dtype ``torch.long``."""
         self._law.require("mode")
         best = self._law.stationary.probs.reshape(-1).argmax()
-        state = list_states(self.domain, torch.device("cpu"))[best].to(self._law.probe.device)
+        state = list_states(self.domain.cardinalities, torch.device("cpu"))[best].to(self._law.probe.device)
         return self._expanded(state, 1)
 
     def entropy(self) -> torch.Tensor:

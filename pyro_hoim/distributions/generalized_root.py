@@ -19,6 +19,7 @@ from ..schema import Domain
 from ._approximate import expand_result
 from ._root_law import RootLaw, check_root_value
 from ._shared_law import SharedLaw
+from ._tables import check_cells, enumerated_states
 
 __all__ = ["GeneralizedRoot"]
 
@@ -45,7 +46,12 @@ class GeneralizedRoot(SharedLaw):
     Kullback-Leibler divergence               exact, for equal structures                 IntractableError
     ``sample``                                exact; for interacting reals other than     ends of Gibbs chains
                                               the first kind ends of Gibbs chains
+    ``enumerate_support``                     bounded counts, up to                       the same
+                                              ``max_enumerated_states`` states
     ========================================  ==========================================  ==========================
+
+    A latent site of bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by
+    :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be inferred in a program.
 
     Without an annealed backend a law beyond the exact budget is refused, with the numbers, on the first use of log Z.
     For N observed rows of many variables put the pseudo-likelihood into the program by a factor; it needs no log Z::
@@ -103,6 +109,9 @@ class GeneralizedRoot(SharedLaw):
         "psi": constraints.real_vector,
     }
     _law: RootLaw
+
+    max_enumerated_states: int = 2**16
+    """Most states for which :meth:`enumerate_support` is offered; a subclass may raise it."""
 
     def __init__(
         self,
@@ -353,6 +362,39 @@ class GeneralizedRoot(SharedLaw):
         """
         self._require_usable()
         return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
+
+    @property
+    def _cardinalities(self) -> tuple[int, ...]:
+        """Number of values of every variable of a bounded count family."""
+        return (int(self.family.largest_value) + 1,) * len(self.domain)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether the counts are bounded, with at most :attr:`max_enumerated_states` joint states."""
+        is_bounded = self.family.is_discrete and math.isfinite(self.family.largest_value)
+        return is_bounded and math.prod(self._cardinalities) <= self.max_enumerated_states
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            InputError: counts or reals without a bound.
+            IntractableError: more than :attr:`max_enumerated_states` states.
+        """
+        if not (self.family.is_discrete and math.isfinite(self.family.largest_value)):
+            raise InputError(
+                f"enumerate_support: expected bounded counts, received {self.family!r}, whose values have no end; use "
+                "TruncatedPoissonFamily, or observe the site"
+            )
+        cards = self._cardinalities
+        check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
+        return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
 
     def _require_usable(self) -> None:
         """Refuse what a lenient law has let pass."""

@@ -31,6 +31,12 @@ from .support import StateSpace
 __all__ = ["HierarchicalLogLinear"]
 
 
+_IF_MISSING = (
+    "; where -1 stands for a missing cell, row_log_likelihood(law.energy_model, observations) of pyro_hoim sums over "
+    "what is missing, and pyro.factor puts it into a program"
+)
+
+
 class HierarchicalLogLinear(SharedLaw):
     r"""The law of d finite variables whose log-probability is a sum of interaction tables.
 
@@ -283,7 +289,7 @@ class HierarchicalLogLinear(SharedLaw):
     # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        check_value(value, self.domain, self.batch_shape)
+        check_value(value, self.domain, self.batch_shape, if_missing=_IF_MISSING)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
@@ -416,7 +422,7 @@ class HierarchicalLogLinear(SharedLaw):
                 "the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
                 "HierarchicalLogLinear.max_enumerated_states"
             )
-        return enumerated_states(self.domain, self.batch_shape, expand, self._law.theta.device)
+        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.theta.device)
 
     # Moments
 

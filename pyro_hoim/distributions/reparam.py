@@ -12,6 +12,7 @@ from pyro.infer.reparam.reparam import Reparam
 
 from ..errors import InputTypeError
 from .dependency_network import DependencyNetwork
+from .generalized_root import GeneralizedRoot
 from .log_linear import HierarchicalLogLinear
 
 __all__ = ["StateIndexReparam"]
@@ -24,11 +25,13 @@ class StateIndexReparam(Reparam):
     dimensions, so it cannot sample the posterior of a vector-valued site. After this reparametrisation the enumerated
     site is an ordinary :class:`~pyro.distributions.Categorical` over the states, last variable fastest, with the same
     law. Exact; the number of states must be within
-    :attr:`HierarchicalLogLinear.max_enumerated_states <pyro_hoim.distributions.HierarchicalLogLinear>`, or the
-    ``max_states`` of a dependency network.
+    :attr:`HierarchicalLogLinear.max_enumerated_states <pyro_hoim.distributions.HierarchicalLogLinear>` (the same of a
+    :class:`~pyro_hoim.distributions.GeneralizedRoot` over bounded counts), or the ``max_states`` of a dependency
+    network.
 
     Raises:
-        InputTypeError: on use, the site's law is neither a HierarchicalLogLinear nor a DependencyNetwork.
+        InputTypeError: on use, the site's law is no HierarchicalLogLinear, GeneralizedRoot or DependencyNetwork.
+        InputError: on use, counts or reals without a bound.
         IntractableError: on use, there are too many states.
 
     Example:
@@ -46,14 +49,18 @@ class StateIndexReparam(Reparam):
     def apply(self, msg: Any) -> Any:
         """Return the message of the deterministic site that takes the place of the state."""
         law, value = msg["fn"], msg["value"]
-        if not isinstance(law, (HierarchicalLogLinear, DependencyNetwork)):
+        if not isinstance(law, (HierarchicalLogLinear, GeneralizedRoot, DependencyNetwork)):
             raise InputTypeError(
-                f"site {msg['name']!r}: expected the law to be a HierarchicalLogLinear or a DependencyNetwork, "
-                f"received {type(law).__name__}"
+                f"site {msg['name']!r}: expected the law to be a HierarchicalLogLinear, a GeneralizedRoot or a "
+                f"DependencyNetwork, received {type(law).__name__}"
             )
-        cards = law.domain.cardinalities
-        states = law.enumerate_support(expand=False).reshape(-1, len(cards))
-        logits = law.log_prob_table.reshape((*law.batch_shape, len(states)))
+        states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
+        if isinstance(law, GeneralizedRoot):
+            cards = law._cardinalities
+            logits = law.log_prob(law.enumerate_support()).movedim(0, -1)
+        else:
+            cards = law.domain.cardinalities
+            logits = law.log_prob_table.reshape((*law.batch_shape, len(states)))
         observed = None
         if value is not None:
             strides = torch.tensor([math.prod(cards[k + 1 :]) for k in range(len(cards))], device=value.device)

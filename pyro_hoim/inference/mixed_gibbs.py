@@ -42,7 +42,9 @@ class MixedGibbs(MCMCKernel):
     mask or a scale depends on continuous sites, or where the program looks into values so that nobody can tell;
     elsewhere log Z is a constant and left out, so such a law may be of any size. A discrete site on which theta, a mask
     or a scale of a law depends needs it likewise.
-    All other discrete sites with a finite support (Categorical, Bernoulli, Binomial, ...) are drawn element by element.
+    All other discrete sites with a finite support (Categorical, Bernoulli, Binomial, a
+    :class:`~pyro_hoim.distributions.GeneralizedRoot` over bounded counts, ...) are drawn element by element, one
+    element being a whole event: all counts of a row together.
 
     The program is evaluated for all values of an element at once, and for all elements of a plate at once, where that
     gives what one value and one element at a time give; this is checked at the first transition, at the present state

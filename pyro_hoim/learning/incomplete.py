@@ -76,16 +76,16 @@ def row_log_likelihood(
     backend on the model conditioned on its known cells. Exact; the counts of the rows play no role.
 
     Args:
-        model: an energy without batch dimensions.
+        model: an energy, with a batch of parameters or without; gradients reach its tables.
         data: rows over the model's domain, missing cells as -1.
         partition: exact backend; :class:`~pyro_hoim.partition.Auto` by default.
         normalised: subtract log Z; without it, the result compares rows under one model and needs no log Z.
 
     Shape:
-        Result (N,), in nats.
+        Result (N, *batch), in nats.
 
     Raises:
-        InputError: another domain, or a batch of models.
+        InputError: another domain.
         IntractableError: the backend refuses.
 
     Example:
@@ -98,18 +98,19 @@ def row_log_likelihood(
     """
     if data.domain != model.domain:
         raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
-    if model.batch_shape:
-        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
     backend = partition if partition is not None else Auto()
     unique = data.codes.unique(dim=0, return_inverse=True) if len(data.codes) else (data.codes, torch.zeros(0).long())
     rows = Observations.from_tensor(unique[0], data.domain)
-    values = torch.empty(len(rows.codes), dtype=model.dtype)
+    batch = model.batch_shape
+    values = torch.empty(len(rows.codes), *batch, dtype=model.dtype)
     for mask, positions in _patterns(rows):
-        look_ups = _num_completions(rows, mask) * max(1, len(model.hypergraph))
+        look_ups = _num_completions(rows, mask) * max(1, len(model.hypergraph)) * max(1, batch.numel())
         if look_ups <= _MAX_COMPLETIONS:
             step = max(1, _MAX_COMPLETIONS // look_ups)
             for part in positions.split(step):
-                values[part] = torch.logsumexp(-model.energy(_completions(rows, mask, part)), -1)
+                codes = _completions(rows, mask, part)
+                energy = model.energy(codes.reshape(*codes.shape[:2], *(1 for _ in batch), codes.shape[2]))
+                values[part] = torch.logsumexp(-energy, 1)
         else:
             for position in positions.tolist():
                 known = {

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
+from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.learning import fit, fit_incomplete, incomplete, row_log_likelihood
 from pyro_hoim.models import LogLinearEnergy
@@ -53,6 +54,39 @@ def test_every_pattern_of_missing_cells(limit: int, monkeypatch: pytest.MonkeyPa
     model = random_model(0)
     values = row_log_likelihood(model, Observations.from_tensor(ALL_ROWS, DOMAIN))
     assert torch.allclose(values, expected_rows(probabilities(model)), rtol=RELATIVE, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [2**22, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_of_models_and_gradients(limit: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
+    models = [random_model(seed) for seed in range(6)]
+    tables = torch.stack([m.tables for m in models]).reshape(2, 3, -1).to(dtype).requires_grad_()
+    data = Observations.from_tensor(ALL_ROWS, DOMAIN)
+    values = row_log_likelihood(LogLinearEnergy(models[0].hypergraph, tables), data)
+    assert values.shape == (len(ALL_ROWS), 2, 3) and values.dtype == dtype
+    singles = [m.tables.clone().requires_grad_() for m in models]
+    expected = [expected_rows(probabilities(LogLinearEnergy(models[0].hypergraph, t))) for t in singles]
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    assert torch.allclose(values.double(), torch.stack(expected, -1).reshape(-1, 2, 3), atol=tolerance, rtol=0)
+    (found,) = torch.autograd.grad(values.sum(), tables)
+    gradients = torch.autograd.grad(torch.stack(expected).sum(), singles)
+    assert torch.allclose(found.double(), torch.stack(gradients).reshape(2, 3, -1), atol=1e3 * tolerance, rtol=0)
+    empty = LogLinearEnergy(models[0].hypergraph, tables[:0])
+    assert row_log_likelihood(empty, data).shape == (len(ALL_ROWS), 0, 3)
+
+
+def test_the_marginal_law_and_an_observed_hole() -> None:
+    """Without missing cells it is log_prob; a hole in an observed value names what sums over it."""
+    law = HierarchicalLogLinear.from_tables(random_model(0).hypergraph, random_model(0).tables, validate_args=True)
+    rows = ALL_ROWS[(ALL_ROWS >= 0).all(1)]
+    assert torch.allclose(
+        row_log_likelihood(law.energy_model, Observations.from_tensor(rows, DOMAIN)), law.log_prob(rows)
+    )
+    with pytest.raises(InputError, match=r"received -1 at index \(0, 0\).*row_log_likelihood\(law.energy_model"):
+        law.log_prob(ALL_ROWS)
+    with pytest.raises(InputError, match=r"outside the support$"):
+        law.log_prob(ALL_ROWS - 1)
 
 
 def test_control_a_dropped_interaction_is_seen() -> None:
@@ -110,8 +144,6 @@ def test_refusals_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
     data = mixed_data(model, 100.0)
     with pytest.raises(InputError, match="domain"):
         row_log_likelihood(model, Observations.from_tensor(torch.zeros(1, 2).long(), Domain.from_cardinalities([2, 2])))
-    with pytest.raises(InputError, match="batch"):
-        row_log_likelihood(LogLinearEnergy(model.hypergraph, model.tables.expand(2, -1)), data)
     with pytest.warns(ConvergenceWarning, match="EM stopped after 1 steps"):
         assert fit_incomplete(model.hypergraph, data, max_iterations=1).status == "max_iterations"
     monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", 10)

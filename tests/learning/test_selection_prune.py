@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from pyro_hoim.data import Observations
@@ -25,10 +27,13 @@ SATURATED = InteractionHypergraph.saturated(DOMAIN)
 
 
 def law_of(hypergraph, seed, scale=1.0):
-    """A random law of a family, flat in schema order."""
+    """A random law of a family, flat in schema order; Helmert's contrasts of every table are normal."""
     generator = torch.Generator().manual_seed(seed)
     theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
-    model = LogLinearEnergy.from_theta(hypergraph, theta)
+    bases = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in hypergraph.edge_shapes]
+    parts = [theta[where] for where in hypergraph.parameter_slices.values()]
+    tables = [torch.from_numpy(basis) @ part for basis, part in zip(bases, parts, strict=True)]
+    model = LogLinearEnergy(hypergraph, torch.cat(tables))
     codes = torch.cartesian_prod(*[torch.arange(n) for n in DOMAIN.cardinalities])
     return torch.softmax(-model.energy(codes), 0).numpy()
 

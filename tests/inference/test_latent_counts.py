@@ -1,0 +1,114 @@
+"""Latent bounded counts: enumeration in TraceEnum_ELBO and infer_discrete, Gibbs draws in MixedGibbs; oracle: sums."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
+
+from pyro_hoim.distributions import GeneralizedRoot, StateIndexReparam
+from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.inference import MixedGibbs, run_mcmc
+from pyro_hoim.models import NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import assert_close, assert_exact_law, count_states
+
+FAMILY = TruncatedPoissonFamily(2)
+DOMAIN = Domain([Variable(name, kind="count") for name in "abc"])
+STRUCTURE = RootStructure.complete(DOMAIN, 2)
+PSI = torch.tensor([0.3, -0.2, 0.5, 0.1, 0.2, -0.3, 0.4, -0.5, 0.2], dtype=torch.float64)
+WEIGHTS = torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64)
+STATES = torch.tensor(list(itertools.product(range(3), repeat=3)), dtype=torch.float64)
+
+
+def law_of(psi: torch.Tensor = PSI, family: NodeFamily = FAMILY) -> GeneralizedRoot:
+    return GeneralizedRoot(STRUCTURE, psi, family)
+
+
+def program(data: torch.Tensor, psi: torch.Tensor = PSI) -> torch.Tensor:
+    with pyro.plate("rows", len(data)):
+        x = pyro.sample("x", law_of(psi))
+        pyro.sample("y", dist.Normal(x @ WEIGHTS, 0.7), obs=data)
+    return x
+
+
+def joint(data: torch.Tensor, psi: torch.Tensor = PSI) -> torch.Tensor:
+    """Log joint density of every state and datum (27, rows), by the energy and a sum over all states."""
+    minus_energy = -law_of(psi).energy_model.energy(STATES)
+    log_prior = minus_energy - minus_energy.logsumexp(0)
+    return log_prior[:, None] + dist.Normal((STATES @ WEIGHTS)[:, None], 0.7).log_prob(data)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_state_once(dtype: torch.dtype) -> None:
+    law = law_of(torch.stack([PSI, -PSI]).to(dtype)).expand((3, 2))
+    assert law.has_enumerate_support and law.support.is_discrete
+    flat = law.enumerate_support(expand=False)
+    assert flat.shape == (27, 1, 1, 3) and flat.dtype == dtype and torch.equal(flat[:, 0, 0].double(), STATES)
+    full = law.enumerate_support()
+    assert full.shape == (27, 3, 2, 3) and bool((full == flat).all())
+    assert_close(law.log_prob(full).logsumexp(0), torch.zeros(3, 2), absolute=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+def test_what_has_no_end_or_too_many_states_says_so() -> None:
+    counts = law_of(PSI.where(STRUCTURE.is_interaction.logical_not(), -0.1), PoissonFamily())
+    assert not counts.has_enumerate_support
+    with pytest.raises(InputError, match=r"enumerate_support: expected bounded counts.*TruncatedPoissonFamily"):
+        counts.enumerate_support()
+    large = law_of(family=TruncatedPoissonFamily(40))
+    assert not large.has_enumerate_support
+    with pytest.raises(IntractableError, match=r"6.892e\+04.*max_enumerated_states"):
+        large.enumerate_support()
+
+
+def test_sums_in_an_elbo_are_those_of_enumeration() -> None:
+    data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
+    psi = PSI.clone().requires_grad_()
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    loss = elbo.differentiable_loss(config_enumerate(lambda: program(data, psi)), lambda: None)
+    expected = joint(data, psi).logsumexp(0).sum()
+    assert_close(-loss, expected, absolute=1e-10)
+    gradients = [torch.autograd.grad(value, psi)[0] for value in (-loss, expected)]
+    assert_close(*gradients, absolute=1e-9)
+
+
+def test_infer_discrete_finds_the_most_probable_state() -> None:
+    data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
+    model = config_enumerate(poutine.reparam(program, config={"x": StateIndexReparam()}))
+    found = infer_discrete(model, first_available_dim=-2, temperature=0)(data)
+    assert torch.equal(found, STATES[joint(data).argmax(0)])
+
+
+def draws(model: Any, num_draws: int) -> torch.Tensor:
+    pyro.set_rng_seed(11)
+    return run_mcmc(MixedGibbs(model), num_draws, num_warmup=1, progress=False).get_samples()["x"]
+
+
+def test_mixed_gibbs_draws_from_the_posterior() -> None:
+    """Without continuous sites and with one element, draws are independent ones from the full conditional."""
+    data = torch.full((300,), 0.4, dtype=torch.float64)
+    found = draws(lambda: program(data), 30).reshape(-1, 3)
+    posterior = joint(data[:1])[:, 0].softmax(0)
+    assert_exact_law(count_states(found.long(), (3, 3, 3)), posterior)
+    with pytest.raises(AssertionError):  # the control: the prior
+        assert_exact_law(count_states(found.long(), (3, 3, 3)), law_of().log_prob(STATES).exp())
+
+
+def test_mixed_gibbs_moves_psi_and_counts() -> None:
+    data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
+
+    def model() -> torch.Tensor:
+        shift = pyro.sample("shift", dist.Normal(torch.zeros((), dtype=torch.float64), 0.3))
+        return program(data, PSI + shift)
+
+    pyro.set_rng_seed(3)
+    kernel = MixedGibbs(model, {"max_tree_depth": 2, "step_size": 0.2, "adapt_step_size": False})
+    found = run_mcmc(kernel, 12, num_warmup=2, progress=False).get_samples()
+    assert found["x"].shape[-2:] == (3, 3) and bool(law_of().support.check(found["x"]).all())
+    assert len(found["shift"].unique()) > 5 and len(found["x"].reshape(-1, 9).unique(dim=0)) > 5
