@@ -30,7 +30,8 @@ class NetworkPart:
     Attributes:
         scores: of the network.
         independent: of independent variables with the same prior, whose pseudo-likelihood is their likelihood.
-        accuracy: of predicting the target: ``target``, ``accuracy``, ``majority_accuracy``, ``rows``; None without a
+        accuracy: of predicting the target: ``target``, ``accuracy``, ``majority_accuracy``,
+            ``majority_p_value``, ``rows``; None without a
             target, or where it is never known.
     """
 
@@ -228,6 +229,7 @@ def _part(
                 "target": target,
                 "accuracy": prediction.accuracy,
                 "majority_accuracy": prediction.majority_accuracy,
+                "majority_p_value": prediction.majority_p_value,
                 "rows": prediction.rows,
             }
     return NetworkPart(scores, apart, accuracy)

@@ -121,8 +121,8 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
         target: the variable to predict.
 
     Returns:
-        ``target``, ``accuracy``, ``majority_accuracy`` (of always guessing the most frequent level of these rows) and
-        ``rows``.
+        ``target``, ``accuracy``, ``majority_accuracy`` (of always guessing the most frequent level of these rows),
+        ``majority_p_value`` (:attr:`~pyro_hoim.learning.prediction.Prediction.majority_p_value`) and ``rows``.
 
     Raises:
         InputError: no row has a known target.
@@ -141,6 +141,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
         "target": target,
         "accuracy": found.accuracy,
         "majority_accuracy": found.majority_accuracy,
+        "majority_p_value": found.majority_p_value,
         "rows": found.rows,
     }
 

@@ -23,7 +23,7 @@ from .grm import GRM_ONLY, GRM_OPTIONS, GrmOptions, run_grm
 from .network import NETWORK_ONLY, NETWORK_OPTIONS, NetworkOptions, run_network
 from .options import SEED, WholeNumber
 from .output import Output, log_partition_json, peak_memory_mb, whole
-from .reading import Missing, Table, parse_split, split_rows
+from .reading import ALL_TRAIN, SELECT_SPLIT, Missing, Table, held_out_split, parse_split, split_rows
 from .select import SELECT_OPTIONS, SelectOptions, run_select, run_trained
 from .session import Session, session
 
@@ -116,7 +116,8 @@ def _check_family(model_kind: str) -> None:
 @click.option(
     "--split",
     metavar="TRAIN,VALIDATION,TEST",
-    help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5]",
+    help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5; of "
+    "a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared]",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--posterior", is_flag=True, help="Sample the posterior with NUTS and compare models by leave-one-out.")
@@ -177,13 +178,12 @@ def fit(
     if model_kind == "grm":
         if source is None:
             raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
-        fractions = parse_split(split, False)
-        learn = GrmOptions.parse(
-            family, maximum, order, l1, symmetrize, refit_terms, stagewise, full, jobs, fractions[1] > 0
-        )
+        validates = split is None or parse_split(split)[1] > 0
+        learn = GrmOptions.parse(family, maximum, order, l1, symmetrize, refit_terms, stagewise, full, jobs, validates)
         counts = CountSource.read(source, columns, vocab, learn.family)
         learn = learn.for_columns(len(counts.rows.domain))
-        output = Output(counts, counts.rows, None, seed, out, resume, as_json, started)
+        fractions = parse_split(split, held_out_split(counts.rows.num_rows, len(learn.l1) > 1))
+        output = Output(counts, counts.rows, None, seed, out, resume, as_json, started, fractions)
         run_grm(split_rows(counts.rows, fractions, seed), learn, output)
         return
     if order is not None and edges is not None:
@@ -196,7 +196,7 @@ def fit(
         for option in _SELECT_ONLY:
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise InputError(f"--{option.replace('_', '-')}: belongs to --select")
-    fractions = parse_split(split, select)
+    fractions = parse_split(split, SELECT_SPLIT if select else ALL_TRAIN)
     policy = Missing.parse(missing)
     main_job = source is None and order is None and edges is None
     if model_kind == "log-linear" and jobs is not None and not (posterior or main_job):
@@ -211,14 +211,15 @@ def fit(
         table = table.complete(policy, None)
         check_columns(table.rows)
         learning = NetworkOptions(alpha, max_leaves, lossless, jobs)
-        output = Output(table, as_read, target, seed, out, resume, as_json, started)
+        fractions = parse_split(split, held_out_split(table.rows.total_count))
+        output = Output(table, as_read, target, seed, out, resume, as_json, started, fractions)
         run_network(split_rows(table.rows, fractions, seed), learning, output)
         return
     reason = "--posterior" if posterior or main_job else "a validation part" if fractions[1] else None
     if select:
         reason = "--select, whose validation rows must be complete"
     table = table.complete(policy, reason)
-    output = Output(table, as_read, target, seed, out, resume, as_json, started)
+    output = Output(table, as_read, target, seed, out, resume, as_json, started, fractions)
     if select:
         check_columns(table.rows)
         table = table.with_ordinal(ordinal)

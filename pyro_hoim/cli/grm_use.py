@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..analysis.root_scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
+from ..data import CountTable
 from ..errors import InputError, IntractableError, check_names
 from ..learning.root_regression import RootTerm
 from ..models import NodeFamily
@@ -22,6 +23,7 @@ from .grm import tuple_json
 from .methods import describe_log_z, is_terminal, root_log_z_of
 from .model import check_target_file, number_text, parse_values, read_roots, write_rows
 from .output import echo_json
+from .seen import score_seen, seen_lines
 
 __all__ = ["predict_with_roots", "root_interactions", "root_log_z", "sample_roots", "score_with_roots"]
 
@@ -120,7 +122,8 @@ def score_with_roots(
         InputError: no rows, missing columns, or values that the family does not take.
         IntractableError: ``--method exact`` without an exact log Z.
     """
-    found = _model(model)
+    stored = read_roots(model)
+    found = RootModel.from_file(stored)
     table = read_counts_for(found.domain.names, file, vocab, found.energy.family)
     if not table.num_rows:
         raise InputError(f"{file}: expected at least one observation, received none")
@@ -128,7 +131,14 @@ def score_with_roots(
         log_z, reason = exact_log_partition(found.energy)
     else:
         log_z, reason = root_log_z_of(found.energy, method, chains, temperatures, seed), ""
-    scores = found.scores(table, None if log_z is None else float(log_z.value))
+    value = None if log_z is None else float(log_z.value)
+    scores = found.scores(table, value)
+
+    def of_part(part: CountTable) -> dict[str, float | None]:
+        its = found.scores(part, value)
+        return {"nll": its.nll, "pseudo_nll": its.pseudo_nll}
+
+    parts = score_seen(stored.info, table, of_part)
     if as_json:
         echo_json(
             {
@@ -144,6 +154,7 @@ def score_with_roots(
                 "log_z_notes": [] if log_z is None else list(log_z.notes),
                 "pseudo_nll": scores.pseudo_nll,
                 "pseudo_nll_std_error": scores.pseudo_nll_std_error,
+                "parts": parts,
             }
         )
         return
@@ -156,6 +167,8 @@ def score_with_roots(
     click.echo(f"NLL per row         {number_text(scores.nll, why)}" + (" nats" if scores.nll is not None else ""))
     if scores.kl is not None:
         click.echo(f"KL to the file      {number_text(scores.kl)} nats")
+    for line in seen_lines(parts, "pseudo_nll"):
+        click.echo(line)
     if log_z is not None and log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))
 
@@ -169,7 +182,8 @@ def predict_with_roots(
         InputError: a bad file.
         UnknownNameError: no such column.
     """
-    found = _model(model)
+    stored = read_roots(model)
+    found = RootModel.from_file(stored)
     check_names([target], found.domain.names, "--target")
     table, is_known = read_counts_without(found.domain.names, file, vocab, found.energy.family, target)
     result = predict_roots(found, table, target, is_known=is_known)
@@ -178,6 +192,9 @@ def predict_with_roots(
         if result.values is not None:
             frame.insert(0, target, result.values)
         frame.to_csv(out, index=False, lineterminator="\n")
+    parts = None
+    if is_known:
+        parts = score_seen(stored.info, table, lambda part: {"rmse": predict_roots(found, part, target).rmse})
     if as_json:
         echo_json(
             {
@@ -193,10 +210,11 @@ def predict_with_roots(
                 "predicted_rows": table.num_rows,
                 "approximate_rows": 0,
                 "kind": "exact",
+                "parts": parts,
             }
         )
         return
-    click.echo("\n".join(_describe(result, table.num_rows)))
+    click.echo("\n".join([*_describe(result, table.num_rows), *seen_lines(parts, "rmse")]))
     if out is not None:
         click.echo(f"{plural(table.num_rows, 'prediction')} written to {out}")
 
@@ -210,7 +228,8 @@ def _describe(found: RootPrediction, rows: int) -> list[str]:
         return [*lines, "error            not available (the file has no column of the target)"]
     return [
         *lines,
-        f"RMSE             {number_text(found.rmse)} (always the mean of the file: {number_text(found.mean_rmse)})",
+        f"RMSE             {number_text(found.rmse)} (always the mean of the file: {number_text(found.mean_rmse)})"
+        + ("; no better" if (found.rmse or 0.0) >= (found.mean_rmse or 0.0) else ""),
         f"mean error       {number_text(found.mae)}",
         f"log loss         {number_text(found.log_loss)} nats",
     ]

@@ -18,6 +18,7 @@ from ..report.words import fixed, plural, short_labels
 from .methods import is_terminal
 from .model import check_target_file, number_text, parse_given, read_for, read_network, read_without, write_rows
 from .output import echo_json, whole
+from .seen import score_seen, seen_lines
 
 __all__ = [
     "complete_with_network",
@@ -140,7 +141,8 @@ def score_with_network(
     for name, is_used in (("--method ais", method == "ais"), ("--chains", chains), ("--temperatures", temperatures)):
         if is_used:
             raise InputError(f"{name}: estimates log Z, which a dependency network does not have; leave it out")
-    network = read_network(model).conditionals
+    stored = read_network(model)
+    network = stored.conditionals
     data = read_for(network.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
@@ -148,6 +150,12 @@ def score_with_network(
     if method == "exact" and found.law is None:
         raise IntractableError(f"--method exact: the network's law is not known, {found.reason}; leave --method out")
     scores = score_network(network, data, law=found.law, seed=seed or 0)
+
+    def of_part(part: Observations) -> dict[str, float | None]:
+        its = score_network(network, part, law=found.law, seed=seed or 0)
+        return {"nll": its.nll, "pseudo_nll": its.pseudo_nll}
+
+    parts = score_seen(stored.info, data, of_part)
     if as_json:
         echo_json(
             {
@@ -162,6 +170,7 @@ def score_with_network(
                 "fc": scores.fc,
                 "fc_limit": scores.fc_limit,
                 "nodes": scores.nodes,
+                "parts": parts,
             }
         )
         return
@@ -176,19 +185,22 @@ def score_with_network(
         click.echo(f"KL to the file      {number_text(scores.kl)}" + (" nats" if scores.kl is not None else ""))
         click.echo(f"FC to the file      {number_text(scores.fc)}" + (" nats" if scores.fc is not None else ""))
     click.echo(f"FC-limit            {number_text(scores.fc_limit)}" + (" nats" if scores.fc_limit is not None else ""))
+    for line in seen_lines(parts, "pseudo_nll"):
+        click.echo(line)
     _note_chains(int(scores.approximate_rows), "scored")
 
 
 def predict_with_network(
     model: Path, file: Path, target: str, method: RowMethod, seed: int, missing: tuple[str, ...]
-) -> Prediction:
-    """Predictions of a column from its own conditional.
+) -> tuple[Prediction, dict[str, dict[str, float | None]] | None]:
+    """Predictions of a column from its own conditional, and the accuracy of the parts of a fitted file.
 
     Raises:
         IntractableError: ``--method exact`` and cells that the graph asks for are missing.
         UnknownNameError: no such column.
     """
-    network = read_network(model).conditionals
+    stored = read_network(model)
+    network = stored.conditionals
     check_names([target], network.domain.names, "--target")
     data = read_without(network.domain, file, target, missing)
     try:
@@ -196,7 +208,11 @@ def predict_with_network(
     except IntractableError as error:
         raise IntractableError(f"--{error}") from error
     _note_chains(int((~found.is_exact).sum()), "predicted")
-    return found
+
+    def of_part(part: Observations) -> dict[str, float | None]:
+        return {"accuracy": predict_network(network, part, target, method=method, seed=seed).accuracy}
+
+    return found, score_seen(stored.info, data, of_part)
 
 
 def network_interactions(model: Path, top: int | None, as_json: bool) -> None:

@@ -18,7 +18,8 @@ from ..data import CountTable, Observations
 from ..errors import InputError
 from ..partition import LogPartition
 from .count_reading import CountSource
-from .reading import Table
+from .reading import Fractions, Table
+from .seen import keep_split
 from .session import Session
 
 __all__ = ["Output", "echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
@@ -134,6 +135,7 @@ class Output(Generic[_Source]):
         resume: continue in it.
         as_json: print JSON instead of text.
         started: ``time.perf_counter()`` when the command began.
+        fractions: of training, validation and test rows.
     """
 
     table: _Source
@@ -144,6 +146,7 @@ class Output(Generic[_Source]):
     resume: bool
     as_json: bool
     started: float
+    fractions: Fractions
 
     def folder(self) -> Path:
         """The folder to write to, not made here.
@@ -155,6 +158,7 @@ class Output(Generic[_Source]):
 
     def write(self, summary: Mapping[str, Any], run: Session) -> None:
         """Leave ``fit.json`` in the folder of a run, print it where JSON is wanted, and remove the checkpoints."""
+        keep_split(run.folder, self.table.rows, self.fractions, self.seed)
         (run.folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(run.checkpoint)
         if self.as_json:

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 import torch
 
+from ..data import Observations
 from ..errors import InputError, check_names
 from ..learning.given import RowMethod
 from ..learning.prediction import Prediction, predict as predict_rows
-from ..report.words import plural
+from ..report.words import against_majority, plural
 from .model import (
     DATA,
     JSON,
@@ -28,6 +29,7 @@ from .model import (
 )
 from .options import SEED
 from .output import echo_json, whole
+from .seen import score_seen, seen_lines
 from .use import note_approximate
 
 __all__ = ["predict"]
@@ -84,15 +86,21 @@ def predict(
     if is_network(model):
         from .network_use import predict_with_network
 
-        found = predict_with_network(model, file, target, method, seed, missing)
+        found, parts = predict_with_network(model, file, target, method, seed, missing)
         approximate = int((~found.is_exact).sum())
     else:
-        energy = energy_of(read_model(model))
+        stored = read_model(model)
+        energy = energy_of(stored)
         check_names([target], energy.domain.names, "--target")
         data = read_without(energy.domain, file, target, missing)
         found = predict_rows(energy, data, target, method=method, seed=seed)
         approximate = int((~found.is_exact).sum())
         note_approximate(approximate, "predicted")
+
+        def of_part(part: Observations) -> dict[str, float | None]:
+            return {"accuracy": predict_rows(energy, part, target, method=method, seed=seed).accuracy}
+
+        parts = score_seen(stored.info, data, of_part)
     if out is not None:
         found.to_pandas().to_csv(out, index=False, lineterminator="\n")
     if as_json:
@@ -101,18 +109,26 @@ def predict(
                 "target": target,
                 "accuracy": found.accuracy,
                 "majority_accuracy": found.majority_accuracy,
+                "majority_p_value": found.majority_p_value,
                 "rows": whole(found.rows),
                 "log_loss": found.log_loss,
                 "class_accuracy": found.class_accuracy,
                 "predicted_rows": len(found.codes),
                 "approximate_rows": approximate,
                 "kind": found.kind,
+                "parts": parts,
             }
         )
         return
-    click.echo("\n".join(_describe_prediction(found)))
+    click.echo("\n".join([*_describe_prediction(found), *seen_lines(parts, "accuracy")]))
     if out is not None:
         click.echo(f"{plural(len(found.codes), 'prediction')} written to {out}")
+
+
+def _beside_majority(found: Prediction) -> str:
+    names = ("accuracy", "majority_accuracy", "majority_p_value")
+    words = against_majority({name: getattr(found, name) for name in names})
+    return f" (the accuracy is {words})" if words else ""
 
 
 def _describe_prediction(found: Prediction) -> list[str]:
@@ -127,7 +143,7 @@ def _describe_prediction(found: Prediction) -> list[str]:
         ]
     lines += [
         f"accuracy           {found.accuracy:.4f}",
-        f"majority accuracy  {found.majority_accuracy:.4f}",
+        f"majority accuracy  {found.majority_accuracy:.4f}" + _beside_majority(found),
         f"log loss           {number_text(found.log_loss)} nats",
     ]
     totals = found.confusion.sum(1).tolist()

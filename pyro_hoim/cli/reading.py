@@ -17,10 +17,13 @@ from ..report.words import listed, plural
 from ..schema import Domain, Variable
 
 __all__ = [
+    "ALL_TRAIN",
     "MAIN_TABLE",
     "SELECT_SPLIT",
+    "Fractions",
     "Missing",
     "Table",
+    "held_out_split",
     "parse_columns",
     "parse_split",
     "read_source",
@@ -30,8 +33,15 @@ __all__ = [
 MAIN_TABLE = "czech_autoworkers"
 """What ``fit`` without a table works on."""
 
-SELECT_SPLIT = (0.35, 0.15, 0.5)
+Fractions = tuple[float, float, float]
+
+SELECT_SPLIT: Fractions = (0.35, 0.15, 0.5)
 """Fractions of training, validation and test rows with ``--select``."""
+
+ALL_TRAIN: Fractions = (1.0, 0.0, 0.0)
+"""All rows are fitted."""
+
+_LEAST_HELD_OUT = 20
 
 _POLICIES = ("drop", "marginalise")
 _LOADERS: dict[str, Callable[[], Observations]] = {
@@ -229,10 +239,10 @@ def parse_columns(text: str | None) -> list[str] | int | None:
     return names
 
 
-def parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
+def parse_split(text: str | None, default: Fractions = ALL_TRAIN) -> Fractions:
     """``--split``: three non-negative fractions that sum to one."""
     if text is None:
-        return SELECT_SPLIT if select else (1.0, 0.0, 0.0)
+        return default
     try:
         parts = [float(word) for word in text.split(",")]
     except ValueError as error:
@@ -247,7 +257,19 @@ def parse_split(text: str | None, select: bool) -> tuple[float, float, float]:
 _Rows = TypeVar("_Rows", Observations, CountTable)
 
 
-def split_rows(data: _Rows, fractions: tuple[float, float, float], seed: int) -> dict[str, _Rows]:
+def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
+    """The default of dependency networks and root models, which are scored on rows that they were not learned from.
+
+    Args:
+        num_rows: observations; of fewer than 20 all are learned from.
+        validates: whether a validation part chooses something.
+    """
+    if validates:
+        return (0.6, 0.2, 0.2)
+    return ALL_TRAIN if num_rows < _LEAST_HELD_OUT else (0.8, 0.0, 0.2)
+
+
+def split_rows(data: _Rows, fractions: Fractions, seed: int) -> dict[str, _Rows]:
     """The three parts.
 
     Raises:

@@ -39,6 +39,7 @@ from .model import (
 )
 from .options import SEED, WholeNumber
 from .output import echo_json, whole
+from .seen import score_seen, seen_lines
 
 __all__ = ["sample", "score"]
 
@@ -264,6 +265,13 @@ def score(
     impossible = _num_impossible(stored, data)
     nll = math.inf if impossible else values.nll
     kl = math.inf if impossible and values.kl is not None else values.kl
+
+    def of_part(part: Observations) -> dict[str, float | None]:
+        found = score_rows(energy, part, log_z=float(log_z.value))
+        own = math.inf if _num_impossible(stored, part) else found.nll
+        return {"nll": own, "pseudo_nll": found.pseudo_nll}
+
+    parts = score_seen(stored.info, data, of_part)
     result = {
         "rows": whole(values.rows),
         "impossible_rows": whole(impossible),
@@ -276,6 +284,7 @@ def score(
         "log_z_verdict": log_z.verdict,
         "log_z_notes": list(log_z.notes),
         "pseudo_nll": values.pseudo_nll,
+        "parts": parts,
     }
     if as_json:
         echo_json(result)
@@ -287,5 +296,7 @@ def score(
     click.echo(f"NLL per row         {number_text(nll)} nats (standard error over rows {error})")
     click.echo(f"KL to the file      {number_text(kl)}" + (" nats" if kl is not None else ""))
     click.echo(f"pseudo-NLL per row  {number_text(values.pseudo_nll)} nats")
+    for line in seen_lines(parts, "nll"):
+        click.echo(line)
     if log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))

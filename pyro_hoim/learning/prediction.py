@@ -117,6 +117,28 @@ class Prediction:
         return float(self.confusion.sum(1).max()) / self.rows if self.rows else math.nan
 
     @property
+    def majority_p_value(self) -> float:
+        r"""One-sided exact McNemar test of the accuracy against always guessing the most frequent level.
+
+        .. math:: \Pr(B \ge b), \qquad B \sim \mathrm{Binomial}(b + c, 1/2)
+
+        where b rows are predicted rightly and are not of that level, and c rows are of that level and predicted
+        wrongly. NaN where no target is known.
+
+        References:
+            Quinn McNemar, Note on the sampling error of the difference between correlated proportions or percentages,
+            Psychometrika 12, 1947.
+        """
+        from scipy.stats import binom
+
+        if not self.rows:
+            return math.nan
+        most = int(self.confusion.sum(1).argmax())
+        right = float(self.confusion.trace() - self.confusion[most, most])
+        wrong = float(self.confusion[most].sum() - self.confusion[most, most])
+        return float(binom.sf(round(right) - 1, round(right) + round(wrong), 0.5))
+
+    @property
     def class_accuracy(self) -> dict[str, float]:
         """Share of the observations of each level that were recognised; NaN for a level that does not occur."""
         totals = self.confusion.sum(1)

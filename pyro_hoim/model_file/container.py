@@ -23,6 +23,7 @@ __all__ = [
     "FORMAT_VERSION",
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
+    "add_info",
     "check_tensors",
     "describe",
     "fitting",
@@ -43,6 +44,7 @@ DEPENDENCY_NETWORK = "dependency-network"
 GENERALIZED_ROOT = "generalized-root"
 
 _FORMAT = "pyro-hoim"
+_WRITTEN = ("format", "format_version", "library_version", "kind")
 _READERS = {LOG_LINEAR: "load_model", DEPENDENCY_NETWORK: "load_network", GENERALIZED_ROOT: "load_roots"}
 
 
@@ -165,6 +167,24 @@ def fitting(target: Path) -> Generator[None]:
     except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
+
+
+def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
+    """Add entries to the free-form information of a model file of any kind; entries of the same name are replaced.
+
+    Args:
+        path: a model file.
+        info: JSON values by name.
+
+    Raises:
+        InputError: information that is not JSON.
+        ModelFileError: no readable model file, or it cannot be written.
+    """
+    added = plain(info, "info")
+    kind = read_kind(path)
+    header, tensors = _open(Path(path), kind)
+    contents = {name: value for name, value in header.items() if name not in _WRITTEN}
+    write_container(path, kind, {**contents, "info": {**header["info"], **added}}, tensors)
 
 
 def read_kind(path: str | os.PathLike[str]) -> str:

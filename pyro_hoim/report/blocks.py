@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 
 from ..errors import rounded_power
 from .figures import as_data_uri
-from .words import short_edge
+from .words import against_majority, short_edge, shorten
 
 __all__ = [
     "CELL_WIDTH",
     "Block",
     "Hint",
     "Part",
+    "accuracy_table",
     "edge_cell",
     "figure",
     "heading",
@@ -85,6 +86,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, chosen: int 
     """A table of anything :func:`number` can write; ``chosen`` marks a row, ``folded`` hides it behind that label."""
     cells = tuple(tuple(cell if isinstance(cell, Hint) else number(cell) for cell in row) for row in rows)
     return Block("table", columns=tuple(columns), rows=cells, chosen=chosen, folded=folded)
+
+
+def accuracy_table(accuracies: Mapping[str, Mapping[str, Any]]) -> Block:
+    """How well a column is predicted on each part, beside always guessing its most frequent level."""
+    rows = [
+        [
+            part,
+            shorten(found["target"]),
+            f"{found['accuracy']:.4f}",
+            f"{found['majority_accuracy']:.4f}",
+            against_majority(found) or f"better (p = {found['majority_p_value']:.1g})",
+            found["rows"],
+        ]
+        for part, found in accuracies.items()
+    ]
+    return table(["part", "target", "accuracy", "always the most frequent", "compared", "rows"], rows)
 
 
 def edge_cell(parts: Sequence[str], between: str = ":", width: int = CELL_WIDTH) -> Hint | str:

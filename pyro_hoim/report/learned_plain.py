@@ -6,7 +6,7 @@ from ..analysis.learn import LearnedAnalysis
 from .blocks import number
 from .learned_sections import learned_summary, learned_warnings, worth_text
 from .plain import columns_of
-from .words import fixed, short_edge, shorten
+from .words import accuracy_line, fixed, short_edge
 
 __all__ = ["learned_plain_report"]
 
@@ -43,10 +43,7 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
         lines.append("")
         for name, part in parts.items():
             if part.accuracy is not None:
-                lines.append(
-                    f"{shorten(analysis.target)} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
-                    f"(always the most frequent: {part.accuracy['majority_accuracy']:.4f})"
-                )
+                lines.append(accuracy_line(name, part.accuracy))
     shown = analysis.interactions[:_SHOWN]
     if shown:
         lines.append("")

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from ..analysis.learn import LearnedAnalysis
-from .blocks import Part, edge_cell, figure, note, num_states_text, number, table, text
+from .blocks import Part, accuracy_table, edge_cell, figure, note, num_states_text, number, table, text
 from .hypergraph_figure import hypergraph_figure
 from .learned_structure import structure_part, structure_sentences
 from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
-from .words import fixed, plural, short_labels, shorten
+from .words import fixed, plural, short_labels
 
 __all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]
 
@@ -163,16 +163,7 @@ def _scores(analysis: LearnedAnalysis) -> Part:
         )
     )
     if analysis.target is not None:
-        part.blocks.append(
-            table(
-                ["part", "target", "accuracy", "always the most frequent", "rows"],
-                [
-                    [n, shorten(a["target"]), f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
-                    for n, a in ((n, e.accuracy) for n, e in lines.items())
-                    if a is not None
-                ],
-            )
-        )
+        part.blocks.append(accuracy_table({n: e.accuracy for n, e in lines.items() if e.accuracy is not None}))
     return part
 
 

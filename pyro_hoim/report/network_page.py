@@ -10,7 +10,7 @@ from .blocks import number
 from .network_sections import network_parts, network_summary, network_warnings
 from .page import render_page, write_page
 from .plain import columns_of
-from .words import fixed, short_labels, shorten
+from .words import accuracy_line, fixed, short_labels
 
 __all__ = ["network_plain_report", "render_network_report", "write_network_report"]
 
@@ -85,10 +85,7 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
         lines.append("")
         for name, part in parts.items():
             if part.accuracy is not None:
-                lines.append(
-                    f"{shorten(analysis.target)} predicted on {name}: accuracy {part.accuracy['accuracy']:.4f} "
-                    f"(always the most frequent: {part.accuracy['majority_accuracy']:.4f})"
-                )
+                lines.append(accuracy_line(name, part.accuracy))
     labels = short_labels(analysis.domain.names, _NAME)
     if analysis.edges:
         lines.append("")

@@ -8,10 +8,10 @@ from typing import cast
 from ..analysis import NetworkAnalysis, NetworkPart
 from ..models import LeafConditional
 from ..schema import Domain
-from .blocks import Hint, Part, figure, note, num_states_text, number, table, text
+from .blocks import Hint, Part, accuracy_table, figure, note, num_states_text, number, table, text
 from .decision_graph_figure import decision_graph_figure
 from .network_figure import dependency_figure, dependency_matrix_figure
-from .words import fixed, listed, plural, short_labels, shorten
+from .words import against_majority, fixed, listed, plural, short_labels, shorten
 
 __all__ = ["network_parts", "network_summary", "network_warnings"]
 
@@ -46,9 +46,11 @@ def network_summary(analysis: NetworkAnalysis) -> list[str]:
     if where == "train":
         sentences[-1] += " These are the rows it was learned from; new rows will cost more."
     if judged.accuracy is not None:
+        found = against_majority(judged.accuracy)
         sentences.append(
             f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
-            f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})."
+            f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
+            + (f": {found}." if found else ".")
         )
     sentences.append(_law_sentence(analysis))
     return sentences
@@ -162,15 +164,7 @@ def _scores(analysis: NetworkAnalysis) -> Part:
     )
     accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}
     if accuracies:
-        part.blocks.append(
-            table(
-                ["part", "target", "accuracy", "always the most frequent", "rows"],
-                [
-                    [n, shorten(a["target"]), f"{a['accuracy']:.4f}", f"{a['majority_accuracy']:.4f}", a["rows"]]
-                    for n, a in accuracies.items()
-                ],
-            )
-        )
+        part.blocks.append(accuracy_table(accuracies))
     return part
 
 

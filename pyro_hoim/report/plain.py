@@ -9,7 +9,7 @@ from ..analysis import Analysis
 from .blocks import number
 from .infinite import finite_contrast_lines
 from .sections import page_summary, page_warnings
-from .words import fixed, plural, short_edge, shorten
+from .words import accuracy_line, fixed, plural, short_edge
 
 __all__ = ["columns_of", "plain_report"]
 
@@ -78,10 +78,7 @@ def plain_report(analysis: Analysis) -> str:
         lines.append("")
         for part, found in analysis.chosen.accuracy.items():
             if found is not None:
-                lines.append(
-                    f"{shorten(found['target'])} predicted on {part}: accuracy {found['accuracy']:.4f} "
-                    f"(always the most frequent: {found['majority_accuracy']:.4f})"
-                )
+                lines.append(accuracy_line(part, found))
     lines.append("")
     lines += page_summary(analysis)
     lines += [f"note: {sentence}" for sentence in page_warnings(analysis)]

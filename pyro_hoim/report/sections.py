@@ -8,7 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..analysis import Analysis, ModelAnalysis
-from .blocks import CELL_WIDTH, Part, edge_cell, figure, heading, note, num_states_text, number, table, text
+from .blocks import (
+    CELL_WIDTH,
+    Part,
+    accuracy_table,
+    edge_cell,
+    figure,
+    heading,
+    note,
+    num_states_text,
+    number,
+    table,
+    text,
+)
 from .figures import (
     comparison_figure,
     fitted_figure,
@@ -356,16 +368,7 @@ def _prediction(analysis: Analysis) -> Part | None:
     )
     part.blocks.append(note("Nats a row; KL is NLL less the entropy of the part's own empirical law."))
     if model.accuracy is not None:
-        part.blocks.append(
-            table(
-                ["part", "target", "accuracy", "always the most frequent", "rows"],
-                [
-                    [n, shorten(a["target"]), a["accuracy"], a["majority_accuracy"], a["rows"]]
-                    for n, a in model.accuracy.items()
-                    if a is not None
-                ],
-            )
-        )
+        part.blocks.append(accuracy_table({n: a for n, a in model.accuracy.items() if a is not None}))
     return part
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["LABEL_WIDTH", "fixed", "listed", "literal", "plural", "short_edge", "short_labels", "shorten"]
+__all__ = [
+    "LABEL_WIDTH",
+    "accuracy_line",
+    "against_majority",
+    "fixed",
+    "listed",
+    "literal",
+    "plural",
+    "short_edge",
+    "short_labels",
+    "shorten",
+]
 
 LABEL_WIDTH = 28
 """Characters of a name in a picture, a subtitle or a sentence."""
 
 _SHOWN = 6
+_LEVEL = 0.05  # of the test against always guessing one level
 
 
 def shorten(words: str, width: int = LABEL_WIDTH) -> str:
@@ -77,6 +90,28 @@ def listed(names: Sequence[str], most: int = _SHOWN, width: int = LABEL_WIDTH) -
     """
     shown = ", ".join(shorten(name, width) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def against_majority(accuracy: Mapping[str, Any]) -> str:
+    """What an accuracy is worth beside always guessing the most frequent level; empty where it is clearly better.
+
+    Example:
+        >>> against_majority({"accuracy": 0.5, "majority_accuracy": 0.6, "majority_p_value": 0.99})
+        'no better than always guessing the most frequent level'
+    """
+    if not accuracy["accuracy"] > accuracy["majority_accuracy"]:
+        return "no better than always guessing the most frequent level"
+    p = accuracy["majority_p_value"]
+    return "" if p <= _LEVEL else f"not shown to be better than always guessing the most frequent level (p = {p:.2f})"
+
+
+def accuracy_line(part: str, accuracy: Mapping[str, Any]) -> str:
+    """How well a column is predicted on a part of the rows, beside always guessing its most frequent level."""
+    found = against_majority(accuracy)
+    return (
+        f"{shorten(accuracy['target'])} predicted on {part}: accuracy {accuracy['accuracy']:.4f} "
+        f"(always the most frequent: {accuracy['majority_accuracy']:.4f})" + (f"; {found}" if found else "")
+    )
 
 
 def literal(words: str) -> str:

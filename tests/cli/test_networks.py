@@ -21,7 +21,7 @@ from pyro_hoim.partition import stationary_law
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law
 
-NETWORK = ["--model", "dependency-network"]
+NETWORK = ["--model", "dependency-network", "--split", "1,0,0"]
 
 
 @pytest.fixture(autouse=True)

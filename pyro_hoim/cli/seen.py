@@ -1,0 +1,94 @@
+"""Which rows of a file a model has seen: ``fit`` leaves its split in the model file, other commands read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from scipy import sparse
+
+from ..data import CountTable, Observations
+from ..model_file import add_info
+from .reading import Fractions
+
+__all__ = ["keep_split", "score_seen", "seen_lines"]
+
+_Rows = TypeVar("_Rows", Observations, CountTable)
+_TOLD = {"train": "fitted to", "validation": "that chose between models", "test": "not seen"}
+
+
+def keep_split(folder: Path, rows: Observations | CountTable, fractions: Fractions, seed: int) -> None:
+    """Add to every model file of a folder how the rows were split, and a digest that recognises them.
+
+    Args:
+        folder: of the run.
+        rows: all that were split, in the order of the file.
+        fractions: of training, validation and test rows.
+        seed: of the shuffle.
+    """
+    split = {"fractions": list(fractions), "seed": seed, "rows": _total(rows), "digest": _digest(rows)}
+    for path in sorted(folder.glob("*.safetensors")):
+        add_info(path, {"split": split})
+
+
+def score_seen(
+    info: Mapping[str, Any], rows: _Rows, score: Callable[[_Rows], dict[str, float | None]]
+) -> dict[str, dict[str, float | None]] | None:
+    """Scores of the parts that rows fell into when the model was fitted; None for rows of another file.
+
+    Args:
+        info: of the model file.
+        rows: all rows of a file over the model's columns, in the order of the file. Where they have missing cells and
+            are not those of the split, the complete ones are tried.
+        score: figures of a part, by name.
+
+    Returns:
+        By part that holds rows: ``rows`` and the figures.
+    """
+    split: dict[str, Any] | None = info.get("split")
+    if split is None:
+        return None
+    if isinstance(rows, Observations) and rows.has_missing and _digest(rows) != split["digest"]:
+        is_complete = (rows.codes >= 0).all(1)
+        rows = cast(_Rows, Observations(rows.domain, rows.codes[is_complete], rows.counts[is_complete]))
+    if _digest(rows) != split["digest"]:
+        return None
+    parts = zip(_TOLD, cast("tuple[_Rows, ...]", rows.split(split["fractions"], split["seed"])), strict=True)
+    return {name: {"rows": _total(part), **score(part)} for name, part in parts if _total(part) > 0}
+
+
+def seen_lines(parts: Mapping[str, Mapping[str, float | None]] | None, label: str) -> list[str]:
+    """Lines for a reader: which rows the model has seen, with one of their figures; none for another file."""
+    if parts is None:
+        return []
+    lines = ["this is the file that the model was fitted from:"]
+    for name, found in parts.items():
+        value = found[label]
+        shown = "not available" if value is None else f"{value:.4f}"
+        lines.append(f"  {found['rows']:,} rows {_TOLD[name]}: {label.replace('_', '-')} {shown}")
+    return lines
+
+
+def _total(rows: Observations | CountTable) -> float:
+    total = rows.total_count if isinstance(rows, Observations) else float(rows.num_rows)
+    return int(total) if total.is_integer() else total
+
+
+def _digest(rows: Observations | CountTable) -> str:
+    """Digest of names, labels and cells in their order."""
+    if isinstance(rows, Observations):
+        head: list[Any] = [[variable.name, list(variable.labels)] for variable in rows.domain]
+        cells = [rows.codes.numpy().astype(np.int64), rows.counts.numpy().astype(np.float64)]
+    else:
+        head = list(rows.domain.names)
+        matrix = sparse.csr_array(rows.matrix)
+        matrix.sum_duplicates()
+        cells = [matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64)]
+    content = hashlib.sha256(json.dumps(head).encode())
+    for values in cells:
+        content.update(np.ascontiguousarray(values).tobytes())
+    return content.hexdigest()[:32]

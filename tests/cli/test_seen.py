@@ -1,0 +1,129 @@
+"""Held-out figures by default, rows that a model has seen, and accuracies beside always guessing one level."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from pyro_hoim import Observations, load_model
+from pyro_hoim.cli import run
+from pyro_hoim.learning.prediction import predict
+from pyro_hoim.model_file import add_info
+from pyro_hoim.models import LogLinearEnergy
+
+NETWORK = ["--model", "dependency-network"]
+GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def inside_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every command in a fresh folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str = "rows.csv", number: int = 100, seed: int = 0, *, gaps: int = 0) -> list[str]:
+    """A file of three columns, the third a coin; returns its lines."""
+    rng = np.random.default_rng(seed)
+    a, coin = rng.integers(0, 3, number), rng.integers(0, 2, number)
+    b = np.where(rng.random(number) < 0.7, a, rng.integers(0, 3, number))
+    lines = ["a,b,coin", *(f"{x},{y},{z}" for x, y, z in zip(a, b, coin, strict=True))]
+    for i in range(1, gaps + 1):
+        lines[i] = "," + lines[i].split(",", 1)[1]
+    Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return lines
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("family", [NETWORK, GRM])
+def test_the_page_rests_on_rows_that_were_not_learned_from(
+    family: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+    assert run(["fit", "rows.csv", *family, "--out", "out"]) == 0
+    assert "On the test rows" in capsys.readouterr().out
+    assert json.loads(Path("out/fit.json").read_text())["rows"] == {"train": 80, "validation": 0, "test": 20}
+    # Control: where all rows are learned from, the page says that too.
+    assert run(["fit", "rows.csv", *family, "--split", "1,0,0", "--out", "all"]) == 0
+    assert "These are the rows it was learned from" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [(NETWORK, "pseudo_nll"), (GRM, "pseudo_nll"), (["--order", "2", "--split", "0.5,0.2,0.3"], "nll")],
+)
+def test_score_says_which_rows_were_seen(family: list[str], key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = write()
+    fitted = call(["fit", "rows.csv", *family, "--out", "out"], capsys)
+    found = call(["score", "out", "rows.csv"], capsys)
+    held = {name: rows for name, rows in fitted["rows"].items() if rows}
+    assert {name: part["rows"] for name, part in found["parts"].items()} == held
+    for name, part in found["parts"].items():
+        assert part[key] == pytest.approx(fitted[key][name], rel=1e-9)
+    assert run(["score", "out", "rows.csv"]) == 0
+    told = capsys.readouterr().out
+    assert "this is the file that the model was fitted from" in told
+    assert f"{held['train']} rows fitted to" in told
+    # Control: the same rows in another order are not recognised, nor are others.
+    Path("other.csv").write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n", encoding="utf-8")
+    assert call(["score", "out", "other.csv"], capsys)["parts"] is None
+    write("new.csv", seed=1)
+    assert call(["score", "out", "new.csv"], capsys)["parts"] is None
+    assert run(["score", "out", "new.csv"]) == 0
+    assert "fitted from" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", [NETWORK, ["--select"]])
+def test_predict_says_which_rows_were_seen(family: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    write(number=300)
+    fitted = call(["fit", "rows.csv", *family, "--target", "b", "--out", "out"], capsys)
+    found = call(["predict", "out", "rows.csv", "--target", "b"], capsys)["parts"]
+    accuracies = {name: part["accuracy"] for name, part in found.items()}
+    assert accuracies == {name: part["accuracy"] for name, part in fitted["accuracy"].items() if part}
+
+
+@pytest.mark.parametrize("policy", ["drop", "marginalise"])
+def test_rows_with_gaps_are_recognised(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write(gaps=10)
+    fitted = call(["fit", "rows.csv", *NETWORK, "--missing", policy, "--out", "out"], capsys)
+    found = call(["score", "out", "rows.csv"], capsys)["parts"]
+    assert sum(part["rows"] for part in found.values()) == (90 if policy == "drop" else 100)
+    assert found["test"]["pseudo_nll"] == pytest.approx(fitted["pseudo_nll"]["test"], rel=1e-6)
+
+
+def test_a_file_without_a_split_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    call(["fit", "rows.csv", "--order", "1", "--out", "out"], capsys)
+    add_info("out/model.safetensors", {"split": None})
+    assert call(["score", "out", "rows.csv"], capsys)["parts"] is None
+
+
+def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(capsys: pytest.CaptureFixture[str]) -> None:
+    write(number=400)
+    fitted = call(["fit", "rows.csv", "--order", "2", "--target", "coin", "--out", "out"], capsys)
+    stored = load_model("out/model.safetensors")
+    rows = Observations.from_csv("rows.csv", domain=stored.hypergraph.domain)
+    table = predict(LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding), rows, "coin").confusion
+    most = int(table.sum(1).argmax())
+    right, wrong = int(table[1 - most, 1 - most]), int(table[most, 1 - most])
+    expected = binomtest(right, right + wrong, alternative="greater").pvalue if right + wrong else 1.0
+    assert fitted["accuracy"]["train"]["majority_p_value"] == pytest.approx(expected, rel=1e-9)
+    assert expected > 0.05
+    for command in (
+        ["fit", "rows.csv", "--order", "2", "--target", "coin"],
+        ["predict", "out", "rows.csv", "--target"],
+    ):
+        assert run([*command, "coin"] if command[0] == "predict" else command) == 0
+        told = capsys.readouterr().out
+        assert "better than always guessing the most frequent level" in told
+    # Control: a column that is told by another.
+    assert run(["predict", "out", "rows.csv", "--target", "b"]) == 0
+    assert "always guessing" not in capsys.readouterr().out
