@@ -83,7 +83,7 @@ def test_diagnostics(conjugate: PosteriorSamples) -> None:
     assert set(conjugate.mcmc.diagnostics()["sample_stats"]) == {"chain 0", "chain 1"}
 
 
-@pytest.mark.parametrize("metric", ["laplace", "adapt"])
+@pytest.mark.parametrize("metric", ["laplace", pytest.param("adapt", marks=pytest.mark.slow)])
 def test_normal_prior_against_quadrature(metric: str) -> None:
     """Mean and second moment of two independent main effects at the stated rate; N = 40, 10 in one cell."""
     scale = {("x0",): 0.5, ("x1",): 2.0}
@@ -179,6 +179,7 @@ def test_any_exact_backend(partition: object) -> None:
     assert bool(torch.isfinite(result.theta).all())
 
 
+@pytest.mark.slow
 def test_other_priors_and_no_data() -> None:
     """Without rows the draws are from the prior: mean and mean size of a Student t, variance of a normal.
 

@@ -306,10 +306,11 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow  # each process imports everything; a log-linear model does the same in every run
 @pytest.mark.parametrize(
     ("method", "engine"),
     [
-        pytest.param("spawn", "torch", marks=pytest.mark.slow),  # imports everything three times
+        ("spawn", "torch"),
         pytest.param(
             "fork", "compiled", marks=pytest.mark.skipif(sys.platform != "linux", reason="no forked processes here")
         ),

@@ -122,6 +122,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no forked processes here")
+@pytest.mark.slow
 def test_pyro_runs_chains_in_processes_with_streams_of_their_own(tmp_path: Path) -> None:
     script = tmp_path / "chains.py"
     script.write_text(SCRIPT)

@@ -38,7 +38,7 @@ def analysis() -> Analysis:
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
     return analyse(
-        data, structures, posterior=PosteriorSettings(2, 800, 200), seed=1, title="admissions", target="Admit"
+        data, structures, posterior=PosteriorSettings(2, 200, 100), seed=1, title="admissions", target="Admit"
     )
 
 
@@ -201,7 +201,7 @@ def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1)
     assert any("order 2: one chain cannot show" in s for s in page_warnings(alone))
-    assert any("1 chain of 800 draws; largest R-hat –" in s for s in page_summary(alone))
+    assert any("1 chain of 200 draws; largest R-hat –" in s for s in page_summary(alone))
 
 
 def test_html_is_escaped(analysis: Analysis) -> None:

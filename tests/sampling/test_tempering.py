@@ -332,6 +332,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_killed_run_is_resumed_with_the_same_bits(tmp_path: Path) -> None:
     path = tmp_path / "run"
     program = textwrap.dedent(PROGRAM.format(folder=str(Path(__file__).parent), path=str(path)))

@@ -178,6 +178,7 @@ def test_control_theta_not_refreshed_after_the_continuous_move() -> None:
         assert_same_joint_law(*replicate(StaleTheta, hmc, 2, ROWS, BATCHES))
 
 
+@pytest.mark.slow
 def test_control_inner_kernel_not_refreshed_after_the_discrete_move() -> None:
     with pytest.raises(AssertionError, match="largest z score"):
         assert_same_joint_law(*replicate(StaleValues, hmc, 3, ROWS, BATCHES))
