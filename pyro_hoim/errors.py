@@ -54,7 +54,7 @@ class MissingDataError(InputError):
 
 
 class IntractableError(HoimError, ValueError):
-    """An exact computation would exceed its budget, or the quantity does not exist for the model.
+    """An exact computation would exceed its budget, the quantity does not exist, or an estimate of it is contradicted.
 
     The message states the required cells, the budget and the option that raises it.
     """

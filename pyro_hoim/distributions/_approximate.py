@@ -14,11 +14,14 @@ import torch
 
 from ..errors import InputError
 from ..partition import Auto, LogPartition, PartitionBackend
+from ..partition._certificate import state_text
+from ..schema import Domain
 from ..structure import InteractionHypergraph
 
 __all__ = [
     "acting_backend",
     "check_estimate",
+    "check_probabilities",
     "check_seed",
     "exact_backend",
     "expand_result",
@@ -82,6 +85,24 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
         return
     refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
     check_seed(backend, "Auto()", "theta", "or infer by SVI or stochastic-gradient Langevin dynamics")
+
+
+def check_probabilities(
+    log_z: LogPartition, log_probs: torch.Tensor, value: torch.Tensor, domain: Domain
+) -> torch.Tensor:
+    """Log-probabilities (*sample, *batch) of discrete states (*sample, *batch, d), as they are.
+
+    Raises:
+        IntractableError: an estimated log Z is contradicted by a state, which is named.
+    """
+
+    def describe(place: int) -> str:
+        state = value.expand(*log_probs.shape, value.shape[-1]).reshape(-1, value.shape[-1])[place].long().tolist()
+        labels = [v.labels[k] if v.labels else k for v, k in zip(domain, state, strict=True)]
+        return f"the state {state_text(domain.names, labels)}"
+
+    log_z.check_log_probs(log_probs, describe)
+    return log_probs
 
 
 def refuse_traced(what: str, frozen: str, instead: str = "") -> None:

@@ -16,7 +16,7 @@ from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability
 from ..partition import LogPartition, RootBackend
 from ..schema import Domain
-from ._approximate import expand_result
+from ._approximate import check_probabilities, expand_result
 from ._root_law import RootLaw, check_root_value
 from ._shared_law import SharedLaw
 from ._tables import check_cells, enumerated_states
@@ -247,7 +247,8 @@ class GeneralizedRoot(SharedLaw):
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
                 HMC, NUTS; any inside a traced function.
-            IntractableError: log Z exceeds the backend's budget.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts, which are named,
+                more than probability one, beyond the error.
 
         Warns:
             ConvergenceWarning: the result is NaN as the class says; or an estimate has no error bar.
@@ -258,13 +259,15 @@ class GeneralizedRoot(SharedLaw):
             return self._undefined(value)
         energy = self._law.energy.energy(value, validate=False)
         try:
-            log_z = self._law.log_partition.value
+            log_z = self._law.log_partition
         except IntractableError as error:
             if not self._law.is_lenient or not self._law.is_within_reach:
                 raise
             _warn_beyond(error)
             return self._undefined(value)
-        result = -energy - log_z
+        result = -energy - log_z.value
+        if self._law.energy.family.is_discrete:
+            check_probabilities(log_z, result, value, self.domain)
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
     def energy(self, value: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from ..models import Coding, LogLinearEnergy, parametrization
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
 from ..structure import InteractionHypergraph
-from ._approximate import acting_backend, exact_backend, expand_result
+from ._approximate import acting_backend, check_probabilities, exact_backend, expand_result
 from ._law import Law
 from ._shared_law import SharedLaw
 from ._tables import (
@@ -303,7 +303,8 @@ class HierarchicalLogLinear(SharedLaw):
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
                 HMC, NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give the state, which is named,
+                more than probability one, beyond the error.
         """
         if self._validate_args:
             self._validate_sample(value)
@@ -311,7 +312,8 @@ class HierarchicalLogLinear(SharedLaw):
             shape = self._sample_batch(value)
             return (self._law.theta.sum(-1) * math.nan).expand(shape)
         energy = self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
-        result = self._law.diverging(-energy - self._law.log_partition.value)
+        log_z = self._law.log_partition
+        result = check_probabilities(log_z, self._law.diverging(-energy - log_z.value), value, self.domain)
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
     def energy(self, value: torch.Tensor) -> torch.Tensor:

@@ -190,16 +190,18 @@ class LogLinearStatistics(SharedLaw):
         Raises:
             InputError: a wrong shape or inconsistent counts, when validating; a random estimate of log Z inside HMC,
                 NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts more than
+                probability one, beyond the error.
         """
         if self._validate_args:
             self._validate_sample(value)
         law = self._rows._law
         if not law.is_finite:
             return (law.theta.sum(-1) * math.nan).expand(self._sample_batch(value))
-        log_z = law.log_partition.value
-        count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z)
-        result = law.diverging((law.tables * value).sum(-1) - count * log_z)
+        log_z = law.log_partition
+        count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z.value)
+        result = law.diverging((law.tables * value).sum(-1) - count * log_z.value)
+        log_z.check_log_probs(result, lambda place: f"the table of counts at place {place}", count)
         return result if not self.batch_shape else result.expand(self._sample_batch(value))
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -17,6 +17,9 @@ from ._autograd import is_transformed
 __all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
+
+
+_ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero
 
 
 class Verdict(IntEnum):
@@ -146,6 +149,40 @@ class LogPartition:
     def verdict(self) -> str:
         """The word of the least verdict of the batch: ``unreliable``, ``consistent`` or ``verified``."""
         return Verdict(int(self.verdicts.min()) if self.verdicts.numel() else Verdict.VERIFIED).word
+
+    def check_log_probs(
+        self, log_probs: torch.Tensor, describe: Callable[[int], str], rows: torch.Tensor | float = 1
+    ) -> None:
+        """Refuse log-probabilities of discrete states that are above zero by more than the error of log Z.
+
+        A result that is not exact may be too small; states that it would give more than probability one prove it.
+
+        Args:
+            log_probs: of states, given this log Z, nats; no densities.
+            describe: the state at a place of ``log_probs``, flat, in words.
+            rows: rows that every entry is the log-likelihood of.
+
+        Shape:
+            log_probs (*sample, *batch); rows () or (*batch).
+
+        Raises:
+            IntractableError: one is above zero by more than five standard errors, or at all where there is none.
+        """
+        if self.kind == "exact":
+            return
+        value, found = self.value.detach(), log_probs.detach()
+        error = torch.as_tensor(self.std_error, dtype=value.dtype, device=value.device).detach()
+        rounding = 1e3 * torch.finfo(value.dtype).eps * (1 + value.abs())
+        allowed = _ERRORS_ALLOWED * torch.where(torch.isfinite(error), error, torch.zeros_like(error)) + rounding
+        is_above = found > allowed * rows
+        if bool(is_above.any()):
+            place = int(torch.where(is_above, found, -math.inf).argmax())
+            excess = float(found.reshape(-1)[place])
+            raise IntractableError(
+                f"log_prob: {describe(place)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
+                f"({self.verdict}) has missed a part of the model that holds it; use more temperatures or chains, or "
+                "an exact backend with a larger budget"
+            )
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
