@@ -7,6 +7,7 @@ from .network_predictions import NetworkDraws, draw_network, impute_network, pre
 from .network_scores import NetworkLawFinding, NetworkScores, find_law, score_network
 from .networks import NetworkAnalysis, NetworkPart, analyse_network
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
+from .priors import Prior
 from .removal import RemovalEffect, log_z_difference, removal_effect, without
 from .root_baselines import IndependentLaw, fit_independent
 from .root_dependence import PairMoments, log_odds_ratio, pair_moments
@@ -67,6 +68,7 @@ __all__ = [
     "PathStep",
     "Posterior",
     "PosteriorSettings",
+    "Prior",
     "Recovery",
     "RemovalEffect",
     "RemovalValue",

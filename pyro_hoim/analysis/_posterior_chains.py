@@ -59,7 +59,7 @@ def draw_chain(
         result = sample_posterior(
             hypergraph,
             data,
-            settings.prior_scale,
+            settings.prior.distribution(hypergraph),
             num_draws=settings.num_draws,
             num_warmup=settings.num_warmup,
             num_chains=1,

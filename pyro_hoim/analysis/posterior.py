@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..model_file import FORMAT_VERSION
 from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 from ._posterior_chains import Chain, checked_jobs, draw_chains
+from .priors import Prior
 
 __all__ = ["Posterior", "PosteriorSettings", "compare_models", "file_stem", "run_posterior"]
 
@@ -42,13 +43,13 @@ class PosteriorSettings:
         num_chains: chains.
         num_draws: draws kept of each.
         num_warmup: transitions before them.
-        prior_scale: standard deviation of the independent normal priors in the free basis, in nats.
+        prior: of the free parameters; any but ``none``.
     """
 
     num_chains: int = 4
     num_draws: int = 1000
     num_warmup: int = 500
-    prior_scale: float = 1.0
+    prior: Prior = field(default_factory=lambda: Prior("normal", 1.0))
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Posterior:
         min_ess_bulk: smallest bulk effective sample size.
         num_divergences: divergent transitions after warm-up.
         description: one paragraph on prior and sampler.
+        prior: of the draws.
     """
 
     data: Any
@@ -80,6 +82,7 @@ class Posterior:
     min_ess_bulk: float
     num_divergences: int
     description: str
+    prior: Prior
 
     @property
     def num_chains(self) -> int:
@@ -109,7 +112,7 @@ def file_stem(name: str) -> str:
 def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
     """Fingerprint of everything that a chain depends on."""
     text = json.dumps(
-        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.num_warmup, settings.prior_scale, seed]
+        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.num_warmup, str(settings.prior), seed]
     )
     rows = data.unique()
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
@@ -271,9 +274,10 @@ def _describe(
         max_r_hat=r_hat,
         min_ess_bulk=float(summary["ess_bulk"].min()) if len(summary) else float(theta.shape[0] * theta.shape[1]),
         num_divergences=divergences,
+        prior=settings.prior,
         description=(
-            f"Independent normal priors with standard deviation {settings.prior_scale:g} on the coordinates of an "
-            f"orthonormal basis of the balanced tables; NUTS, {settings.num_chains} chains, {settings.num_warmup} "
+            f"Prior {settings.prior}: {settings.prior.describe()}, on the coordinates of an orthonormal basis of the "
+            f"balanced tables; NUTS, {settings.num_chains} chains, {settings.num_warmup} "
             f"warm-up transitions and {settings.num_draws} draws each."
         ),
     )

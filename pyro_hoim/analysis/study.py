@@ -28,6 +28,7 @@ from ..sampling.arguments import checked_seed
 from ..structure import InteractionHypergraph
 from .infinite import mark_infinite
 from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
+from .priors import Prior
 from .scores import (
     CoefficientInterval,
     coefficient_intervals,
@@ -124,6 +125,7 @@ class Analysis:
         chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
         comparison: leave-one-out comparison, best first; None without posteriors.
         seed: seed of everything random.
+        prior: of the fits; None for maximum likelihood.
     """
 
     title: str
@@ -133,6 +135,7 @@ class Analysis:
     chosen_index: int
     comparison: pd.DataFrame | None
     seed: int
+    prior: Prior | None = None
 
     @property
     def chosen(self) -> ModelAnalysis:
@@ -215,6 +218,7 @@ def analyse(
     *,
     validation: Observations | None = None,
     test: Observations | None = None,
+    prior: Prior | None = None,
     posterior: PosteriorSettings | None = None,
     target: str | None = None,
     seed: int = 0,
@@ -228,14 +232,15 @@ def analyse(
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
     With a validation part the fit is stopped early on it (paper 1, section 4.1). Rows with missing cells are
-    marginalised (EM). Posteriors use independent normal priors in the free basis.
+    marginalised (EM).
 
     Args:
         train: rows to fit, with a positive total count.
         structures: interactions to fit, by name.
         validation: rows for early stopping.
         test: rows that are only scored.
-        posterior: sample posteriors with these settings.
+        prior: of the fits, which are posterior modes under it; maximum likelihood when None.
+        posterior: sample posteriors with these settings, which name a prior of their own.
         target: also measure how well this variable is predicted.
         seed: seed of everything random.
         title: name of the data.
@@ -279,12 +284,14 @@ def analyse(
     independent = _independent(train)
     models: list[ModelAnalysis] = []
     for number, (name, structure) in enumerate(structures.items()):
+        penalty = None if prior is None else prior.penalty(structure)
         if train.has_missing:
-            result = fit_incomplete(structure, train, progress=shown)
+            result = fit_incomplete(structure, train, progress=shown, penalty=penalty)
         else:
             result = fit(
                 structure,
                 train,
+                penalty=penalty,
                 validation=validation,
                 early_stopping=validation is not None,
                 checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
@@ -325,7 +332,7 @@ def analyse(
                 fit=result,
                 log_partition=Auto().log_partition(energy),
                 goodness=goodness_of_fit(result, seed=seed) if small else None,
-                cells=cell_table(result) if small else None,
+                cells=cell_table(result) if small and penalty is None else None,
                 odds_ratios=_odds_ratios(result) if small else None,
                 scores=_scores(result, independent, parts),
                 interactions=mark_infinite(result, interaction_table(energy)),
@@ -337,7 +344,7 @@ def analyse(
             )
         )
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
-    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed)
+    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
 
 
 def _independent(train: Observations) -> FitResult:
@@ -387,7 +394,7 @@ def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int
     names = [m.name for m in models]
     if comparison is not None:
         return names.index(str(comparison.index[0]))
-    tests = [m.goodness for m in models]
-    if len(models) > 1 and all(t is not None for t in tests):
-        return min(range(len(models)), key=lambda i: tests[i].aic)  # type: ignore[union-attr]
+    criteria = [math.nan if m.goodness is None else m.goodness.aic for m in models]
+    if len(models) > 1 and not any(map(math.isnan, criteria)):
+        return min(range(len(models)), key=criteria.__getitem__)
     return len(models) - 1

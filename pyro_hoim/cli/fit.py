@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..analysis import Analysis, PosteriorSettings, analyse
+from ..analysis import Analysis, PosteriorSettings, Prior, analyse
 from ..analysis.learn import check_columns
 from ..data import Observations
 from ..errors import InputError, IntractableError, check_names
@@ -30,7 +30,7 @@ from .session import Session, session
 __all__ = ["fit"]
 
 _SELECT_ONLY = ("refit", "heredity", "per_round", "trainer", "ordinal")
-_LOG_LINEAR_ONLY = ("edges", "select", *_SELECT_ONLY, "posterior", "chains", "draws", "warmup")
+_LOG_LINEAR_ONLY = ("edges", "select", *_SELECT_ONLY, "prior", "posterior", "chains", "draws", "warmup")
 _OPTIONS_OF = {
     "log-linear": (*_LOG_LINEAR_ONLY, "order", "jobs", "target", "missing"),
     "dependency-network": (*NETWORK_ONLY, "jobs", "target", "missing"),
@@ -38,6 +38,8 @@ _OPTIONS_OF = {
 }
 
 _INSTEAD = {
+    ("prior", "grm"): "its coefficients are held back by --l1",
+    ("prior", "dependency-network"): "its leaves have the Dirichlet prior of --alpha",
     ("target", "grm"): "fit without it, then pyro-hoim predict MODEL FILE --target COL",
     ("missing", "grm"): "fill empty cells or leave out their rows before the fit, which needs every number",
 }
@@ -120,6 +122,13 @@ def _check_family(model_kind: str) -> None:
     "a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared]",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
+@click.option(
+    "--prior",
+    metavar="none|unit|normal:S|ridge:S|conjugate:N",
+    help="Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
+    "S, with the information of one row (unit), or N fictive rows spread evenly.  [default: none; normal:1 for "
+    "--posterior; with --select the rows choose]",
+)
 @click.option("--posterior", is_flag=True, help="Sample the posterior with NUTS and compare models by leave-one-out.")
 @click.option("--chains", type=WholeNumber(1, 64), default=4, show_default=True, help="Chains of --posterior.")
 @click.option("--draws", type=WholeNumber(10), default=1000, show_default=True, help="Draws a chain of --posterior.")
@@ -155,6 +164,7 @@ def fit(
     missing: tuple[str, ...],
     split: str | None,
     seed: int,
+    prior: str | None,
     posterior: bool,
     chains: int,
     draws: int,
@@ -197,12 +207,15 @@ def fit(
             if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise InputError(f"--{option.replace('_', '-')}: belongs to --select")
     fractions = parse_split(split, SELECT_SPLIT if select else ALL_TRAIN)
+    chosen_prior = None if prior is None else Prior.parse(prior, "--prior")
     policy = Missing.parse(missing)
     main_job = source is None and order is None and edges is None
     if model_kind == "log-linear" and jobs is not None and not (posterior or main_job):
         raise InputError(
             "--jobs: belongs to --posterior, or to --model dependency-network or grm, received --model log-linear"
         )
+    if chosen_prior is not None and chosen_prior.is_flat and (posterior or main_job):
+        raise InputError("--prior: a posterior needs a proper prior, received none; use normal:S or another")
     table = Table.read(source, columns, policy.labels)
     if target is not None:
         check_names([target], table.rows.domain.names, "--target")
@@ -219,11 +232,16 @@ def fit(
     if select:
         reason = "--select, whose validation rows must be complete"
     table = table.complete(policy, reason)
-    output = Output(table, as_read, target, seed, out, resume, as_json, started, fractions)
+    given = None if chosen_prior is None else str(chosen_prior)
+    output = Output(table, as_read, target, seed, out, resume, as_json, started, fractions, given)
     if select:
         check_columns(table.rows)
         table = table.with_ordinal(ordinal)
         options = SelectOptions.parse(table.rows, order, heredity, per_round, trainer, refit)
+        if chosen_prior is not None:
+            options = replace(
+                options, strengths=chosen_prior.strengths(table.rows.domain, options.max_order, "--prior")
+            )
         run_select(split_rows(table.rows, fractions, seed), options, replace(output, table=table))
         return
     structures = _structures(table.rows, order, edges, main_job)
@@ -237,9 +255,11 @@ def fit(
                     f"{what} needs exact inference: {cost.reason}. At the command line: fewer --columns, a lower "
                     "--order, or sparser --edges"
                 )
-            run_trained(parts, structure, cost.reason, output)
+            run_trained(parts, structure, cost.reason, output, chosen_prior)
             return
     settings = PosteriorSettings(chains, draws, warmup) if posterior or main_job else None
+    if settings is not None and chosen_prior is not None:
+        settings = replace(settings, prior=chosen_prior)
     train, validation, test = parts.values()
     with session(output.folder(), started, as_read) as run:
         analysis = analyse(
@@ -247,6 +267,7 @@ def fit(
             structures,
             validation=validation if fractions[1] else None,
             test=test if fractions[2] else None,
+            prior=chosen_prior,
             posterior=settings,
             target=target,
             seed=seed,
@@ -305,6 +326,7 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
         "nll": chosen.scores.nll,
         "pseudo_nll": chosen.scores.pseudo_nll,
         "independent_kl": chosen.scores.independent_kl,
+        "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
         "infinite_combinations": analysis.infinite_combinations(chosen),
@@ -319,6 +341,7 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
     if chosen.posterior is not None:
         summary["posterior"] = {
             "file": str(folder / "posterior.nc"),
+            "prior": str(chosen.posterior.prior),
             "max_r_hat": chosen.posterior.max_r_hat,
             "min_ess_bulk": chosen.posterior.min_ess_bulk,
             "divergences": chosen.posterior.num_divergences,

@@ -136,6 +136,7 @@ class Output(Generic[_Source]):
         as_json: print JSON instead of text.
         started: ``time.perf_counter()`` when the command began.
         fractions: of training, validation and test rows.
+        prior: text of ``--prior``; None where it was not given.
     """
 
     table: _Source
@@ -147,6 +148,7 @@ class Output(Generic[_Source]):
     as_json: bool
     started: float
     fractions: Fractions
+    prior: str | None = None
 
     def folder(self) -> Path:
         """The folder to write to, not made here.

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
+from ..analysis import Prior
 from ..analysis.learn import LearnedAnalysis, LearnedModel, analyse_learned, learn, train_collection
 from ..data import Observations
 from ..errors import InputError, IntractableError
+from ..learning.training import InteractionRidge
 from ..report.blocks import num_states_text
 from ..report.learned_page import write_learned_report
 from ..report.learned_plain import learned_plain_report
@@ -79,6 +81,7 @@ class SelectOptions:
         per_round: sets added in the first round beyond pairs, twice as many in every further one.
         trainer: kind of trainer.
         refit: train on both parts at the end.
+        strengths: of a prior, which are kept; None lets the rows choose them.
     """
 
     max_order: int = 3
@@ -86,6 +89,7 @@ class SelectOptions:
     per_round: int = 60
     trainer: str = "auto"
     refit: bool = False
+    strengths: InteractionRidge | None = None
 
     @classmethod
     def parse(
@@ -133,6 +137,7 @@ def run_select(parts: Mapping[str, Observations], options: SelectOptions, output
             per_round=options.per_round,
             trainer=options.trainer,  # type: ignore[arg-type]
             refit=options.refit,
+            **_fixed(options.strengths),
             seed=output.seed,
             checkpoint=checkpoint,
             resume=output.resume,
@@ -144,7 +149,11 @@ def run_select(parts: Mapping[str, Observations], options: SelectOptions, output
 
 
 def run_trained(
-    parts: Mapping[str, Observations], hypergraph: InteractionHypergraph, reason: str, output: Output[Table]
+    parts: Mapping[str, Observations],
+    hypergraph: InteractionHypergraph,
+    reason: str,
+    output: Output[Table],
+    prior: Prior | None = None,
 ) -> None:
     """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
 
@@ -153,8 +162,10 @@ def run_trained(
         hypergraph: the interactions.
         reason: why exact inference is out of reach.
         output: what to write and print.
+        prior: whose strengths are kept; None lets the rows choose them.
 
     Raises:
+        InputError: a prior that sampled training has not.
         IntractableError: tables with more entries than can be trained.
     """
     if hypergraph.num_terms > _MAX_TERMS:
@@ -162,17 +173,30 @@ def run_trained(
             f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
             f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
         )
+    domain = hypergraph.domain
+    strengths = _fixed(None if prior is None else prior.strengths(domain, hypergraph.order, "--prior"))
     reason = in_option_words(reason)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
     def work(checkpoint: Path) -> LearnedModel:
         return train_collection(
-            parts["train"], hypergraph, seed=output.seed, checkpoint=checkpoint, resume=output.resume, progress=True
+            parts["train"],
+            hypergraph,
+            seed=output.seed,
+            checkpoint=checkpoint,
+            resume=output.resume,
+            progress=True,
+            **strengths,
         )
 
     table = replace(output.table, about=(*output.table.about, told))
     rows = plural(parts["train"].total_count, "row")
     _run(work, parts, replace(output, table=table), f"fitting {rows} by sampled gradients")
+
+
+def _fixed(strengths: InteractionRidge | None) -> dict[str, Any]:
+    """Arguments of a training under strengths that the rows do not move."""
+    return {} if strengths is None else {"penalty": strengths, "evidence_rounds": 0}
 
 
 def _run(
@@ -193,7 +217,7 @@ def _run(
         )
         announce("writing the report", begin)
         write_learned_report(analysis, run.folder)
-        output.write(learned_summary(analysis, run, table), run)
+        output.write({**learned_summary(analysis, run, table), "prior": output.prior}, run)
     if not output.as_json:
         output.echo(learned_plain_report(analysis))
         click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")

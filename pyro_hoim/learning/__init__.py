@@ -5,7 +5,7 @@ from .fit import fit
 from .given import ClampedGibbs, row_log_weights
 from .goodness_of_fit import GoodnessOfFit, LikelihoodRatioTest, goodness_of_fit, likelihood_ratio_test
 from .incomplete import fit_incomplete, row_log_likelihood
-from .penalties import L1, L2, GroupL2
+from .penalties import L1, L2, Conjugate, GroupL2
 from .prediction import Prediction, extend_rows, predict
 from .result import FitResult, HistoryEntry
 from .tables import cell_table, coefficient_table, odds_ratio_table
@@ -15,6 +15,7 @@ __all__ = [
     "L2",
     "ClampedGibbs",
     "Combination",
+    "Conjugate",
     "FitResult",
     "GoodnessOfFit",
     "GroupL2",

@@ -17,7 +17,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from .design import check_design, design_entries
 from .monitor import load_checkpoint
 from .objectives import DenseLikelihood, Likelihood, PseudoLikelihood, missing_hessian
-from .penalties import CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
+from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
 from .solvers import SOLVERS
 
 __all__ = ["check_data", "check_options", "check_validation", "choose_method", "starting_point"]
@@ -78,8 +78,10 @@ def check_options(
     for name, value in (("max_iterations", max_iterations), ("patience", patience)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
-    if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty):
-        raise InputTypeError(f"penalty: expected L2, L1, GroupL2 or None, received {penalty!r}")
+    if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
+        raise InputTypeError(f"penalty: expected L2, L1, GroupL2, Conjugate or None, received {penalty!r}")
+    if isinstance(penalty, Conjugate) and objective != "likelihood":
+        raise InputError(f"penalty: {penalty!r} goes with the likelihood, received objective {objective!r}; use L2")
     if partition is not None and not isinstance(partition, PartitionBackend):
         raise InputTypeError(f"partition: expected a partition backend, received {type(partition).__name__}")
 
@@ -108,7 +110,7 @@ def choose_method(
         names = ", ".join(map(repr, ("auto", *SOLVERS)))
         raise InputError(f"method: expected one of {names}, received {method!r}")
     entries = design_entries(hypergraph)
-    is_smooth = penalty is None or isinstance(penalty, SmoothPenalty)
+    is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):

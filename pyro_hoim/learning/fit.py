@@ -20,8 +20,8 @@ from .arguments import check_data, check_options, check_validation, choose_metho
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
 from .monitor import Checkpoint, Monitor
-from .objectives import Objective, Penalised
-from .penalties import Penalty, ProximalPenalty, SmoothPenalty
+from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, WithFictiveRows
+from .penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
 from .solvers import SOLVERS, Outcome, Prox
@@ -70,7 +70,8 @@ def fit(
             not smooth; Newton for the likelihood when cells times parameters are at most 2^23, parameters at most
             600, no backend was given and the fit does not stop early; else L-BFGS.
         objective: ``likelihood`` or ``pseudo-likelihood`` (which needs observations, and no log Z).
-        penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1`` or ``GroupL2``.
+        penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1``, ``GroupL2``, ``Conjugate``
+            (of the likelihood without structural zeros) or ``InteractionRidge``.
         tolerance: largest allowed entry of the gradient per row; default 1e-9 for Newton, 1e-6 otherwise.
         max_iterations: default 100 for Newton, 5,000 otherwise.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
@@ -117,6 +118,8 @@ def fit(
     check_validation(hypergraph, validation, early_stopping)
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, early_stopping)
     possible = check_structural_zeros(hypergraph, structural_zeros)
+    if possible is not None and isinstance(penalty, Conjugate):
+        raise InputError("penalty: Conjugate spreads rows over all cells, received structural_zeros; use L2")
     if possible is not None and not (is_dense and isinstance(data, Observations)):
         raise InputError(
             f"structural_zeros: expected observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries "
@@ -144,6 +147,9 @@ def fit(
         prox = _per_row(penalty, problem)
     elif isinstance(penalty, SmoothPenalty):
         target = Penalised(target, penalty, hypergraph, problem.num_rows)
+    elif isinstance(penalty, Conjugate):
+        assert isinstance(target, DenseLikelihood | Likelihood)
+        target = WithFictiveRows(target, penalty.num_rows / problem.num_rows)
     tolerance = (1e-9 if chosen == "newton" else 1e-6) if tolerance is None else tolerance
     max_iterations = (100 if chosen == "newton" else 5000) if max_iterations is None else max_iterations
 

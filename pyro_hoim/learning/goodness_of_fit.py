@@ -34,8 +34,8 @@ class GoodnessOfFit:
         num_tables: tables drawn by the bootstrap, else 0.
         p_value_note: how the method was chosen, or why there is no p-value, in words.
         log_likelihood: of all rows, nats.
-        aic: Akaike's criterion, with the identified parameters.
-        bic: Schwarz's criterion, with the identified parameters and the number of observations.
+        aic: Akaike's criterion, with the identified parameters; NaN unless the fit is one of maximum likelihood.
+        bic: Schwarz's criterion, with the identified parameters and the number of observations; likewise.
         num_rows: number of observations.
         num_cells: possible cells.
         num_cells_zero: possible cells fitted as zero; None where not computed (large tables).
@@ -142,6 +142,7 @@ def goodness_of_fit(
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
     test = p_value_of(result, deviance, pearson, adjusted, p_value, num_tables, seed)
+    is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
         deviance=deviance,
@@ -155,8 +156,8 @@ def goodness_of_fit(
         num_tables=test.num_tables,
         p_value_note=test.note,
         log_likelihood=log_likelihood,
-        aic=-2 * log_likelihood + 2 * fitted,
-        bic=-2 * log_likelihood + math.log(total) * fitted,
+        aic=-2 * log_likelihood + 2 * fitted if is_maximum else math.nan,
+        bic=-2 * log_likelihood + math.log(total) * fitted if is_maximum else math.nan,
         num_rows=total,
         num_cells=num_cells,
         num_cells_zero=num_cells - result.num_cells_fitted if known else None,

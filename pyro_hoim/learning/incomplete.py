@@ -139,7 +139,8 @@ def fit_incomplete(
     .. math:: \max_\theta \sum_i w_i \log \sum_{x_M} q_\theta(x_{i, O}, x_M)
 
     The E step spreads the count of a row over its completions in proportion to the current model, the M step is
-    :func:`~pyro_hoim.learning.fit` of the completed counts. The likelihood never falls; its maximum may be local.
+    :func:`~pyro_hoim.learning.fit` of the completed counts. The likelihood less a penalty never falls; its maximum
+    may be local.
 
     Args:
         hypergraph: the interactions.
@@ -178,7 +179,7 @@ def fit_incomplete(
     codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
     counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
     shares = [torch.full(p.codes.shape[:2], 1.0 / p.codes.shape[1], dtype=torch.float64) for p in patterns]
-    result, last, status = None, -math.inf, "max_iterations"
+    result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
         completed = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
@@ -191,7 +192,10 @@ def fit_incomplete(
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
         scores = [-model.energy(p.codes) - log_z for p in patterns]
         shares = [s.softmax(-1) for s in scores]
-        value = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
+        likelihood = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
+        value = likelihood
+        if result.penalty is not None:
+            value -= result.penalty.value(result.theta.numpy(), hypergraph)
         gain, last = value - last, value
         if gain < tolerance * data.total_count:
             status = result.status
@@ -205,4 +209,4 @@ def fit_incomplete(
         )
     if result.existence is not None and result.existence.exists is False:
         warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=2)
-    return replace(result, data=data, log_likelihood=last, num_rows=data.total_count, status=status)
+    return replace(result, data=data, log_likelihood=likelihood, num_rows=data.total_count, status=status)

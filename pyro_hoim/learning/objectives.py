@@ -20,7 +20,15 @@ from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .penalties import Penalty, SmoothPenalty
 
-__all__ = ["DenseLikelihood", "Likelihood", "Objective", "Penalised", "PseudoLikelihood", "missing_hessian"]
+__all__ = [
+    "DenseLikelihood",
+    "Likelihood",
+    "Objective",
+    "Penalised",
+    "PseudoLikelihood",
+    "WithFictiveRows",
+    "missing_hessian",
+]
 
 (_symmetric_product,) = get_blas_funcs(("syrk",), dtype=np.float64)
 
@@ -227,6 +235,34 @@ class Penalised:
         diagonal = self._penalty.hessian_diagonal(self._theta, self._hypergraph)
         hessian[np.diag_indices_from(hessian)] += self._weight * diagonal
         return hessian
+
+
+class WithFictiveRows:
+    """A mean negative log-likelihood plus that of fictive rows spread evenly over the cells, per observed row.
+
+    Args:
+        objective: the mean loss of the observed rows.
+        share: fictive rows for each observed one.
+    """
+
+    def __init__(self, objective: DenseLikelihood | Likelihood, share: float) -> None:
+        self.name = objective.name
+        self.has_hessian = objective.has_hessian
+        self.loss = float("nan")
+        self._objective = objective
+        self._share = share
+
+    def evaluate(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at free parameters (num_parameters,)."""
+        value, gradient = self._objective.evaluate(theta)
+        self.loss = self._objective.loss
+        statistics = self._objective.statistics
+        log_z = self.loss + float(theta @ statistics)
+        return value + self._share * log_z, gradient + self._share * (gradient + statistics)
+
+    def hessian(self) -> np.ndarray:
+        """Hessian at the parameters evaluated last."""
+        return (1 + self._share) * self._objective.hessian()
 
 
 def missing_hessian(objective: type[DenseLikelihood | Likelihood | PseudoLikelihood]) -> str:

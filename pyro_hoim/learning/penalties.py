@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import torch
 
 from ..errors import InputError
+from ..models import LogLinearEnergy
+from ..partition import Auto
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["L1", "L2", "CoupledPenalty", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
+__all__ = ["L1", "L2", "Conjugate", "CoupledPenalty", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
 
 
 class Penalty(Protocol):
@@ -100,6 +103,40 @@ class L2:
     def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
         """Shrinks every coordinate by the same factor."""
         return theta / (1 + step * self.strength)
+
+
+@dataclass(frozen=True)
+class Conjugate:
+    r"""Minus the log density of the conjugate prior of fictive rows spread evenly over the cells, up to a constant.
+
+    .. math:: n_0 \big(\log Z(\theta) - s \cdot \theta\big) = n_0 \log Z(\theta)
+
+    since the free statistics s of the uniform distribution are 0. The estimate is that of maximum likelihood with
+    :math:`n_0` rows more, and always finite. It takes no part of its own: the likelihood and its Hessian are scaled. It
+    goes with the likelihood of tables without structural zeros.
+
+    Args:
+        num_rows: fictive rows :math:`n_0`, positive.
+
+    Raises:
+        InputError: a number that is not positive and finite.
+
+    References:
+        Persi Diaconis and Donald Ylvisaker, Conjugate priors for exponential families, 1979, theorem 1.
+    """
+
+    num_rows: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_rows, bool) or not isinstance(self.num_rows, int | float):
+            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
+        if not 0 < self.num_rows < float("inf"):
+            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats; it costs one log Z."""
+        model = LogLinearEnergy.from_theta(hypergraph, torch.from_numpy(theta))
+        return self.num_rows * float(Auto().log_partition(model).value)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
 from .design import cell_codes, design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
-from .penalties import Penalty, SmoothPenalty
+from .penalties import Conjugate, Penalty, SmoothPenalty
 
 __all__ = ["FitResult", "HistoryEntry"]
 
@@ -198,15 +198,16 @@ class FitResult:
         """
         if self.objective != "likelihood":
             raise InputError(f"covariance: expected a fit of the likelihood, received one of the {self.objective}")
-        if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty):
+        if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
             raise InputError(f"covariance: {self.penalty!r} is not smooth; refit without a penalty or with L2")
         size = self.hypergraph.num_parameters
         if size > _MAX_COVARIANCE_PARAMETERS:
             raise IntractableError(
                 f"covariance: {size} parameters, the limit is {_MAX_COVARIANCE_PARAMETERS}; use a posterior instead"
             )
+        num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
         if self._design is not None:
-            information = torch.from_numpy(self.num_rows * _covariance(self._design, self.probs.numpy()))
+            information = torch.from_numpy(num_rows * _covariance(self._design, self.probs.numpy()))
             if self.data is not None and self.data.has_missing:
                 information = information - torch.from_numpy(self._missing_information(self.data, self._design))
         elif self.data is not None and self.data.has_missing:
@@ -215,7 +216,7 @@ class FitResult:
                 "refit to data.drop_missing(), or use a posterior"
             )
         else:
-            information = self.num_rows * self._backend_hessian()
+            information = num_rows * self._backend_hessian()
         if isinstance(self.penalty, SmoothPenalty):
             diagonal = self.penalty.hessian_diagonal(self.theta.numpy(), self.hypergraph)
             information = information + torch.diag(torch.from_numpy(diagonal))

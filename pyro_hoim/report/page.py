@@ -139,6 +139,7 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "infinite_combinations": analysis.infinite_combinations(model),
                 "num_infinite_combinations": analysis.num_infinite_combinations(model),
                 "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
+                "prior": str(analysis.prior or "none"),
                 "seed": analysis.seed,
             },
         )

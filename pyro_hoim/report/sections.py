@@ -72,6 +72,11 @@ def page_summary(analysis: Analysis) -> list[str]:
             f"By leave-one-out cross-validation it predicts a new observation best; the runner-up, {second.name}, is "
             f"{number(float(second['elpd_diff']))} nats behind (standard error {number(float(second['dse']))})."
         )
+    if analysis.prior is not None and not analysis.prior.is_flat:
+        sentences.append(
+            f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "
+            "they are finite, and pulled towards zero."
+        )
     if model.goodness is not None:
         sentences += goodness_sentences(model.goodness)
     strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
