@@ -183,7 +183,8 @@ def learn(
         announce=line.round,
     )
     selection, found, rows_choose = search.run()
-    line.text(f"kept round {selection.best_round}: {interactions(len(selection.hypergraph))}; training them longer")
+    kept = interactions(selection.hypergraph.num_interactions)
+    line.text(f"kept round {selection.best_round}: {kept}; training them longer")
     seconds = {"search": time.perf_counter() - begin}
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     settled = recipe.name == "sampled" or not rows_choose
@@ -265,7 +266,7 @@ def train_collection(
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
     begin = time.perf_counter()
     line = ProgressLines(frequency_model(train), train, begin, progress)
-    line.text(f"training {interactions(len(hypergraph))}")
+    line.text(f"training {interactions(hypergraph.num_interactions)}")
     chosen = recipe.evidence_rounds[1] > 0
     final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
     seconds = {"training": time.perf_counter() - begin}

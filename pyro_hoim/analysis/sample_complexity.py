@@ -281,7 +281,7 @@ def _judge(law: Law, rows: Observations, trainer: object, truth: InteractionHype
         "train_kl": law_divergence(Law.from_observations(rows), model),
         **{f"error_{name}": value for name, value in errors.items()},
         "error": float(np.mean(list(errors.values()))),
-        "num_interactions": len(trainer.hypergraph),
+        "num_interactions": trainer.hypergraph.num_interactions,
         "num_parameters": trainer.hypergraph.num_parameters,
     }
     if truth is not None:

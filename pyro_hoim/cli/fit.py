@@ -313,7 +313,7 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
         "report": str(folder / "report.html"),
         "num_variables": len(structure.domain),
         "num_states": num_states_text(structure.domain.num_states),
-        "num_interactions": len(structure),
+        "num_interactions": structure.num_interactions,
         "num_parameters": chosen.fit.num_parameters_fitted,
         "edges": [list(edge) for edge in structure.edges],
         "log_partition": log_partition_json(chosen.log_partition),

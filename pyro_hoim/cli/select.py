@@ -210,7 +210,7 @@ def _run(
         if run.earlier_seconds:
             learned = replace(learned, seconds={"earlier_sessions": run.earlier_seconds, **learned.seconds})
         shown = learned if learned.structure is None else learned.structure
-        announce(f"scoring the rows and valuing {plural(_num_valued(shown), 'interaction')}", begin)
+        announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}", begin)
         about = [*table.about, *table.told()]
         analysis = analyse_learned(
             learned, parts, target=output.target, title=table.name, about=about, seed=output.seed
@@ -223,10 +223,6 @@ def _run(
         click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
         if analysis.model is not learned:
             click.echo(f"predictive model: {run.folder / 'predictive.safetensors'}")
-
-
-def _num_valued(learned: LearnedModel) -> int:
-    return sum(len(edge) > 1 for edge in learned.hypergraph.edges)
 
 
 def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> dict[str, Any]:
@@ -242,7 +238,7 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
         "report": str(folder / "report.html"),
         "num_variables": len(graph.domain),
         "num_states": num_states_text(graph.domain.num_states),
-        "num_interactions": len(graph),
+        "num_interactions": graph.num_interactions,
         "num_parameters": graph.num_parameters,
         "edges": [list(edge) for edge in graph.edges],
         "log_partition": {
@@ -275,7 +271,7 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
     if analysis.learned is not learned:
         summary["predictive"] = {
             "model": str(folder / "predictive.safetensors"),
-            "num_interactions": len(analysis.learned.hypergraph),
+            "num_interactions": analysis.learned.hypergraph.num_interactions,
             "num_parameters": analysis.learned.hypergraph.num_parameters,
             "log_partition": log_partition_json(analysis.learned.log_partition),
             **{

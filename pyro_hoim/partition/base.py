@@ -91,7 +91,8 @@ class Sandwich:
 
     Attributes:
         forward: log Z from runs that lead from the reference law to the model, (*batch), nats.
-        forward_error: its standard error as computed from the weights, whether or not they are to be trusted.
+        forward_error: its standard error as computed from the weights, whether or not they are to be trusted; of
+            :class:`~pyro_hoim.learning.SampledTrainer` infinite where they are not.
         reverse: log Z from runs that lead from the model to the reference law, (*batch), nats.
         reverse_error: its standard error, likewise.
         start: whether the reverse runs began with perfect samples of the model (``exact``) or with states of longer

@@ -87,12 +87,18 @@ def _log_z_sentence(analysis: LearnedAnalysis) -> str:
             else ("Log Z and likelihoods are exact.")
         )
     error = float(log_z.std_error)
-    shown = f"{error:.2g}" if math.isfinite(error) else "unknown"
-    gap = "" if log_z.sandwich is None else f", sandwich gap {float(log_z.sandwich.gap):.2g}"
+    shown = f"standard error {error:.2g}" if math.isfinite(error) else "no error bar"
     return (
-        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f}, standard error {shown} nats{gap}; "
-        "likelihoods carry that error, predictions do not."
+        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f} nats, {shown}; likelihoods carry its error, "
+        f"predictions do not. The estimate is {log_z.verdict}: {_MEANING[log_z.verdict]}."
     )
+
+
+_MEANING = {
+    "verified": "its limits hold at their stated level",
+    "consistent": "every check that could be made agrees; a part of the model that no run has seen would not show",
+    "unreliable": "a check failed, or the runs support no error bar",
+}
 
 
 def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
@@ -289,18 +295,23 @@ def _making(analysis: LearnedAnalysis) -> Part:
     log_z = learned.log_partition
     if log_z.kind != "exact":
         rows: list[list[object]] = [
-            ["log Z", f"{float(log_z.value):.4f}"],
-            ["standard error", f"{float(log_z.std_error):.2g}"],
-            ["one-sided limits", f"{float(log_z.lower):.4f} to {float(log_z.upper):.4f}"],
+            ["log Z", _with_error(log_z.value, log_z.std_error)],
+            ["one-sided limits", f"{_limit(log_z.lower)} to {_limit(log_z.upper)}"],
             ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
             ["verdict", log_z.verdict],
         ]
         if log_z.sandwich is not None:
             s = log_z.sandwich
-            rows.append(["forward run", f"{float(s.forward):.4f} ± {float(s.forward_error):.2g}"])
-            rows.append(["reverse run", f"{float(s.reverse):.4f} ± {float(s.reverse_error):.2g}"])
-            rows.append(["sandwich gap", f"{float(s.gap):.4f}"])
+            rows.append(["check: a forward run", _with_error(s.forward, s.forward_error)])
+            rows.append(["check: a reverse run", _with_error(s.reverse, s.reverse_error)])
         part.blocks.append(table(["", ""], rows))
+        if log_z.sandwich is not None:
+            part.blocks.append(
+                note(
+                    "The runs of the check are shorter than those of log Z and apart from them, so log Z may lie "
+                    "outside the two. Where one has no error bar it is no check. All are in nats."
+                )
+            )
     training = learned.training
     status = training.status.replace("_", " ")
     part.blocks.append(
@@ -313,3 +324,11 @@ def _making(analysis: LearnedAnalysis) -> Part:
     )
     part.blocks.extend(note(sentence) for sentence in learned.notes)
     return part
+
+
+def _with_error(value: Any, error: Any) -> str:
+    return f"{float(value):.4f} " + (f"± {float(error):.2g}" if math.isfinite(error) else "(no error bar)")
+
+
+def _limit(value: Any) -> str:
+    return f"{float(value):.4f}" if math.isfinite(value) else "unknown"

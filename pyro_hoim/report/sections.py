@@ -31,7 +31,7 @@ from .figures import (
 )
 from .goodness import goodness_sentences
 from .infinite import coefficient_rows, interaction_blocks
-from .words import plural, short_edge, shorten
+from .words import elpd_sentence, plural, short_edge, shorten
 
 __all__ = ["page_parts", "page_summary", "page_warnings"]
 
@@ -61,17 +61,14 @@ def page_summary(analysis: Analysis) -> list[str]:
     model = analysis.chosen
     sentences = [
         (
-            f"The model kept is {model.name}: {plural(len(model.hypergraph), 'interaction')} with "
+            f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
             f"{plural(model.fit.num_parameters_fitted, 'free parameter')} over "
             f"{_states(model.hypergraph.domain.num_states)} possible cells."
         )
     ]
     if analysis.comparison is not None and len(analysis.comparison) > 1:
-        second = analysis.comparison.iloc[1]
-        sentences.append(
-            f"By leave-one-out cross-validation it predicts a new observation best; the runner-up, {second.name}, is "
-            f"{number(float(second['elpd_diff']))} nats behind (standard error {number(float(second['dse']))})."
-        )
+        table_of_elpd = analysis.comparison[["elpd_diff", "dse"]].to_numpy(float)
+        sentences.append(elpd_sentence(list(map(str, analysis.comparison.index)), *table_of_elpd.T.tolist()))
     if analysis.prior is not None and not analysis.prior.is_flat:
         sentences.append(
             f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "

@@ -9,6 +9,7 @@ __all__ = [
     "LABEL_WIDTH",
     "accuracy_line",
     "against_majority",
+    "elpd_sentence",
     "fixed",
     "listed",
     "literal",
@@ -111,6 +112,30 @@ def accuracy_line(part: str, accuracy: Mapping[str, Any]) -> str:
     return (
         f"{shorten(accuracy['target'])} predicted on {part}: accuracy {accuracy['accuracy']:.4f} "
         f"(always the most frequent: {accuracy['majority_accuracy']:.4f})" + (f"; {found}" if found else "")
+    )
+
+
+def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Sequence[float]) -> str:
+    """What leave-one-out cross-validation says of models in falling order of elpd.
+
+    A model is called best where every other is more than two standard errors of the difference behind; else the models
+    within them are named.
+
+    Args:
+        names: of the models, two or more.
+        differences: elpd of the first less that of each model, nats.
+        errors: standard error of each difference.
+    """
+    lowest = f"{shorten(names[1])} is {differences[1]:.3g} nats lower (standard error {errors[1]:.2g})"
+    close = [n for n, d, e in zip(names[1:], differences[1:], errors[1:], strict=True) if not d > 2 * e]
+    if not close:
+        return (
+            f"By leave-one-out cross-validation it predicts new observations best: the elpd of {lowest}; every "
+            "difference is more than two standard errors."
+        )
+    return (
+        f"By leave-one-out cross-validation its elpd is the highest; that of {lowest}. Within two standard errors, and "
+        f"so not told apart by these rows: {listed(close)}."
     )
 
 

@@ -230,6 +230,11 @@ class InteractionHypergraph:
         return sum(math.prod(n - 1 for n in shape) for shape in self.edge_shapes)
 
     @cached_property
+    def num_interactions(self) -> int:
+        """Number of hyperedges of two and more variables; ``len`` counts single variables and the empty set, too."""
+        return sum(len(edge) > 1 for edge in self.edges)
+
+    @cached_property
     def _edge_of_parameter(self) -> np.ndarray:
         sizes = [part.stop - part.start for part in self.parameter_slices.values()]
         return np.repeat(np.arange(len(sizes)), sizes)

@@ -197,7 +197,7 @@ def test_capacity_curve_starts_at_single_variables(learned: LearnedModel) -> Non
     selection = learned.selection
     assert selection is not None
     curve = selection.capacity_curve()
-    assert curve["num_interactions"].to_list()[:2] == [6, 21]
+    assert curve["num_interactions"].to_list()[:2] == [0, 15]
     assert selection.rounds[0].verdict == "start"
     assert min(curve["validation_loss"].to_list()) == selection.best.validation_loss
 

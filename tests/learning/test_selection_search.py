@@ -185,7 +185,7 @@ def test_finds_a_known_structure(maximal, heredity):
     # Control: the plain score keeps proposing, and only the validation rows end that.
     plain = select(train, validation, trainer_of(train), heredity=heredity, score="J", per_round=1, patience=99)
     assert len(plain.rounds[-1].changed) == 1
-    assert plain.rounds[-1].num_interactions == 15
+    assert plain.rounds[-1].num_interactions == 11
 
 
 def test_weak_heredity_takes_a_triple_without_its_pairs_and_the_model_is_lifted():
@@ -299,10 +299,10 @@ def test_limits_end_the_search():
     train, validation = two_parts(seed=2)
     options = {"score": "J", "patience": 99}
     assert len(select(train, validation, trainer_of(train), max_rounds=2, **options).rounds) == 3
-    found = select(train, validation, trainer_of(train), max_interactions=9, per_round=3, **options)
-    assert (found.status, [r.num_interactions for r in found.rounds]) == ("max_interactions", [4, 7, 9])
+    found = select(train, validation, trainer_of(train), max_interactions=5, per_round=3, **options)
+    assert (found.status, [r.num_interactions for r in found.rounds]) == ("max_interactions", [0, 3, 5])
     found = select(train, validation, trainer_of(train), max_order=2, **options)
-    assert (found.status, found.rounds[-1].num_interactions) == ("exhausted", 10)
+    assert (found.status, found.rounds[-1].num_interactions) == ("exhausted", 6)
     known = [("b", "a"), ("a", "b", "c")]
     found = select(train, validation, trainer_of(train), candidates=known, heredity=None, **options)
     assert [set(r.changed) for r in found.rounds[1:]] == [{("a", "b"), ("a", "b", "c")}]
@@ -371,7 +371,7 @@ def test_divergence_ends_the_search():
     found = select(train, validation, trainer, score="J", per_round=1, patience=99)
     assert found.status == "diverged"
     assert found.rounds[-1].training_status == "diverged"
-    assert found.rounds[-1].num_interactions == 7
+    assert found.rounds[-1].num_interactions == 3
 
 
 # Checkpoints

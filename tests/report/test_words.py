@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pyro_hoim.report.words import fixed, listed, literal, plural, short_edge, short_labels, shorten
+from pyro_hoim.report.words import elpd_sentence, fixed, listed, literal, plural, short_edge, short_labels, shorten
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,28 @@ def test_lists_of_names() -> None:
 
 def test_dollars_are_no_formula() -> None:
     assert literal("a $x$ b") == r"a \$x\$ b"
+
+
+@pytest.mark.parametrize(
+    ("differences", "errors", "named"),
+    [
+        ([0, 7.3], [0, 5.0], "b"),
+        ([0, 7.3, 40.0], [0, 5.0, 9.0], "b"),
+        ([0, 7.3, 10.0], [0, 1.0, 9.0], "c"),
+        ([0, 7.3, 10.0], [0, 5.0, 9.0], "b, c"),
+        ([0, 7.3], [0, math.nan], "b"),
+    ],
+)
+def test_a_model_is_not_called_best_within_two_standard_errors(
+    differences: list[float], errors: list[float], named: str
+) -> None:
+    shown = elpd_sentence(["a", "b", "c"][: len(errors)], differences, errors)
+    assert "best" not in shown and "that of b is 7.3 nats lower (standard error " in shown
+    assert shown.endswith(f"not told apart by these rows: {named}.")
+
+
+def test_a_model_is_called_best_beyond_two_standard_errors() -> None:
+    assert elpd_sentence(["a", "b", "c"], [0, 10.2, 30], [0, 5, 9]) == (
+        "By leave-one-out cross-validation it predicts new observations best: the elpd of b is 10.2 nats lower "
+        "(standard error 5); every difference is more than two standard errors."
+    )

@@ -36,7 +36,7 @@ class SelectionRound:
             first.
         scores: their scores.
         num_candidates: interactions that were scored.
-        num_interactions: size of the collection.
+        num_interactions: sets of two and more variables in the collection.
         num_parameters: free parameters of the collection.
         train_loss: mean loss of the training rows, in nats; what kind of loss says ``loss_kind``.
         train_std_error: its standard error from log Z.

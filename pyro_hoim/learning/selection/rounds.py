@@ -215,7 +215,7 @@ class RoundRunner:
                 changed=proposal.changed,
                 scores=proposal.scores,
                 num_candidates=proposal.num_candidates,
-                num_interactions=len(proposal.hypergraph),
+                num_interactions=proposal.hypergraph.num_interactions,
                 num_parameters=proposal.hypergraph.num_parameters,
                 train_loss=train.value,
                 train_std_error=train.std_error,

@@ -64,7 +64,7 @@ def select(
         max_order: variables of the largest interaction; default no limit.
         candidates: add none but these sets, such as known pathways.
         patience: rounds without a better validation loss after which the search stops.
-        max_interactions: size of the largest collection.
+        max_interactions: most sets of two and more variables in a collection.
         max_rounds: rounds after the first; a resumed search may have a larger one.
         min_score: only candidates with a score above it are added.
         start: collection to start from; default all single variables of two levels or more. The paper starts from
@@ -129,7 +129,7 @@ def select(
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
-        room = per_round if limit is None else min(per_round, limit - len(hypergraph))
+        room = per_round if limit is None else min(per_round, limit - hypergraph.num_interactions)
         if room < 1:
             return "max_interactions"
         pool.add(hypergraph.edges)

@@ -185,7 +185,8 @@ def with_reverse_run(
     runs = _Runs(model, settings, starts[0])
     ahead = log_mean_weight(runs.forward(size, seed_of(seed, 102))[1][None])
     behind = log_mean_weight(runs.backward(size, seed_of(seed, 103))[None])
-    parts = (ahead.value[0], ahead.error[0], -behind.value[0], behind.error[0])
+    errors = [float(run.error[0]) if bool(run.is_reliable[0]) else math.inf for run in (ahead, behind)]
+    parts = (ahead.value[0], errors[0], -behind.value[0], errors[1])
     sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
     gap = abs(float(behind.value[0] + result.value))
     own = float(result.std_error)
