@@ -143,7 +143,9 @@ def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """
     centred = design[cells] - design[cells].mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
-    return vectors[:, values > _RANK_TOLERANCE * max(values.max(initial=0.0), 1e-300)]
+    # Relative to the statistics themselves: where they are the same in all of these cells, what is left is rounding.
+    scale = max(float(values.max(initial=0.0)), float(np.square(design[cells]).sum(0).max(initial=0.0)), 1e-300)
+    return vectors[:, values > _RANK_TOLERANCE * scale]
 
 
 def _forced_zeros(

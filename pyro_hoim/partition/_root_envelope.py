@@ -169,10 +169,9 @@ def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
 def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     """Products above q, those that decay only: tight near the means, and tight where the leading power is largest."""
     weights = [np.maximum(means, 1e-3 * max(float(means.max(initial=0.0)), 1e-300)) + 1e-300]
-    if not terms.family.is_discrete:
-        if (found := _steepest(terms)) is not None:
-            weights.append(found)
-        weights.append(np.ones(terms.size))
+    if (found := _steepest(terms)) is not None:
+        weights.append(found)
+    weights.append(np.ones(terms.size))
     candidates = [_separated(terms, w) for w in weights]
     good = [bounds for bounds in candidates if bounds.decays(terms.family)]
     if not good and not terms.family.is_discrete:

@@ -62,15 +62,21 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
             "RootEnumeration: found no product law above the model, which its grid needs to know where to end; the "
             "model is at or near the edge of normalisability. Use RootAnnealed()"
         )
-    best: list[_Profile] | None = None
+    found: list[tuple[float, list[_Profile], Bounds]] = []
+    failure: IntractableError | None = None
     for bounds in candidates:
-        profiles = [_profile(terms, bounds, s, _DEPTH) for s in range(terms.size)]
-        if best is None or sum(p.log_total for p in profiles) < sum(p.log_total for p in best):
-            best, chosen = profiles, bounds
-    assert best is not None
+        try:
+            profiles = [_profile(terms, bounds, s, _DEPTH) for s in range(terms.size)]
+        except IntractableError as error:  # another product may be narrower
+            failure = failure or error
+        else:
+            found.append((sum(p.log_total for p in profiles), profiles, bounds))
+    if not found and failure is not None:
+        raise failure
+    _, best, chosen = min(found, key=lambda item: item[0])
     excess = sum(p.log_total for p in best) - below
     if excess + 60 > _DEPTH:
-        best = [_profile(terms, chosen, s, excess + 60) for s in range(terms.size)]  # pyright: ignore[reportPossiblyUnboundVariable]
+        best = [_profile(terms, chosen, s, excess + 60) for s in range(terms.size)]
         excess = sum(p.log_total for p in best) - below
     cut = math.log(tolerance / (2 * max(terms.size, 1))) - max(excess, 0.0)
     return [profile.cut(cut) for profile in best], below

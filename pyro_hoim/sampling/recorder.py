@@ -16,7 +16,8 @@ from .engine import Record
 
 __all__ = ["Recorder", "Summary"]
 
-_MAX_BATCHES = 64
+_SHORT_RUN = 64
+_MAX_BATCHES = 1024
 _MAX_BLOCKS = 16
 _WATCHED = (512, 2**16)
 _WATCHED_IN_SHORT_RUNS = (2048, 2**18)
@@ -24,6 +25,8 @@ _MAX_BLOCK_CELLS = 2**24
 _MAX_ROW_CELLS = 2**20
 _ALARM = 1e-6
 _DOUBT = 1e-4
+_RARE, _FEW_LOOKS = 0.05, 25  # shares below both, the second in looks, may lack long visits
+_ENOUGH_BLOCKS = 8  # whose variance says something of a single cell
 _MAX_KURTOSIS = 0.05  # of the visits of a block, above which their variance has no chi-square law far out
 
 
@@ -33,8 +36,8 @@ class Summary:
 
     Attributes:
         eta: float64 (*batch, num_terms).
-        std_error: float64 (*batch, num_terms); NaN where one chain has one record. For a cell that was the same at
-            every record one over the number of looks at all chains, or over the number of chains where nothing moved.
+        std_error: float64 (*batch, num_terms); NaN where one chain has one record. Where nothing moved one over the
+            number of chains.
         between_chains: float64 (*batch, num_edges), or None with one chain: variance between chains over what
             independent records would give, 1 where chains forget their states between two looks.
         is_mixed: whether that ratio is as small as chance allows everywhere; None when it cannot be judged: one chain,
@@ -50,12 +53,25 @@ class Summary:
 class Recorder:
     r"""Running sums of a run of known length, in memory that does not depend on it.
 
-    The records are cut into :math:`a = \min(64, \lfloor \sqrt{n} \rfloor)` batches of consecutive records. With batch
+    The records are cut into :math:`a = \min(1024, \lfloor \sqrt{n} \rfloor)` batches of consecutive records. With batch
     means :math:`\bar y_k`, the error of their mean is :math:`\sqrt{\sum_k (\bar y_k - \bar y)^2 / (a (a - 1))}`, which
     holds if chains forget within a batch. Whether they do is seen between chains: up to 16 blocks of chains are looked
     at after every batch, and chains that are independent have block means with variance
     :math:`\eta (1 - \eta) / (\text{looks} \times \text{chains})`. Where the variance between blocks is larger than
     chance allows, it replaces that of the batches. A run of at most 64 records uses the blocks alone.
+
+    Both errors are too small for a cell that was visited too little, above all where visits are long and few. With the
+    variance v of its estimate a cell of share :math:`\eta` had about :math:`E = \eta (1 - \eta) / v` independent visits
+    (of the cell or of its complement), each with the weight :math:`w = v / (\eta (1 - \eta))`. E is close to a Poisson
+    variable, and the farthest mean that it does not refute at k standard errors lies
+    :math:`k (k / 2 + \sqrt{E + k^2 / 4})` above it. The error that is stated is that distance divided by k, at k = 2:
+
+    .. math:: w + \sqrt{v + w^2},
+
+    which is :math:`\sqrt v` for cells with many visits. A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05
+    may have been visited briefly and often while its long visits are missing. There v is the larger of both variances
+    (with 8 blocks or more) and w at least the weight of one look, the longest visit that batches allow for; so the error of a cell that never changed is
+    2 over the number of looks at all chains, and three of these exclude all but 6 expected visits of that length.
 
     What chance allows of an edge is the limit of a chi-square law, from the cells whose visits to a block are close
     enough to a normal law: about 20 or more, or a share between 0.2 and 0.8. A rarer cell is judged by the block that
@@ -75,6 +91,8 @@ class Recorder:
 
     References:
         Charles Geyer, Practical Markov chain Monte Carlo, Statistical Science 7, 1992, section 3.2 (batch means).
+        Neil Gehrels, Confidence limits for small numbers of events in astrophysical data, The Astrophysical Journal
+        303, 1986, section 2 (limits of Poisson means).
     """
 
     def __init__(
@@ -93,7 +111,7 @@ class Recorder:
         blocks = min(_MAX_BLOCKS, num_chains, _MAX_BLOCK_CELLS // max(1, groups * hypergraph.num_terms))
         self._blocks = blocks if blocks >= 2 else 0
         root = math.isqrt(num_records)
-        self.is_short = num_records <= _MAX_BATCHES and self._blocks >= min(root, _MAX_BLOCKS)
+        self.is_short = num_records <= _SHORT_RUN and self._blocks >= min(root, _MAX_BLOCKS)
         # Between long batches few chains will do: whether all of them are stuck shows in any of them.
         chains, cells = _WATCHED_IN_SHORT_RUNS if self.is_short else _WATCHED
         watched = min(num_chains, chains, max(blocks, cells // max(1, len(hypergraph.edge_indices))))
@@ -172,11 +190,13 @@ class Recorder:
         total = self._num_records * self._num_chains
         eta = sums["total"] / total
         spread = sums["squares"] / (looks * (looks - 1)) if looks > 1 else torch.full_like(eta, math.nan)
+        scale, look = eta * (1 - eta), 1 / (looks * self._num_chains)
+        is_seldom = (scale < _FEW_LOOKS * look) & (scale < _RARE)
         ratio, is_mixed = None, None
         if self._blocks:
             means = sums["blocks"] / (self._watched // self._blocks * looks)
             between = means.var(0) / self._blocks * (self._watched / self._num_chains)
-            ratio = self._ratio(between, eta * (1 - eta) / (looks * self._num_chains))
+            ratio = self._ratio(between, scale * look)
             if self.is_short:
                 spread = between
             else:
@@ -184,16 +204,17 @@ class Recorder:
                 is_doubtful = ratio > float(special.chdtri(freedom, _DOUBT)) / freedom
                 sizes = torch.tensor([math.prod(shape) for shape in self._hypergraph.edge_shapes])
                 cells = is_doubtful.repeat_interleave(sizes, dim=-1)
+                cells = cells | is_seldom if self._blocks >= _ENOUGH_BLOCKS else cells
                 spread = torch.where(cells, torch.maximum(spread, between), spread)
-                is_mixed = self._is_mixed(between, eta * (1 - eta) / (looks * self._num_chains))
+                is_mixed = self._is_mixed(between, scale * look)
         is_constant = (sums["total"] == 0) | (sums["total"] == total)
         is_stuck = is_constant.all(-1, keepdim=True)
         if is_mixed and bool(is_stuck.any()):
             is_mixed = None
-        # The probability that was missed may still be one in the number of independent states, of which a chain that
-        # moves has at most one at every look.
-        states = torch.where(is_stuck, self._num_chains, looks * self._num_chains).double()
-        error = torch.where(is_constant, 1 / states, spread.sqrt())
+        weight = torch.where(is_constant, 0.0, spread / scale)
+        weight = torch.where(is_seldom, weight.clamp(min=look), weight)
+        error = weight + (weight**2 + spread).sqrt()
+        error = torch.where(is_stuck, 1 / self._num_chains, error)
         return Summary(eta, error, ratio, is_mixed)
 
     def _is_mixed(self, between: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -41,10 +41,10 @@ class ChainRun:
             ``hypergraph.term_slices``, float64 (\*batch, num_terms); asymptotically unbiased, biased by what is left of
             the first states. None unless statistics were recorded.
         std_error: Monte Carlo standard errors of ``eta`` that allow for autocorrelation, from the variance between
-            batches of sweeps and between chains (see :class:`~pyro_hoim.sampling.recorder.Recorder`); float64
-            (\*batch, num_terms), NaN with one record of one chain. Cells that never changed have one over the number of
-            looks at all chains, or over the number of chains where nothing in the model moved. They know nothing of
-            modes that no chain entered.
+            batches of sweeps and between chains, and for the few visits that rare cells had (see
+            :class:`~pyro_hoim.sampling.recorder.Recorder`); float64 (\*batch, num_terms), NaN with one record of one
+            chain. Where nothing in the model moved they are one over the number of chains. They know nothing of modes
+            that no chain entered.
         between_chains: variance between chains over what independent records would give, by edge, float64 (\*batch,
             num_edges): near 1 where chains forget their states within a batch, the number of batches where they
             never do, and scattered widely where states are rare. None with one chain.

@@ -295,3 +295,18 @@ def test_p_values_exist_only_for_maximum_likelihood():
     quality = goodness_of_fit(fit(hypergraph, data, penalty=L2(1.0)))
     assert np.isnan(quality.p_value) and np.isnan(quality.p_value_pearson) and quality.df == 42
     assert np.isnan(goodness_of_fit(fit(hypergraph, data, objective="pseudo-likelihood")).p_value)
+
+
+@pytest.mark.parametrize("cards", [(2, 3, 2), (4, 5, 7), (5, 5, 3)])
+def test_rows_in_one_cell_of_the_fitted_margins_identify_no_parameter(cards):
+    """The statistics are equal in all facial cells; what their mean leaves of them is rounding."""
+    domain = Domain.from_cardinalities(cards)
+    hypergraph = InteractionHypergraph(domain, [("x0", "x1")], closure=True)
+    for first in range(cards[0]):
+        for second in range(cards[1]):
+            codes = torch.tensor([[first, second, third] for third in range(cards[2])])
+            result = quiet_fit(hypergraph, Observations(domain, codes, torch.arange(1, cards[2] + 1)))
+            assert result.num_parameters_fitted == 0
+    codes = torch.tensor([[first, 0, 0] for first in range(cards[0])])  # the control: one main effect is identified
+    result = quiet_fit(hypergraph, Observations(domain, codes, torch.arange(1, cards[0] + 1)))
+    assert result.num_parameters_fitted == cards[0] - 1
