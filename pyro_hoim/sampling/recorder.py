@@ -68,10 +68,11 @@ class Recorder:
 
     .. math:: w + \sqrt{v + w^2},
 
-    which is :math:`\sqrt v` for cells with many visits. A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05
-    may have been visited briefly and often while its long visits are missing. There v is the larger of both variances
-    (with 8 blocks or more) and w at least the weight of one look, the longest visit that batches allow for; so the error of a cell that never changed is
-    2 over the number of looks at all chains, and three of these exclude all but 6 expected visits of that length.
+    which is :math:`\sqrt v` for cells with many visits. A cell with :math:`\eta (1 - \eta)` below 25 looks and 0.05 may
+    have been visited briefly and often while its long visits are missing. There v is the larger of both variances (with
+    8 blocks or more) and w at least the weight of one look, the longest visit that batches allow for; so the error of a
+    cell that never changed is 2 over the number of looks at all chains, and three of these exclude all but 6 expected
+    visits of that length.
 
     What chance allows of an edge is the limit of a chi-square law, from the cells whose visits to a block are close
     enough to a normal law: about 20 or more, or a share between 0.2 and 0.8. A rarer cell is judged by the block that
