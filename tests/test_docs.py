@@ -23,7 +23,7 @@ def _layers() -> set[str]:
 def _packages() -> set[str]:
     folder = ROOT / "pyro_hoim"
     modules = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
-    return modules - {"__init__", "__main__"}
+    return {name for name in modules if not name.startswith("_")}
 
 
 def test_every_package_has_its_layer() -> None:

@@ -4,9 +4,9 @@ usage: bench_coverage.py [--models N] [--append]
 
 Random models: 2 to 5 variables of 2 or 3 levels, all interactions of up to three of them, tables normal with a scale
 between 0.3 and 3 (log-uniform); 4 to 200 chains, 200 to 5,000 sweeps (log-uniform) after half as many of burn-in.
-Wells: two spins, a log odds ratio of 4 a, fields of 2.975; 100 seeds. Exact values come from enumeration; runs whose chains
-differ (`is_mixed` not True) are left out. Batches alone: errors from the variance of batches only, with one over the
-number of looks where a cell never changed; the negative control.
+Wells: two spins, a log odds ratio of 2 a, a difference of fields of 2.975; 100 seeds. Exact values come from
+enumeration; runs whose chains differ (`is_mixed` not True) are left out. Batches alone: errors from the variance of
+batches only, with one over the number of looks where a cell never changed; the negative control.
 """
 
 import argparse
