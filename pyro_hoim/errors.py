@@ -27,7 +27,10 @@ __all__ = [
     "check_names",
     "check_shape",
     "check_unique",
+    "is_hidden",
+    "is_transformed",
     "is_whole",
+    "refuse_transforms",
     "rounded_power",
     "size_text",
 ]
@@ -142,9 +145,33 @@ def check_shape(tensor: torch.Tensor, event_shape: Sequence[int], argument: str)
         raise InputError(f"{argument}: expected shape {wanted}, received {received}")
 
 
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether a torch.func transformation (grad, vmap, jvp) looks at the tensor; then only plain PyTorch will do."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_hidden(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is inside torch.func.vmap, where no value can be looked at: checks of values are left out."""
+    functorch = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
+
+
+def refuse_transforms(what: str, *tensors: torch.Tensor) -> None:
+    """Raise :class:`InputError` for tensors of root models inside a torch.func transformation."""
+    if any(map(is_transformed, tensors)):
+        raise InputError(
+            f"{what}: torch.func transformations cannot go through sums over data-dependent grids; give a batch of psi "
+            "instead of vmap and use backward() instead of torch.func.grad"
+        )
+
+
 def check_finite(tensor: torch.Tensor, argument: str) -> None:
-    """Raise :class:`InputError` if ``tensor`` holds NaN or an infinity."""
-    if tensor.is_floating_point():
+    """Raise :class:`InputError` if ``tensor`` holds NaN or an infinity, where its values can be looked at."""
+    if tensor.is_floating_point() and not is_hidden(tensor):
         bad = ~torch.isfinite(tensor)
         if bool(bad.any()):
             where = tuple(int(i) for i in bad.nonzero()[0])

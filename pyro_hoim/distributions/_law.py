@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, is_hidden
 from ..models import Coding, LogLinearEnergy, Parametrization, parametrization
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph
@@ -53,7 +53,9 @@ class Law(ParameterCache):
                 f"received {partition!r}"
             )
         self.hypergraph = hypergraph
-        self.theta, self._divergence = _screened(theta) if is_lenient and torch.jit.is_tracing() else (theta, None)
+        self.theta, self._divergence = theta, None
+        if is_hidden(theta) or (is_lenient and torch.jit.is_tracing()):
+            self.theta, self._divergence = _screened(theta)
         self.coding: Coding = coding
         self.partition = Auto() if partition is None else partition
         self.parametrization: Parametrization = parametrization(hypergraph)
@@ -75,7 +77,7 @@ class Law(ParameterCache):
         return self.theta
 
     def _examine(self, values: torch.Tensor) -> None:
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing() or is_hidden(values):
             self._is_finite = True
         elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
             self._is_finite = bool(_is_small(values).all())

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, is_hidden, refuse_transforms
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability, check_normalizable
 from ..partition import LogPartition, RootAnnealed, RootAuto, RootBackend, RootEnumeration
@@ -77,7 +77,7 @@ class RootLaw(ParameterCache):
 
     def _examine(self, values: torch.Tensor) -> None:
         self._is_usable: bool | None = None
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing() or is_hidden(values):
             return  # neither an answer nor an error of this moment holds for the psi of later calls
         self._is_usable = bool(torch.isfinite(values).all())
         if not self._is_usable:
@@ -99,6 +99,7 @@ class RootLaw(ParameterCache):
         self.look()
         if self._is_usable is None:
             refuse_traced("psi", "whether the model can be normalised")
+            refuse_transforms("psi", self.psi)
             self._forget()  # made in a traced program, used outside
         return bool(self._is_usable)
 

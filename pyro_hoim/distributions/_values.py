@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pyro.distributions.util import broadcast_shape
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_hidden
 from ..schema import Domain
 from .support import StateSpace
 
@@ -33,6 +33,8 @@ def check_numbers(value: object, words: str, batch_shape: torch.Size, event_shap
 def check_value(value: object, domain: Domain, batch_shape: torch.Size, *, if_missing: str = "") -> None:
     """Raise unless a value has the right shape and lies in the support; ``if_missing`` is said of a code -1."""
     value = check_numbers(value, "level codes", batch_shape, torch.Size((len(domain),)))
+    if is_hidden(value):
+        return
     is_level = StateSpace(domain.cardinalities).is_level(value)
     if not bool(is_level.all()):
         where = (~is_level).nonzero()[0].tolist()

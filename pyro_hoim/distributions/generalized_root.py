@@ -11,7 +11,7 @@ import torch
 from pyro.distributions import constraints
 from torch.distributions import register_kl
 
-from ..errors import ConvergenceWarning, InputError, IntractableError
+from ..errors import ConvergenceWarning, InputError, IntractableError, refuse_transforms
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability
 from ..partition import LogPartition, RootBackend
@@ -290,7 +290,8 @@ class GeneralizedRoot(SharedLaw):
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
-                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program.
+                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program;
+                psi or a value inside a torch.func transformation.
 
         Example:
             >>> import pyro
@@ -308,6 +309,7 @@ class GeneralizedRoot(SharedLaw):
         """
         if self._validate_args:
             self._validate_sample(value)
+        refuse_transforms("log_pseudo_prob", self._law.psi, value)
         if not self._law.is_usable:
             return self._undefined(value)
         try:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast
 import torch
 from pyro.distributions import Independent, Normal
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_hidden
 from ..structure import InteractionHypergraph
 from ..structure.hypergraph import Edge
 from ._margins import check_hypergraph
@@ -137,7 +137,7 @@ def _check(value: object) -> None:
     if isinstance(value, torch.Tensor):
         if not value.is_floating_point():
             raise InputTypeError(f"scale: expected floating-point numbers, received dtype {value.dtype}")
-        if not torch.distributions.Distribution._validate_args:
+        if not torch.distributions.Distribution._validate_args or is_hidden(value):
             return
         is_good = torch.isfinite(value) & (value > 0)
         if not bool(is_good.all()):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_hidden
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -17,7 +17,7 @@ __all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes"]
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
-    """Codes as a long tensor (*sample, d), refused unless every one is a level of its variable.
+    """Codes as a long tensor (*sample, d), refused unless every one is a level of its variable, where that can be seen.
 
     Args:
         x: codes, integers or floats that are whole numbers.
@@ -32,6 +32,8 @@ def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: l
     if x.ndim == 0 or x.shape[-1] != len(domain):
         raise InputError(f"{argument}: expected shape (..., {len(domain)}), received {tuple(x.shape)}")
     codes = x.long()
+    if is_hidden(x):
+        return codes
     read, given = (codes, x) if columns is None else (codes[..., columns], x[..., columns])
     cards = torch.tensor(domain.cardinalities, device=x.device)
     wrong = (read < 0) | (read >= (cards if columns is None else cards[columns]))

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, refuse_transforms
 from ._node_kernels import evaluate_nodes
 from .node_families import NodeFamily
 
@@ -96,7 +96,7 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
         Log partition functions in nats, exact to about 1e-10.
 
     Raises:
-        InputTypeError, InputError: as :func:`node_moments`.
+        InputTypeError, InputError: as :func:`node_moments`; or natural is inside a torch.func transformation.
 
     References:
         Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
@@ -108,6 +108,7 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
         >>> [round(g, 4) for g in eta.grad.tolist()]  # means of x and of its square root
         [2.0, 1.2533]
     """
+    refuse_transforms("node_log_partition", natural)
     _check(family, natural)
     return _LogPartition.apply(natural, family)  # type: ignore[no-any-return]
 

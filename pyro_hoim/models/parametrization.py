@@ -28,7 +28,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_hidden
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._cells import cell_index, check_codes
 from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts
@@ -127,7 +127,7 @@ class Parametrization:
 
     def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""
-        if tables.numel():
+        if tables.numel() and not is_hidden(tables):
             values = tables.detach()
             excess = (values - self._map("centre")(values)).abs().amax()
             limit = torch.finfo(values.dtype).eps ** 0.5 * values.abs().amax().clamp(min=1)

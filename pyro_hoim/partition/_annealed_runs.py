@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from ..errors import InputError, IntractableError
+from ..errors import InputError, IntractableError, is_transformed
 from ..sampling.chains import GibbsChains
 from ..structure.hypergraph import InteractionHypergraph
 from . import _annealing as annealing
 from ._annealed_reference import reference_normaliser, single_terms
-from ._autograd import is_transformed
 from .base import LogLinearModel
 
 if TYPE_CHECKING:

@@ -7,14 +7,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["is_recorded", "is_transformed", "log_z_with_gradient"]
+__all__ = ["is_recorded", "log_z_with_gradient"]
 
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-
-
-def is_transformed(tables: torch.Tensor) -> bool:
-    """Whether a functorch transformation (grad, vmap, jvp) looks at the tensor; then only plain PyTorch will do."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tables))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def is_recorded(tables: torch.Tensor) -> bool:

@@ -10,9 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError, IntractableError
+from ..errors import InputError, IntractableError, is_transformed
 from ..structure.hypergraph import InteractionHypergraph
-from ._autograd import is_transformed
 
 __all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
 

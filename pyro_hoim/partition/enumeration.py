@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError, size_text
+from ..errors import InputError, is_transformed, size_text
 from ..structure.hypergraph import InteractionHypergraph
-from ._autograd import is_recorded, is_transformed, log_z_with_gradient
+from ._autograd import is_recorded, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]

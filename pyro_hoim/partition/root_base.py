@@ -8,12 +8,11 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, refuse_transforms
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.normalizability import check_normalizable
 from ..models.root_structure import RootStructure
-from ._autograd import is_transformed
 from .base import Cost, LogPartition
 
 __all__ = ["RootBackend"]
@@ -80,11 +79,7 @@ def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.T
         IntractableError: whether it has one is not known, and ``allow_undecided`` is False.
     """
     psi = energy.psi
-    if is_transformed(psi):
-        raise InputError(
-            "log_partition: torch.func transformations cannot go through sums over data-dependent grids; give a batch "
-            "of psi instead of vmap and use backward() instead of torch.func.grad"
-        )
+    refuse_transforms("log_partition", psi)
     if not bool(torch.isfinite(psi.detach()).all()):
         raise InputError("log_partition: psi holds NaN or an infinity")
     verdict = check_normalizable(energy.detach())
