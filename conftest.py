@@ -69,10 +69,12 @@ def shared_data() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of public data, and move the seeds of hypothesis where a shift is asked for."""
+    """Mark tests of public data and of printed numbers, and move the seeds of hypothesis where a shift is asked for."""
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("public_data")
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("fixed_seed")  # the numbers printed
         test = getattr(item, "obj", None)
         if seed_shift.shift() and getattr(test, "is_hypothesis_test", False):
             digest = hashlib.sha256(f"{item.nodeid} {seed_shift.shift()}".encode()).digest()
