@@ -84,6 +84,7 @@ def test_other_priors_and_estimates_are_left_to_pyro() -> None:
     assert known_potential(HYPERGRAPH, PRIORS["normal"], COUNTS, 150.0, annealed) is None
 
 
+@pytest.mark.filterwarnings("ignore:posterior:pyro_hoim.errors.ConvergenceWarning")  # six draws
 @pytest.mark.parametrize("name", PRIORS)
 @pytest.mark.parametrize("metric", ["laplace", "adapt"])
 def test_draws_are_those_of_the_program(name: str, metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:

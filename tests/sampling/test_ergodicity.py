@@ -155,6 +155,7 @@ def sweep_matrix(conditionals: DependencyConditionals, names: str, scan: str) ->
     return np.linalg.multi_dot([np.eye(len(states)), *steps]) if scan == "sequential" else sum(steps) / len(steps)  # type: ignore[return-value]
 
 
+@pytest.mark.fixed_seed  # these networks show every kind of verdict
 @scans
 def test_verdicts_agree_with_eigenvalues(scan: Any) -> None:
     """Eigenvalues of modulus one are one for each closed class, or as many as its period."""
@@ -246,6 +247,7 @@ def test_clamped_networks_are_judged_for_every_combination(scan: Any) -> None:
             PseudoGibbsChains(conditionals, 3, scan=scan, clamped={"s": value})
 
 
+@pytest.mark.fixed_seed  # these networks show every kind of verdict
 def test_many_combinations_are_judged_like_each_by_itself() -> None:
     """All rows in one graph, against one row at a time."""
     rng = np.random.default_rng(3)
