@@ -179,11 +179,15 @@ print(*worst.notes, sep="\n")
 
 # %% [markdown]
 # **When to use what.** Ask `Auto().plan(hypergraph)`. If it is feasible, log Z, its gradient and samples are exact.
-# If not, `AnnealedImportance` gives an estimate with an error bar; read `verdict` before the number, and when
-# it is "unreliable" take more temperatures, whole-interaction blocks (`GibbsSchedule("interactions")`) or an adaptive
-# path.
-# Where no perfect samples are within reach the reverse run starts from long tempered runs: then no method can see,
-# from inside, a mode that all runs have missed, and a note says so.
+# If not, `AnnealedImportance` gives an estimate with an error bar; read `verdict` before the number:
+#
+# - `"verified"`: every state was met, or the reverse run started from perfect samples and all checks agree. The limits
+#   hold at their level; they allow for the part of the model that so many samples cannot be sure to meet.
+# - `"consistent"`: all checks agree, without proof. Both runs, the states that a search for modes met (`lower_bound`
+#   is the log of their sum, which log Z cannot fall below), and runs from these modes were compared. A mode that no
+#   search finds stays unseen.
+# - `"unreliable"`: a check failed; take more temperatures, whole-interaction blocks (`GibbsSchedule("interactions")`)
+#   or an adaptive path.
 #
 # The claims of this page, checked:
 

@@ -193,7 +193,7 @@ def result_of(
     outcome = _Outcome(
         best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
     )
-    outcome = _with_checks(outcome, checks, best_states, notes)
+    outcome = _with_checks(outcome, checks, best_states, notes, is_perfect)
     precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
     is_known = checks.certificate.is_complete
     verified = outcome.reliable & (is_known | is_perfect)
@@ -224,7 +224,9 @@ class _Outcome(NamedTuple):
     reliable: Flags
 
 
-def _with_checks(found: _Outcome, checks: Checks, best_states: Sequence[str], notes: Notes) -> _Outcome:
+def _with_checks(
+    found: _Outcome, checks: Checks, best_states: Sequence[str], notes: Notes, is_perfect: bool
+) -> _Outcome:
     """The outcome in the light of the states that were met and of the runs from modes."""
     value, error, lower, upper, reliable = found
     proof = checks.certificate
@@ -250,7 +252,8 @@ def _with_checks(found: _Outcome, checks: Checks, best_states: Sequence[str], no
                 )
         is_beaten = is_beaten | contradicted | unweighed
         value = np.where(contradicted, modes.log_z, value)
-    lower, upper = np.where(is_beaten, -np.inf, lower), np.where(is_beaten, np.inf, upper)
+    if not is_perfect:  # the upper limit of perfect starts rests on nothing that the checks have refuted
+        upper = np.where(is_beaten, np.inf, upper)
     reliable = reliable & ~is_beaten
     error = np.maximum(error, proof.bound - value)
     value, lower, upper = (np.maximum(part, proof.bound) for part in (value, lower, upper))

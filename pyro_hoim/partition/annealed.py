@@ -1,4 +1,4 @@
-"""Log Z and expectations at any size by annealed importance sampling, with an error bar that may be refused."""
+"""Log Z and expectations at any size by annealed importance sampling, with an error bar and a verdict on it."""
 
 from __future__ import annotations
 
@@ -40,17 +40,34 @@ class AnnealedImportance:
     chains. The weighted chains give eta, so that log Z is differentiable, once; ``expectations``, ``marginal`` and
     ``log_marginal`` come from the same kind of run (self-normalised, bias of order 1 / M) and carry no gradient.
 
-    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights, and is at least the
-    distance to the estimate that combines forward and reverse run, where there is one. It is infinite, and
-    ``verdict`` "unreliable" with a note and a :class:`~pyro_hoim.errors.ConvergenceWarning`, where the weights do not
-    support any: few effective weights, a heavy tail, or a reverse run that disagrees. A law with modes that neither
-    run has seen cannot be recognised from inside; only a reverse run from perfect samples sees all of them.
+    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights, for rounding in the chains,
+    and is at least the distance to the estimate that combines forward and reverse run, where there is one. It is
+    infinite where the weights do not support any: few effective weights, a heavy tail, or a reverse run that disagrees.
+
+    *States are bounds.* Log Z is at least the log of the sum of q over any distinct states. The result keeps the
+    states that the runs met, adds the ends of ascents from many starts (chain ends, overdispersed states, the best
+    cells of the strongest interactions; single variables move, then whole interactions where that is cheap), and
+    reports their sum as ``lower_bound``. Within the error it raises ``value`` and ``lower``; of all states it is log Z;
+    beyond the upper limit it makes the estimate unreliable, and a note shows the state.
 
     *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z. ``lower`` and ``upper`` are
-    one-sided limits at ``level``, from the forward and from the reverse run: normal limits where the weights are
-    well-behaved, else those of Markov's inequality, ``log(1 / (1 - level))`` away, which hold for any weights. They
-    hold with the stated rate, they are not bounds. Without a reverse run, or where it started from tempered runs
-    instead of perfect samples, the upper limit rests on the sampler having found all modes; a note says so.
+    one-sided limits at ``level``, from the forward and from the reverse run. Where the weights are well-behaved they
+    hold for independent weights of any law, and allow for the share of it that so many draws cannot be sure to meet: a
+    mode of share p escapes M perfect samples with probability :math:`(1 - p)^M`. Else they are those of Markov's
+    inequality, ``log(1 / (1 - level))`` away. They hold with the stated rate, they are not bounds. Without a reverse
+    run, or where it started from tempered runs instead of perfect samples, the upper limit rests on the sampler having
+    found all modes; a note says so.
+
+    *Runs from modes.* Without perfect samples, up to four of the states that the ascents found, far from one another,
+    begin chains of the model; product laws fitted to these are the references of further forward runs. Every such run
+    estimates the sum of q over any set without bias, so it must agree with the main run about the neighbourhood of its
+    mode. Where it finds more, the main run has missed a mode; where it supports no estimate of a mode in which the main
+    run hardly ended, the note says "modes found, not weighed". These checks take about as long as one forward run.
+
+    *Verdict.* "verified": every state was met, or the reverse run started from perfect samples and all checks agree;
+    the limits then hold at ``level``, and ``std_error`` is at least 1 / M. "consistent": all checks agree, without
+    proof; a mode that no search finds stays unseen. "unreliable", with a note and a
+    :class:`~pyro_hoim.errors.ConvergenceWarning`: otherwise.
 
     Args:
         num_chains: independent chains, 16 or more for an error bar.
@@ -65,7 +82,8 @@ class AnnealedImportance:
         resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
             error then comes from the ``islands``. None never resamples.
         islands: independent groups of chains when resampling.
-        reverse: make the reverse run. ``"auto"`` does, except where a gradient is asked for; it starts from perfect
+        reverse: make the reverse run, and without perfect samples the runs from modes. ``"auto"`` does, except where
+            a gradient is asked for; it starts from perfect
             samples where elimination or enumeration gives them within about a second, otherwise from runs through
             four times as many temperatures. True also does it under a gradient, False never.
         combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
@@ -154,7 +172,7 @@ class AnnealedImportance:
                 derivative.
 
         Warns:
-            ConvergenceWarning: the weights, or the disagreement of the two runs, do not support an error bar.
+            ConvergenceWarning: the verdict is "unreliable".
 
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
@@ -267,8 +285,8 @@ class AnnealedImportance:
 
 def _warn(stacklevel: int = 3) -> None:
     warnings.warn(
-        "AnnealedImportance: the runs do not support an error bar (see notes of log_partition); use more "
-        "temperatures, block moves or resampling, or an exact backend with a larger budget",
+        "AnnealedImportance: the estimate is unreliable (see notes of log_partition); use more temperatures, block "
+        "moves or resampling, or an exact backend with a larger budget",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )

@@ -39,9 +39,11 @@ class RootAnnealed:
     U holds the terms of two or more variables, and :math:`\eta_s` those of one. For models whose exact constant is out
     of reach. :math:`\hat Z` has no bias, so :math:`\log \hat Z` is low on average, by about half its squared error.
     Time is ``num_chains * num_temperatures`` sweeps over d node conditionals. The weighted chains give the
-    expectations of all terms (bias of order 1 / M), so that log Z is differentiable, once. Error bar, verdict and
-    limits are those of :class:`~pyro_hoim.partition.AnnealedImportance`: ``std_error`` is infinite, ``verdict``
-    "unreliable" with a note and a warning, where the weights or the disagreement of both runs do not support one. The
+    expectations of all terms (bias of order 1 / M), so that log Z is differentiable, once. Error bar, limits,
+    verdict and its checks are those of :class:`~pyro_hoim.partition.AnnealedImportance`. States of counts bound log Z
+    from below, and ascents from chain ends and from equal counts of any size look for them; further forward runs start
+    from independent members fitted to chains at the modes found. Densities bound nothing: for real variables there is
+    no such search, "consistent" rests on forward and reverse run alone, and ``lower_bound`` is minus infinity. The
     reverse run starts from perfect samples of small models, and from longer annealed runs otherwise; then a mode that
     no chain found stays unseen, and a note says so.
 
@@ -161,7 +163,7 @@ class RootAnnealed:
                 samples; a second derivative.
 
         Warns:
-            ConvergenceWarning: the weights, or the disagreement of the two runs, do not support an error bar.
+            ConvergenceWarning: the verdict is "unreliable".
 
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
@@ -266,8 +268,8 @@ def _check_whole(value: object, name: str, least: int) -> None:
 
 def _warn(stacklevel: int = 3) -> None:
     warnings.warn(
-        "RootAnnealed: the runs do not support an error bar (see notes of log_partition); use more temperatures or "
-        "resampling, or an exact backend with a larger budget",
+        "RootAnnealed: the estimate is unreliable (see notes of log_partition); use more temperatures or resampling, "
+        "or an exact backend with a larger budget",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )
