@@ -29,7 +29,9 @@ class LogLinearEnergy:
     Args:
         hypergraph: the interaction structure.
         tables: interaction tables, flat, in the layout of ``hypergraph.term_slices``; in nats.
-        validate: check that the tables are finite. Shape and type are always checked.
+        validate: check that the tables are finite. Shape and type are always checked. Without the check an entry of
+            minus infinity makes its cells impossible: exact backends sum the others, samplers and annealed estimates
+            refuse the model by name.
 
     Shape:
         tables (*batch, num_terms).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -57,6 +58,19 @@ def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch
             while len(_kept) > 1 and sum(kept.numel() for kept in _kept.values()) > _KEPT_ENTRIES:
                 _kept.popitem(last=False)
     return matrix
+
+
+def _logits(tables: torch.Tensor, design: torch.Tensor) -> torch.Tensor:
+    """Log unnormalised probabilities (*batch, num_states); entries of minus infinity exclude the states they belong to.
+
+    The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
+    """
+    logits = torch.matmul(tables, design.T)
+    if not is_transformed(tables) and math.isfinite(logits.detach().sum().item()):
+        return logits
+    is_impossible = torch.isneginf(tables)
+    excluded = torch.matmul(is_impossible.to(design.dtype), design.T) > 0
+    return torch.where(excluded, -math.inf, torch.matmul(torch.where(is_impossible, 0.0, tables), design.T))
 
 
 @dataclass(frozen=True)
@@ -116,7 +130,7 @@ class MatrixEnumeration(Enumeration):
         return Cost(states, states, 2 * entries, 8 * (entries + 3 * states), feasible, reason, "design matrix")
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        flat = tables @ _design(hypergraph, tables.dtype, tables.device).T
+        flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
         return flat.reshape(
             tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
         )
@@ -130,7 +144,7 @@ class MatrixEnumeration(Enumeration):
         """
         cost = self.plan(model.hypergraph).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return LogPartition.exact(torch.logsumexp(torch.matmul(model.tables, design.T), -1), cost)
+        return LogPartition.exact(torch.logsumexp(_logits(model.tables, design), -1), cost)
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
@@ -140,4 +154,4 @@ class MatrixEnumeration(Enumeration):
         """
         self.plan(model.hypergraph).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return torch.matmul(torch.softmax(torch.matmul(model.tables, design.T), -1), design)
+        return torch.matmul(torch.softmax(_logits(model.tables, design), -1), design)

@@ -37,6 +37,11 @@ def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64
         raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
     if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
         raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+    if bool(torch.isneginf(tables).any()):
+        raise InputError(
+            "model: tables: expected finite numbers, received -inf; samplers and annealed estimates do not know "
+            "impossible cells: use an exact backend (VariableElimination, Enumeration), or a large negative number"
+        )
     check_finite(tables, "model: tables")
     if precision == torch.float32 and tables.numel() and float(tables.detach().abs().max()) > _LARGEST:
         raise InputError(
