@@ -32,8 +32,8 @@ __all__ = ["fit"]
 _SELECT_ONLY = ("refit", "heredity", "per_round", "trainer", "ordinal")
 _LOG_LINEAR_ONLY = ("edges", "select", *_SELECT_ONLY, "prior", "posterior", "chains", "draws", "warmup")
 _OPTIONS_OF = {
-    "log-linear": (*_LOG_LINEAR_ONLY, "order", "jobs", "target", "missing"),
-    "dependency-network": (*NETWORK_ONLY, "jobs", "target", "missing"),
+    "log-linear": (*_LOG_LINEAR_ONLY, "order", "jobs", "target", "missing", "levels", "levels_from"),
+    "dependency-network": (*NETWORK_ONLY, "jobs", "target", "missing", "levels", "levels_from"),
     "grm": (*GRM_ONLY, "order", "jobs"),
 }
 
@@ -116,6 +116,18 @@ def _check_family(model_kind: str) -> None:
     "missing too. May be given several times. Empty cells are always missing.",
 )
 @click.option(
+    "--levels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='Levels of columns, with those that no row has: JSON {"column": ["level", ...]}, or a CSV file column,level.',
+)
+@click.option(
+    "--levels-from",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Add the labels of these rows, which are not fitted, to the levels of the columns.",
+)
+@click.option(
     "--split",
     metavar="TRAIN,VALIDATION,TEST",
     help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5; of "
@@ -162,6 +174,8 @@ def fit(
     target: str | None,
     columns: str | None,
     missing: tuple[str, ...],
+    levels: Path | None,
+    levels_from: Path | None,
     split: str | None,
     seed: int,
     prior: str | None,
@@ -216,7 +230,7 @@ def fit(
         )
     if chosen_prior is not None and chosen_prior.is_flat and (posterior or main_job):
         raise InputError("--prior: a posterior needs a proper prior, received none; use normal:S or another")
-    table = Table.read(source, columns, policy.labels)
+    table = Table.read(source, columns, policy.labels).with_levels(levels, levels_from, policy.labels)
     if target is not None:
         check_names([target], table.rows.domain.names, "--target")
     as_read = table.rows

@@ -9,9 +9,7 @@ import click
 import pandas as pd
 
 from ..data import Observations
-from ..data.csv_file import read_csv
 from ..errors import InputError, check_names
-from ..learning.prediction import extend_rows
 from ..model_file import ModelFile, NetworkFile, RootFile, load_model, load_network, load_roots, model_kind
 from ..models import LogLinearEnergy
 from ..report.words import plural
@@ -35,7 +33,6 @@ __all__ = [
     "read_model",
     "read_network",
     "read_roots",
-    "read_without",
     "write_rows",
 ]
 
@@ -99,15 +96,6 @@ def energy_of(stored: ModelFile) -> LogLinearEnergy:
 def read_for(domain: Domain, file: Path, missing: tuple[str, ...] = ()) -> Observations:
     """Rows of a CSV file over the model's variables; unknown labels are refused."""
     return Observations.from_csv(file, domain=domain, missing_values=("", *missing))
-
-
-def read_without(domain: Domain, file: Path, target: str, missing: tuple[str, ...]) -> Observations:
-    """Rows of a file that may leave one column of the model out."""
-    if target in read_csv(file).header:
-        return read_for(domain, file, missing)
-    others = domain.project([n for n in domain.names if n != target])
-    rows = Observations.from_csv(file, domain=others, missing_values=("", *missing))
-    return extend_rows(rows, domain)
 
 
 def parse_given(given: tuple[str, ...], domain: Domain) -> dict[str, int]:

@@ -15,8 +15,9 @@ from ..errors import InputError, IntractableError, check_names
 from ..learning.given import ClampedGibbs, RowMethod
 from ..learning.prediction import Prediction
 from ..report.words import fixed, plural, short_labels
+from .labels import UnseenLabels, read_known
 from .methods import is_terminal
-from .model import check_target_file, number_text, parse_given, read_for, read_network, read_without, write_rows
+from .model import check_target_file, number_text, parse_given, read_for, read_network, write_rows
 from .output import echo_json, whole
 from .seen import score_seen, seen_lines
 
@@ -143,7 +144,7 @@ def score_with_network(
             raise InputError(f"{name}: estimates log Z, which a dependency network does not have; leave it out")
     stored = read_network(model)
     network = stored.conditionals
-    data = read_for(network.domain, file, missing)
+    data, unseen = read_known(network.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
     found = find_law(network)
@@ -171,11 +172,14 @@ def score_with_network(
                 "fc_limit": scores.fc_limit,
                 "nodes": scores.nodes,
                 "parts": parts,
+                **unseen.to_json(),
             }
         )
         return
     gaps = "missing cells" if found.law is not None else found.reason
     click.echo(f"rows                {scores.rows:g}")
+    for line in unseen.lines("with them the NLL and the pseudo-NLL would be infinite"):
+        click.echo(line)
     if scores.impossible_rows:
         click.echo(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
     error = number_text(scores.pseudo_nll_std_error)
@@ -192,8 +196,8 @@ def score_with_network(
 
 def predict_with_network(
     model: Path, file: Path, target: str, method: RowMethod, seed: int, missing: tuple[str, ...]
-) -> tuple[Prediction, dict[str, dict[str, float | None]] | None]:
-    """Predictions of a column from its own conditional, and the accuracy of the parts of a fitted file.
+) -> tuple[Prediction, dict[str, dict[str, float | None]] | None, UnseenLabels]:
+    """Predictions of a column from its own conditional, the accuracy of the parts of a fitted file, rows left out.
 
     Raises:
         IntractableError: ``--method exact`` and cells that the graph asks for are missing.
@@ -202,7 +206,7 @@ def predict_with_network(
     stored = read_network(model)
     network = stored.conditionals
     check_names([target], network.domain.names, "--target")
-    data = read_without(network.domain, file, target, missing)
+    data, unseen = read_known(network.domain, file, missing, optional=target)
     try:
         found = predict_network(network, data, target, method=method, seed=seed)
     except IntractableError as error:
@@ -212,7 +216,7 @@ def predict_with_network(
     def of_part(part: Observations) -> dict[str, float | None]:
         return {"accuracy": predict_network(network, part, target, method=method, seed=seed).accuracy}
 
-    return found, score_seen(stored.info, data, of_part)
+    return found, score_seen(stored.info, data, of_part), unseen
 
 
 def network_interactions(model: Path, top: int | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from ..errors import InputError, check_names
 from ..learning.given import RowMethod
 from ..learning.prediction import Prediction, predict as predict_rows
 from ..report.words import against_majority, plural
+from .labels import read_known
 from .model import (
     DATA,
     JSON,
@@ -25,7 +26,6 @@ from .model import (
     is_roots,
     number_text,
     read_model,
-    read_without,
 )
 from .options import SEED
 from .output import echo_json, whole
@@ -68,7 +68,8 @@ def predict(
     """Predict column COL of FILE from its other columns and compare with what the file says.
 
     FILE may leave COL out, or some of its cells empty: those rows are predicted (--out writes predictions and
-    probabilities) but not scored. A label that the model does not know is an error; --missing LABEL makes it missing.
+    probabilities) but not scored. A row with a label that the
+    model does not know has no prediction and is counted; --missing LABEL makes the label missing.
     With all other cells known a prediction is exact for models of any size.
 
     Of a generalized root model: the mean of the column given all others, exact, and its errors.
@@ -86,13 +87,13 @@ def predict(
     if is_network(model):
         from .network_use import predict_with_network
 
-        found, parts = predict_with_network(model, file, target, method, seed, missing)
+        found, parts, unseen = predict_with_network(model, file, target, method, seed, missing)
         approximate = int((~found.is_exact).sum())
     else:
         stored = read_model(model)
         energy = energy_of(stored)
         check_names([target], energy.domain.names, "--target")
-        data = read_without(energy.domain, file, target, missing)
+        data, unseen = read_known(energy.domain, file, missing, optional=target)
         found = predict_rows(energy, data, target, method=method, seed=seed)
         approximate = int((~found.is_exact).sum())
         note_approximate(approximate, "predicted")
@@ -102,7 +103,7 @@ def predict(
 
         parts = score_seen(stored.info, data, of_part)
     if out is not None:
-        found.to_pandas().to_csv(out, index=False, lineterminator="\n")
+        unseen.spread(found.to_pandas()).to_csv(out, index=False, lineterminator="\n")
     if as_json:
         echo_json(
             {
@@ -117,10 +118,12 @@ def predict(
                 "approximate_rows": approximate,
                 "kind": found.kind,
                 "parts": parts,
+                **unseen.to_json(),
             }
         )
         return
-    click.echo("\n".join([*_describe_prediction(found), *seen_lines(parts, "accuracy")]))
+    told = unseen.lines("they have no prediction, and none of the figures holds for them")
+    click.echo("\n".join([*_describe_prediction(found), *told, *seen_lines(parts, "accuracy")]))
     if out is not None:
         click.echo(f"{plural(len(found.codes), 'prediction')} written to {out}")
 

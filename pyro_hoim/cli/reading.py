@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast
@@ -15,6 +15,7 @@ from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table
 from ..errors import InputError, MissingDataError, check_names
 from ..report.words import listed, plural
 from ..schema import Domain, Variable
+from .labels import levels_from_rows, read_levels, with_levels
 
 __all__ = [
     "ALL_TRAIN",
@@ -77,6 +78,7 @@ class Table:
         about: sentences on where it comes from.
         dropped_rows: observations left out because of missing cells.
         ordinal_columns: columns taken as ordered at the command line.
+        empty_levels: levels that were given and that no row has, as ``column=level``.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Table:
     about: tuple[str, ...] = ()
     dropped_rows: float = 0.0
     ordinal_columns: tuple[str, ...] = ()
+    empty_levels: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...]) -> Table:
@@ -118,6 +121,12 @@ class Table:
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
+        if self.empty_levels:
+            noun = "Level" + "s" * (len(self.empty_levels) > 1)
+            found.append(
+                f"{noun} that no row has: {listed(self.empty_levels)}. Maximum likelihood gives such rows probability "
+                "zero; --prior, --select and the --alpha of a dependency network do not."
+            )
         if self.ordinal_columns:
             found.append(f"Taken as ordered: {listed(self.ordinal_columns)} (--ordinal none takes no column so).")
         return tuple(found)
@@ -152,6 +161,28 @@ class Table:
         if not table.rows.total_count > 0:
             raise InputError(f"{self.name}: expected at least one observation, received counts that sum to zero")
         return table
+
+    def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
+        """The table over the levels of ``--levels``, and those of the rows of ``--levels-from``.
+
+        Raises:
+            UnknownNameError: an unknown column.
+            InputError: a bad file, or levels that leave out a label of the rows.
+        """
+        rows = self.rows
+        if levels is not None:
+            rows = with_levels(rows, read_levels(levels), "--levels")
+        if levels_from is not None:
+            rows = with_levels(rows, levels_from_rows(levels_from, rows, missing), "--levels-from")
+        if rows is self.rows:
+            return self
+        empty = [
+            f"{v.name}={label}"
+            for v, old in zip(rows.domain, self.rows.domain, strict=True)
+            for label in v.labels
+            if label not in old.labels
+        ]
+        return replace(self, rows=rows, empty_levels=tuple(empty))
 
     def with_ordinal(self, text: str) -> Table:
         """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas.

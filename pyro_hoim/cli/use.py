@@ -19,6 +19,7 @@ from ..model_file import ModelFile
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
 from ..report.words import plural
+from .labels import read_known
 from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
 from .model import (
     DATA,
@@ -236,8 +237,9 @@ def score(
 ) -> None:
     """Mean negative log-likelihood of the rows of FILE under MODEL, and KL to their empirical law, in nats a row.
 
-    Missing cells are summed over. The KL divergence needs complete rows. Where log Z is estimated, by the fit that
-    wrote MODEL or by --method ais, both carry its error, which is the same for every row.
+    Missing cells are summed over. Rows with a label that MODEL does not know are counted and left out. The KL
+    divergence needs complete rows. Where log Z is estimated, by the fit that wrote MODEL or by --method ais, both carry
+    its error, which is the same for every row.
 
     Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states). Of a
     generalized root model: the pseudo-likelihood, and the rest where log Z is exact, or estimated by --method ais.
@@ -257,7 +259,7 @@ def score(
         return
     stored = read_model(model)
     energy = energy_of(stored)
-    data = read_for(energy.domain, file, missing)
+    data, unseen = read_known(energy.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
     log_z = log_z_of(stored, method, chains, temperatures, seed)
@@ -285,11 +287,14 @@ def score(
         "log_z_notes": list(log_z.notes),
         "pseudo_nll": values.pseudo_nll,
         "parts": parts,
+        **unseen.to_json(),
     }
     if as_json:
         echo_json(result)
         return
     click.echo(f"rows                {values.rows:g}")
+    for line in unseen.lines("with them the NLL would be infinite"):
+        click.echo(line)
     if impossible:
         click.echo(f"impossible rows     {impossible:g} (a combination never seen when the model was fitted)")
     error = number_text(values.nll_std_error)

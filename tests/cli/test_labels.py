@@ -1,0 +1,153 @@
+"""Labels that training never saw: counted where rows are scored and predicted, levels where ``fit`` is told of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pyro_hoim.cli import run
+from pyro_hoim.model_file import load_model
+
+ROWS = "a,b\n" + "x,u\n" * 6 + "x,v\n" * 2 + "y,u\n" * 3 + "y,v\n" * 4
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text(ROWS, encoding="utf-8")
+    Path("new.csv").write_text("a,b,count\nx,u,2\nz,u,3\nx,v,1\ny,w,1\nz,w,1\n", encoding="utf-8")
+    Path("known.csv").write_text("a,b,count\nx,u,2\nx,v,1\n", encoding="utf-8")
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def call_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(call([*arguments, "--json"], capsys))
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    return captured.err
+
+
+MODELS = {"log-linear": [], "dependency-network": ["--model", "dependency-network", "--split", "1,0,0"]}
+UNSEEN = {"unseen_label_rows": 5, "unseen_labels": {"a": ["z"], "b": ["w"]}}
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
+def test_rows_with_unseen_labels_are_counted_and_left_out(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(["fit", "rows.csv", *options, "--out", "model"], capsys)
+    found = call_json(["score", "model", "new.csv"], capsys)
+    assert {name: found[name] for name in UNSEEN} == UNSEEN and found["rows"] == 3
+    known = call_json(["score", "model", "known.csv"], capsys)
+    assert found == {**known, **UNSEEN}
+    assert known["unseen_label_rows"] == 0 and known["unseen_labels"] == {}
+    text = call(["score", "model", "new.csv"], capsys)
+    assert "rows left out       5 with a label that the fit did not know (a: z; b: w)" in text
+    assert "would be infinite" in text and "--levels-from" in text
+    assert "left out" not in call(["score", "model", "known.csv"], capsys)
+    predicted = call_json(["predict", "model", "new.csv", "--target", "b"], capsys)
+    same = call_json(["predict", "model", "known.csv", "--target", "b"], capsys)
+    assert predicted == {**same, **UNSEEN}
+
+
+def test_predictions_stand_beside_the_rows_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["fit", "rows.csv", "--out", "model"], capsys)
+    text = call(["predict", "model", "new.csv", "--target", "b", "--out", "found.csv"], capsys)
+    assert "they have no prediction" in text and "2 predictions written" in text
+    frame = pd.read_csv("found.csv", skip_blank_lines=False)
+    assert frame["predicted"].isna().tolist() == [False, True, False, True, True]
+    assert frame.loc[0, "p(u)"] == pytest.approx(6 / 8) and frame.loc[2, "p(u)"] == pytest.approx(6 / 8)
+
+
+def test_a_file_of_unseen_labels_only_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["fit", "rows.csv", "--out", "model"], capsys)
+    Path("other.csv").write_text("a,b\nz,u\nx,w\n", encoding="utf-8")
+    words = refused(["score", "model", "other.csv"], capsys)
+    assert "line 2" in words and "'z'" in words
+
+
+def levels_json() -> list[str]:
+    Path("levels.json").write_text(json.dumps({"a": ["z", "y", "x"], "b": ["u", "v", "w"]}), encoding="utf-8")
+    return ["--levels", "levels.json"]
+
+
+def levels_csv() -> list[str]:
+    lines = ["column,level", "a,z", "a,y", "a,x", "b,u", "b,v", "b,w"]
+    Path("levels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return ["--levels", "levels.csv"]
+
+
+@pytest.mark.parametrize(
+    ("make", "labels"),
+    [
+        (levels_json, ("z", "y", "x")),
+        (levels_csv, ("z", "y", "x")),
+        (lambda: ["--levels-from", "new.csv"], tuple("xyz")),
+    ],
+    ids=["json", "csv", "rows"],
+)
+def test_levels_given_at_fit_have_a_probability_under_a_prior(
+    make: Any, labels: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oracle: under conjugate:N of the saturated model, cell probabilities are (count + N / 9) / (rows + N)."""
+    options = ["--order", "2", "--prior", "conjugate:9", "--out", "model"]
+    text = call(["fit", "rows.csv", *make(), *options], capsys)
+    assert "Levels that no row has: a=z, b=w." in text and "probability zero" in text
+    assert load_model("model/model.safetensors").hypergraph.domain["a"].labels == labels
+    found = call_json(["score", "model", "new.csv"], capsys)
+    probability = {"xu": 7 / 24, "zu": 1 / 24, "xv": 3 / 24, "yw": 1 / 24, "zw": 1 / 24}
+    weights = {"xu": 2, "zu": 3, "xv": 1, "yw": 1, "zw": 1}
+    nll = -sum(weights[cell] * math.log(p) for cell, p in probability.items()) / 8
+    assert found["unseen_label_rows"] == 0 and found["rows"] == 8
+    assert found["nll"] == pytest.approx(nll, rel=1e-6)
+
+
+def test_without_a_prior_rows_of_a_given_level_are_impossible(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["fit", "rows.csv", *levels_json(), "--order", "1", "--out", "model"], capsys)
+    found = call_json(["score", "model", "new.csv"], capsys)
+    assert found["unseen_label_rows"] == 0 and found["impossible_rows"] == 5 and found["nll"] is None
+
+
+def test_a_network_smooths_given_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*MODELS["dependency-network"], *levels_json(), "--out", "model"]
+    call(["fit", "rows.csv", *options], capsys)
+    found = call_json(["score", "model", "new.csv"], capsys)
+    assert found["rows"] == 8 and found["unseen_label_rows"] == 0 and math.isfinite(found["pseudo_nll"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": ["x"]}', "'a', but y of the rows is missing"),
+        ('{"c": ["x"]}', "'c'"),
+        ('{"a": ["x", "y", "x"]}', "'x'"),
+        ('["x"]', 'expected {"column": ["level", ...]}'),
+        ("{", "is not JSON"),
+    ],
+)
+def test_bad_levels_are_refused(content: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("levels.json").write_text(content, encoding="utf-8")
+    error = refused(["fit", "rows.csv", "--levels", "levels.json"], capsys)
+    assert words in error and "--levels" in error
+
+
+def test_other_levels_files_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("levels.csv").write_text("name,label\na,x\n", encoding="utf-8")
+    assert "column, level" in refused(["fit", "rows.csv", "--levels", "levels.csv"], capsys)
+    Path("far.csv").write_text("q\n1\n", encoding="utf-8")
+    assert "expected columns of the table" in refused(["fit", "rows.csv", "--levels-from", "far.csv"], capsys)
+    error = refused(["fit", "rows.csv", "--model", "grm", "--levels", "levels.csv"], capsys)
+    assert "--levels: belongs to --model" in error
