@@ -128,9 +128,11 @@ def describe_log_z(result: LogPartition) -> list[str]:
     shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
     ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chain{'s' * (float(result.ess) != 1)}"
     level = f"{AnnealedImportance.level:.0%}"
+    bound = [] if result.lower_bound is None else [f"lower bound            {_limit(result.lower_bound)} (states met)"]
     return [
         f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",
         f"limits                 {_limit(result.lower)} to {_limit(result.upper)} (one-sided, {level} each)",
+        *bound,
         f"effective sample size  {ess}",
         f"verdict                {result.verdict}",
         *(f"note: {note}" for note in result.notes),

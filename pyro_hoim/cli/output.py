@@ -56,7 +56,7 @@ def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
     if result is None:
         return None
     found = result.to_json()
-    return {name: found[name] for name in ("value", "std_error", "kind", "lower", "upper", "verdict")}
+    return {name: found[name] for name in ("value", "std_error", "kind", "lower", "upper", "lower_bound", "verdict")}
 
 
 def peak_memory_mb() -> float | None:

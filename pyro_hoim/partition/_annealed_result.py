@@ -14,7 +14,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from ._annealed_options import is_reversible
 from ._annealed_runs import Reverse, Run
 from ._annealed_search import ascend, found_modes, mode_runs
-from ._annealed_verdict import METHOD, Checks, estimate_of, num_steps, result_of
+from ._annealed_verdict import METHOD, Checks, estimate_of, islands_of, num_steps, result_of
 from ._certificate import certificate, state_text
 from ._mode_checks import Weighed, hamming, weighed
 from .base import Cost, LogPartition
@@ -110,7 +110,7 @@ def _checked(options: AnnealedImportance, run: Run, reverse: Reverse | None) -> 
         modes = found_modes(states, log_q)
         parts = mode_runs(options, run, modes)
         main = _rows(run.log_weights + run.log_z0[..., None])
-        found = weighed(main, flat[0].cpu().numpy(), modes, parts, hamming)
+        found = weighed(main, flat[0].cpu().numpy(), modes, parts, hamming, islands_of(options))
     spread = _rows(run.log_q - run.log_q0).std(-1)
     rounding = _CONDITIONALS[options.precision] * math.sqrt(len(cards)) * spread
     return Checks(proof, found, rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q))

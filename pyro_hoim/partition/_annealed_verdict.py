@@ -20,7 +20,7 @@ from ._mode_checks import Weighed
 from .base import Cost, LogPartition, Sandwich
 from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
-__all__ = ["METHOD", "AnnealingOptions", "Checks", "Start", "estimate_of", "num_steps", "result_of"]
+__all__ = ["METHOD", "AnnealingOptions", "Checks", "Start", "estimate_of", "islands_of", "num_steps", "result_of"]
 
 METHOD = "annealed importance sampling"
 Start = Literal["exact", "tempered"]
@@ -113,6 +113,11 @@ def num_steps(options: AnnealingOptions) -> int:
     if isinstance(options.temperatures, tuple):
         return len(options.temperatures) - 1
     return options.num_temperatures if options.temperatures is None else _ADAPTIVE_STEPS
+
+
+def islands_of(options: AnnealingOptions) -> int | None:
+    """Independent groups of chains where there is resampling, else None."""
+    return None if options.resample_below is None else options.islands
 
 
 def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimate:

@@ -102,7 +102,9 @@ def pick_modes(states: Numbers, log_q: Floats, count: int, distance: Distance) -
     return Modes(np.stack(chosen), np.stack(values))
 
 
-def weighed(main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance: Distance) -> Weighed:
+def weighed(
+    main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance: Distance, islands: int | None = None
+) -> Weighed:
     """Compare the main run with runs from modes.
 
     Args:
@@ -111,9 +113,10 @@ def weighed(main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance:
         modes: all modes found, those of ``runs`` first.
         runs: from the first modes.
         distance: of two states.
+        islands: independent groups of consecutive chains of the main run; None where all are independent.
     """
     size = len(runs.log_weights)
-    log_z = log_mean_weight(main)
+    log_z = log_mean_weight(_groups(main, islands))
     is_there = np.isfinite(modes.log_q)
     radius = np.quantile(distance(runs.local, modes.states[:size, :, None]), _QUANTILE, axis=-1)
     radius = np.concatenate([radius, np.broadcast_to(radius.max(0), (len(modes.log_q) - size, *radius.shape[1:]))])
@@ -121,7 +124,7 @@ def weighed(main: Floats, ends: Numbers, modes: Modes, runs: ModeRuns, distance:
     shape = (len(modes.log_q), *log_z.value.shape)
     here, error, visits = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for j in range(len(here)):
-        here[j], error[j] = _part(main, inside[j], log_z.value)
+        here[j], error[j] = _part(main, inside[j], log_z.value, islands)
         visits[j] = _effective(main, nearby[j])
     missed, spread, share = np.zeros(shape), np.full(shape, 1 / main.shape[-1]), here.copy()
     is_blind, is_more = np.zeros(shape, dtype=bool), np.zeros(log_z.value.shape, dtype=bool)
@@ -162,11 +165,20 @@ def _effective(log_weights: Floats, inside: Flags) -> Floats:
     return np.square(weights.sum(-1)) / np.maximum(np.square(weights).sum(-1), 1e-300)
 
 
-def _part(log_weights: Floats, inside: Flags, scale: Floats) -> tuple[Floats, Floats]:
+def _groups(log_weights: Floats, islands: int | None) -> Floats:
+    """Log mean weights (B, islands) of groups of consecutive chains; the weights themselves (B, M) without groups."""
+    if islands is None:
+        return log_weights
+    parts = log_weights.reshape(len(log_weights), islands, -1)
+    top = parts.max(-1, keepdims=True)
+    return (np.log(np.exp(parts - top).mean(-1, keepdims=True)) + top)[..., 0]
+
+
+def _part(log_weights: Floats, inside: Flags, scale: Floats, islands: int | None = None) -> tuple[Floats, Floats]:
     """The mean weight inside a set over exp(scale), and its error, (B,)."""
     is_empty = ~inside.any(-1)
     floor = log_weights.max(-1, keepdims=True) - _ABSENT
-    found = log_mean_weight(np.where(inside, log_weights, np.minimum(floor, log_weights)))
+    found = log_mean_weight(_groups(np.where(inside, log_weights, np.minimum(floor, log_weights)), islands))
     value = np.exp(np.minimum(found.value - scale, _ABSENT))
     error = value * np.minimum(found.error, 1e6)
     return np.where(is_empty, 0, value), np.where(is_empty, 0, error)

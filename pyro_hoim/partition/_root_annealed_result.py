@@ -10,7 +10,7 @@ import numpy as np
 
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.root_structure import RootStructure
-from ._annealed_verdict import METHOD, Checks, estimate_of, num_steps, result_of
+from ._annealed_verdict import METHOD, Checks, estimate_of, islands_of, num_steps, result_of
 from ._certificate import Certificate, certificate, state_text
 from ._mode_checks import Weighed, root_distance, weighed
 from ._root_annealed_runs import AnnealedRun, RootReverse
@@ -89,7 +89,7 @@ def _checked(options: RootAnnealed, run: AnnealedRun, reverse: RootReverse | Non
     if reverse is not None and reverse.start == "tempered" and estimate_of(options, main).is_reliable.all():
         modes = count_modes(states, log_q)
         parts = count_mode_runs(options, run, modes)
-        found = weighed(main + run.log_z0, run.ends.numpy()[None], modes, parts, root_distance)
+        found = weighed(main + run.log_z0, run.ends.numpy()[None], modes, parts, root_distance, islands_of(options))
     proof = certificate([part[None] for part in met], values, None)
     return Checks(proof, found, rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q))
 

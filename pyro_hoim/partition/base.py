@@ -210,6 +210,7 @@ class LogPartition:
             "kind": self.kind,
             "lower": number(self.lower),
             "upper": number(self.upper),
+            "lower_bound": number(self.lower_bound),
             "verdict": self.verdict,
             "ess": number(self.ess),
             "notes": list(self.notes),
@@ -242,6 +243,7 @@ class LogPartition:
                 coding=data["coding"],
                 verdicts=torch.tensor(verdict, dtype=torch.int8),
                 notes=tuple(data["notes"]),
+                lower_bound=None if data["lower_bound"] is None else tensor("lower_bound", -math.inf),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(

@@ -76,7 +76,9 @@ def test_estimates_have_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_log_z_beyond_exact_reach(capsys: pytest.CaptureFixture[str]) -> None:
     result = call_json(["log-z", "large.safetensors", *CHEAP], capsys)
-    assert {"value", "std_error", "kind", "lower", "upper", "ess", "verdict", "notes", "method"} == set(result)
+    assert {"value", "std_error", "kind", "lower", "upper", "lower_bound", "ess", "verdict", "notes", "method"} == set(
+        result
+    )
     assert result["kind"] == "biased" and result["verdict"] == "consistent"
     assert 0 < result["std_error"] < 0.2 and 32 < result["ess"] <= 64
     assert result["lower"] < result["value"] < result["upper"]

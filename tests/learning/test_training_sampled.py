@@ -15,7 +15,7 @@ from pyro_hoim.learning import L1, L2, GroupL2
 from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining, Trainer
 from pyro_hoim.learning.training._adam import Adam
 from pyro_hoim.learning.training._sampled_coordinates import Coordinates
-from pyro_hoim.learning.training._sampled_loss import _compared, _refused
+from pyro_hoim.learning.training._sampled_loss import _bounded, _compared, _refused
 from pyro_hoim.learning.training._sampled_start import forest_law, law_of_singles, network_law
 from pyro_hoim.learning.training._tables import MarginsOfRows
 from pyro_hoim.learning.training._weighted_chains import (
@@ -713,3 +713,25 @@ def test_arguments_that_are_refused():
     assert made.penalty.strength(("b", "a")) == 2.0
     with pytest.raises(InputError, match="evidence_rounds"):
         trainer(evidence_rounds=1).train()
+
+
+def test_states_met_bound_log_z_from_below():
+    made = trainer()
+    made.train()
+    good = made.log_partition()
+    domain, size = made.hypergraph.domain, len(made.hypergraph.domain)
+    states = torch.stack([torch.zeros(size, dtype=torch.long), torch.ones(size, dtype=torch.long)])[None]
+
+    def bounded(above):
+        return _bounded(good, domain, [(states, torch.full((1, 2), float(good.value) + above, dtype=torch.float64))])
+
+    low = bounded(-5.0)  # control: a bound below the estimate changes nothing
+    assert low.verdict == "consistent" and float(low.value) == float(good.value)
+    assert float(low.lower_bound) == pytest.approx(float(good.value) - 5 + math.log(2), abs=1e-9)
+    high = bounded(5.0)
+    assert high.verdict == "unreliable" and float(high.upper) == math.inf
+    assert float(high.lower) == float(high.value) == pytest.approx(float(good.value) + 5 + math.log(2), abs=1e-9)
+    assert any("lower bound of log Z" in note for note in high.notes)
+    within = bounded(float(good.std_error) - math.log(2))
+    assert within.verdict == "consistent"
+    assert float(within.value) == pytest.approx(float(good.value) + float(good.std_error), abs=1e-9)

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from ...models import LogLinearEnergy
 from ...partition import AnnealedImportance, LogPartition, Verdict, WeightEstimate, log_mean_weight, one_sided_limits
+from ...partition._certificate import certificate, state_text
 from ...partition.base import Sandwich
 from ...sampling.chains import GibbsChains
+from ...schema import Domain
 from ._sampled_options import SampledTraining
 from ._sampled_start import StartLaw
 from ._weighted_chains import seed_of
@@ -26,6 +28,8 @@ _EVEN = 0.25  # effective share of the chains above which more of them are bette
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the reverse run
 _BURN_IN = 200  # sweeps after it
 _REVERSE = 6  # a reverse run and the tempered run it starts from cost as much as that many forward runs
+_COLD = 1000.0  # inverse temperature that leaves nothing to chance
+_ASCENT = 12  # sweeps at it
 _LEVEL = 0.99  # of the one-sided limits
 _GAP = 4.0  # errors between forward and reverse estimate that count as agreement
 _MARKOV = math.log(1e4)  # an estimate without bias is that much too high in one of so many runs at most
@@ -66,6 +70,20 @@ class _Runs:
         log_weights = chains.anneal(_path(size[1]), start=self._first).numpy()
         return chains, log_weights + self._law.log_z
 
+    def climbed(self, chains: GibbsChains, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (1, chains, d) at which ascents from chains end, and their log q (1, chains)."""
+        cold = LogLinearEnergy(self.model.hypergraph, self.model.tables * _COLD, validate=False)
+        ascents = GibbsChains(
+            cold,
+            chains.num_chains,
+            schedule=self._schedule,
+            init=chains.codes,
+            seed=seed,
+            engine=self._settings.engine,
+        )
+        ascents.sweep(_ASCENT)
+        return ascents.codes[None], -ascents.energy[None] / _COLD
+
     def backward(self, size: tuple[int, int], seed: int) -> Floats:
         """Log weights (chains,) of runs from the model, as a longer forward run finds it, back to the start."""
         chains, log_weights = self.forward((size[0], _TEMPERED * size[1]), seed)
@@ -93,7 +111,7 @@ def annealed_log_z(
     runs = _Runs(model, settings, starts[0])
     size, k = _FIRST, 0
     while True:
-        log_weights = runs.forward(size, seed_of(seed, k))[1]
+        chains, log_weights = runs.forward(size, seed_of(seed, k))
         estimate = log_mean_weight(log_weights[None])
         found = _result(model, settings, size, estimate)
         if float(found.std_error) <= settings.loss_standard_error:
@@ -104,10 +122,38 @@ def annealed_log_z(
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
             break
         size, k = larger, k + 1
+    met = [_met(chains), runs.climbed(chains, seed_of(seed, 301))]
     for start in starts[1:]:
-        wide = _Runs(model, settings, start).forward(_FIRST, seed_of(seed, 201))[1]
+        others = _Runs(model, settings, start)
+        chains, wide = others.forward(_FIRST, seed_of(seed, 201))
+        met += [_met(chains), others.climbed(chains, seed_of(seed, 302))]
         found = _compared(found, log_mean_weight(wide[None]))
-    return found
+    return _bounded(found, model.hypergraph.domain, met)
+
+
+def _met(chains: GibbsChains) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (1, chains, d) and their log q (1, chains)."""
+    return chains.codes[None], -chains.energy[None]
+
+
+def _bounded(result: LogPartition, domain: Domain, met: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> LogPartition:
+    """The result with the bound that the states met give; not reliable where it lies below that."""
+    proof = certificate([states for states, _ in met], [values for _, values in met], domain.cardinalities)
+    bound = torch.full_like(result.value, float(proof.bound[0]))
+    own = float(result.std_error) if math.isfinite(float(result.std_error)) else 0.0
+    result = replace(result, lower_bound=bound)
+    if float(bound) <= float(result.value) + 1e-9 * (1 + abs(float(bound))):
+        return replace(result, lower=torch.maximum(result.lower, bound))
+    error = torch.full_like(result.value, max(float(result.std_error), float(bound - result.value)))
+    raised = replace(result, value=bound, lower=bound, upper=torch.maximum(result.upper, bound), std_error=error)
+    if float(bound) <= max(float(result.value) + _GAP * own, float(result.upper)) and math.isfinite(float(error)):
+        return raised
+    labels = [variable.labels[int(k)] for variable, k in zip(domain, proof.best[0].tolist(), strict=True)]
+    note = (
+        f"the states met have log q of {float(bound):.6g} together, a lower bound of log Z, and the runs found "
+        f"{float(result.value):.6g}: they have missed a part of the model, such as {state_text(domain.names, labels)}"
+    )
+    return replace(_refused(raised, math.inf, note), lower=bound)
 
 
 def _budget_note(found: LogPartition, settings: SampledTraining) -> str:
