@@ -31,8 +31,6 @@ _RECORDED_CODES = 2**26
 class NetworkLaw:
     """A network with its scan; arguments are those of :class:`~pyro_hoim.distributions.DependencyNetwork`."""
 
-    batch_shape = torch.Size()
-
     def __init__(
         self,
         conditionals: DependencyConditionals,
@@ -70,6 +68,7 @@ class NetworkLaw:
         if isinstance(order, str):
             raise InputTypeError(f"order: expected a sequence of names, received the string {order!r}")
         self.conditionals = found
+        self.batch_shape = found.batch_shape
         self.domain = domain
         self.scan: StationaryScan = scan
         self.selection: dict[str, float] | None = None
@@ -103,7 +102,8 @@ class NetworkLaw:
         return self.sampler == "exact" or (self.sampler == "auto" and self.is_enumerable)
 
     def require(self, what: str) -> None:
-        """Raise :class:`IntractableError` where the law cannot be enumerated."""
+        """Raise where the law cannot be enumerated, or there is a batch of networks."""
+        self.conditionals.require_single(what)
         if not self.is_enumerable:
             raise IntractableError(
                 f"{what}: the law of a dependency network is known only by enumeration; this one needs "
@@ -117,7 +117,7 @@ class NetworkLaw:
         device = next((d for d in map(_device, self.conditionals.nodes) if d is not None), torch.device("cpu"))
         with torch.no_grad():
             return self.conditionals.log_conditionals(
-                torch.zeros(0, len(self.domain), dtype=torch.long, device=device)
+                torch.zeros(0, *(1 for _ in self.batch_shape), len(self.domain), dtype=torch.long, device=device)
             ).detach()
 
     @cached_property
@@ -158,11 +158,11 @@ class NetworkLaw:
         law = self.stationary.probs.sum(gone) if gone else self.stationary.probs
         return law.permute([sorted(positions).index(i) for i in positions]).to(self.probe)
 
-    def clamped(self, evidence: Mapping[str, int]) -> dict[str, Any]:
+    def clamped(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the distribution over the remaining variables."""
-        if evidence and (reason := check_ergodic(self.conditionals, evidence).impossible):
-            raise InputError(f"evidence: {reason}; smooth the conditionals or leave a variable out")
         rest = self.conditionals.condition(evidence)
+        if evidence and not rest.batch_shape and (reason := check_ergodic(self.conditionals, evidence).impossible):
+            raise InputError(f"evidence: {reason}; smooth the conditionals or leave a variable out")
         names = rest.domain.names
         selection = None
         if self.selection and names:
@@ -189,6 +189,7 @@ class NetworkLaw:
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         """States (*shape, d) with PyTorch's global generator."""
+        self.conditionals.require_single("sample")
         found = self._exact_codes(shape.numel()) if self.draws_exactly else self._chain_codes(shape.numel())
         return found.to(self.probe.device).reshape((*shape, len(self.domain)))
 

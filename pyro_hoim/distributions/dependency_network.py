@@ -61,7 +61,9 @@ class DependencyNetwork(SharedLaw):
 
     Shape:
         samples (*sample, *batch, d) of dtype ``torch.long``; :meth:`log_prob` takes integer or floating codes and
-        returns (*sample, *batch). The batch shape is () until :meth:`expand`.
+        returns (*sample, *batch). The batch shape is that of the conditionals, () for single tables, until
+        :meth:`expand`. A batch of networks has pseudo-likelihoods, conditionals and :meth:`condition`; its laws are not
+        enumerated and nothing is drawn from them.
 
     Raises:
         InputTypeError: no network, or arguments of the wrong type.
@@ -166,7 +168,7 @@ class DependencyNetwork(SharedLaw):
         Returns:
             The pair (batch_shape, event_shape).
         """
-        return torch.Size(), torch.Size((len(conditionals.domain),))
+        return conditionals.batch_shape, torch.Size((len(conditionals.domain),))
 
     def __repr__(self) -> str:
         return self._repr(repr(self.conditionals), f"scan={self.scan!r}")
@@ -235,7 +237,7 @@ class DependencyNetwork(SharedLaw):
             value: codes; the entries of the variable are not read.
 
         Shape:
-            value (*sample, d); result (*sample, cardinality), in nats.
+            value (*sample, d); result (*sample broadcast with the batch of the conditionals, cardinality), in nats.
 
         Raises:
             UnknownNameError: no such variable.
@@ -363,7 +365,7 @@ class DependencyNetwork(SharedLaw):
 
     # Clamping
 
-    def condition(self, evidence: Mapping[str, str | int]) -> DependencyNetwork:
+    def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> DependencyNetwork:
         r"""The network of the remaining variables with some clamped: the law :math:`\pi'(x \mid x_C)`.
 
         It is what conditional pseudo-Gibbs sampling settles at. Unless the conditionals belong to one joint law, it is
@@ -371,15 +373,17 @@ class DependencyNetwork(SharedLaw):
         evidence belong to no common joint law; near evidence of small probability they may be far off.
 
         Args:
-            evidence: ``{name: label or code}``; all variables leave the law of the empty vector.
+            evidence: ``{name: label or code}``, or a tensor of codes: one for every row or batch element, which gives
+                a batch of networks. All variables leave the law of the empty vector.
 
         Raises:
             UnknownNameError: an unknown name or label; the closest ones are listed.
-            InputError: a code out of range, or evidence that the network is known to give probability zero.
+            InputError: a code out of range, tensors whose shapes do not broadcast, or (for a single network) evidence
+                that the network is known to give probability zero.
 
         References:
             Paper 5, section 5, algorithm 3 and equation 21.
         """
-        arguments = self._law.clamped(self.domain.encode_state(evidence))
-        network = type(self)(**arguments, validate_args=self._own_validation)
-        return network.expand(self.batch_shape) if self.batch_shape else network
+        network = type(self)(**self._law.clamped(evidence), validate_args=self._own_validation)
+        shape = torch.broadcast_shapes(network.batch_shape, self.batch_shape)
+        return network.expand(shape) if shape != network.batch_shape else network

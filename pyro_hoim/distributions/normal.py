@@ -71,6 +71,16 @@ def normal_prior(
         tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
         >>> normal_prior(hypergraph, torch.tensor([3.0, 2.0, 1.0])).stddev
         tensor([3., 2., 2., 1., 1.])
+
+        A horseshoe over interactions, in which few are large:
+
+        >>> import pyro
+        >>> def program():
+        ...     overall = pyro.sample("overall", pyro.distributions.HalfCauchy(0.1))
+        ...     own = pyro.sample("own", pyro.distributions.HalfCauchy(torch.ones(len(hypergraph))).to_event(1))
+        ...     return pyro.sample("theta", normal_prior(hypergraph, overall * own, per="edge"))
+        >>> program().shape
+        torch.Size([5])
     """
     check_hypergraph(hypergraph)
     if per not in (None, "edge", "coordinate"):

@@ -393,6 +393,8 @@ def _log_conditional(table: Floats, i: int) -> Floats:
 def _check_node(node: NodeConditional, p: Law | Observations) -> None:
     if not isinstance(node, NodeConditional):
         raise InputTypeError(f"node: expected the conditional of one variable, received {type(node).__name__}")
+    if batch := tuple(getattr(node, "batch_shape", ())):
+        raise InputError(f"node: expected one conditional of {node.variable!r}, received a batch of shape {batch}")
     if node.domain != p.domain:
         raise InputError(
             f"node: expected a conditional over the {len(p.domain)} variables of the law, but that of "

@@ -67,6 +67,7 @@ class NetworkFile:
             raise InputTypeError(
                 f"conditionals: expected a DependencyConditionals, received {type(self.conditionals).__name__}"
             )
+        self.conditionals.require_single("conditionals")
         copies: list[NodeConditional] = []
         for node in self.conditionals.nodes:
             if isinstance(node, LeafConditional):

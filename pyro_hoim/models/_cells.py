@@ -13,7 +13,7 @@ from ..errors import InputError, InputTypeError, is_hidden
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes"]
+__all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes", "gather_slices"]
 
 
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
@@ -78,6 +78,31 @@ def evidence_codes(
                 f"evidence before it, received {tuple(value.shape)}"
             ) from None
     return codes, shape
+
+
+def gather_slices(table: torch.Tensor, num_batch: int, codes: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Slices of tables (*batch, *axes) at tensors of codes, which broadcast with the batch.
+
+    Args:
+        table: the tables.
+        num_batch: number of batch dimensions.
+        codes: of every axis its codes, None for an axis that stays.
+
+    Returns:
+        Tables (*batch broadcast with the codes, entries of the axes that stay).
+    """
+    batch, sizes = table.shape[:num_batch], table.shape[num_batch:]
+    fixed = {axis: code.to(table.device) for axis, code in enumerate(codes) if code is not None}
+    free = [axis for axis, code in enumerate(codes) if code is None]
+    num_free, num_fixed = math.prod(sizes[axis] for axis in free), math.prod(sizes[axis] for axis in fixed)
+    if not fixed:
+        return table.reshape(*batch, num_free)
+    order = [*range(num_batch), *(num_batch + axis for axis in (*fixed, *free))]
+    flat = table.permute(order).reshape(batch.numel() * num_fixed, num_free)
+    index = torch.arange(batch.numel(), device=table.device).reshape(batch)
+    for axis, code in fixed.items():
+        index = index * sizes[axis] + code
+    return flat.index_select(0, index.reshape(-1)).reshape(*index.shape, num_free)
 
 
 _KEPT_BLOCK_ENTRIES = 2**16

@@ -10,7 +10,7 @@ from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from ._cells import check_codes
 from .base import ConditionalModel, EnergyModel
-from .node_conditionals import NodeConditional, in_order, may_be_zero, remaining
+from .node_conditionals import NodeConditional, batch_shape_of, in_order, may_be_zero, remaining
 
 __all__ = ["ClampedConditional", "ModelConditional"]
 
@@ -92,16 +92,19 @@ class ClampedConditional:
 
     Args:
         node: the conditional over all variables.
-        evidence: ``{name: code or label}``.
+        evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
 
     Raises:
         UnknownNameError: unknown variable or label.
-        InputError: a code that is no level of its variable, or the variable whose law this is.
+        InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose shapes do
+            not broadcast.
     """
 
-    def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str]) -> None:
+    def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str | torch.Tensor]) -> None:
         self.node = node
-        self.evidence, self._domain = remaining(node.domain, node.variable, evidence)
+        self.evidence, self._domain, self.batch_shape = remaining(
+            node.domain, node.variable, evidence, batch_shape_of(node)
+        )
 
     def __repr__(self) -> str:
         return f"ClampedConditional({self.node!r}, {self.evidence})"
@@ -130,14 +133,16 @@ class ClampedConditional:
         """Log-probabilities of the levels given the others and the evidence, in nats.
 
         Shape:
-            x (*sample, number of remaining variables) codes; result (*sample, cardinality).
+            x (*sample, number of remaining variables) codes; result (*sample broadcast with batch, cardinality).
 
         Raises:
             InputError: a wrong shape, or a code that is read and is no level of its variable.
         """
         codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
         whole = self.node.domain
-        full = torch.zeros(*codes.shape[:-1], len(whole), dtype=torch.long, device=codes.device)
+        fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]
+        shape = torch.broadcast_shapes(codes.shape[:-1], *fixed)
+        full = torch.zeros(*shape, len(whole), dtype=torch.long, device=codes.device)
         full[..., list(whole.indices(self._domain.names))] = codes
         for name, code in self.evidence.items():
             full[..., whole.index(name)] = code

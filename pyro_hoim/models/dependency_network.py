@@ -9,10 +9,10 @@ import torch
 
 from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
-from ._cells import check_codes
+from ._cells import check_codes, evidence_codes
 from .adapted_conditionals import ClampedConditional, ModelConditional
 from .base import ConditionalModel
-from .node_conditionals import LeafConditional, NodeConditional, TableConditional, may_be_zero
+from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, may_be_zero
 
 __all__ = ["DependencyConditionals"]
 
@@ -72,6 +72,12 @@ class DependencyConditionals:
         if absent:
             raise InputError(f"nodes: expected one conditional per variable, received none of {absent[0]!r}")
         self._nodes = tuple(found[name] for name in self._domain.names)
+        shapes = [batch_shape_of(node) for node in self._nodes]
+        try:
+            self._batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
+        except RuntimeError:
+            received = sorted(set(map(tuple, shapes)))
+            raise InputError(f"nodes: expected batches that broadcast with each other, received {received}") from None
 
     @classmethod
     def from_model(cls, model: ConditionalModel) -> DependencyConditionals:
@@ -92,6 +98,23 @@ class DependencyConditionals:
         return f"DependencyConditionals({len(self._nodes)} variables, {len(self.edges)} edges)"
 
     # Structure
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Common shape of the batches of tables; () for one network."""
+        return self._batch_shape
+
+    def require_single(self, what: str) -> None:
+        """Refuse a batch of networks where one is needed.
+
+        Raises:
+            InputError: some conditional has a batch of tables.
+        """
+        if self._batch_shape:
+            raise InputError(
+                f"{what}: expected one network, received a batch of shape {tuple(self._batch_shape)}, for which the "
+                "conditionals and the pseudo-likelihood are offered; build one network from the tables of one element"
+            )
 
     @property
     def domain(self) -> Domain:
@@ -151,24 +174,26 @@ class DependencyConditionals:
         r"""The log-probability of every coordinate given the others, :math:`\log \theta_i(x_i \mid x_{-i})`, in nats.
 
         Shape:
-            x (*sample, d); result (*sample, d).
+            x (*sample, d); result (*sample broadcast with batch, d).
 
         Raises:
             InputError: a wrong shape, or a code that is no level of its variable.
         """
         codes = check_codes(x, self._domain)
-        columns = [
-            node.log_probs(codes).gather(-1, codes[..., i, None]).squeeze(-1) for i, node in enumerate(self._nodes)
-        ]
+        columns: list[torch.Tensor] = []
+        for i, node in enumerate(self._nodes):
+            found = node.log_probs(codes)
+            chosen = codes[..., i, None].expand(*found.shape[:-1], 1)
+            columns.append(found.gather(-1, chosen).squeeze(-1))
         if not columns:
             return torch.zeros(codes.shape, device=codes.device)
-        return torch.stack(columns, -1)
+        return torch.stack(torch.broadcast_tensors(*columns), -1)
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood, :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`; minus infinity where a factor is zero.
 
         Shape:
-            x (*sample, d); result (*sample,), in nats.
+            x (*sample, d); result (*sample broadcast with batch), in nats.
 
         Raises:
             InputError: a wrong shape, or a code that is no level of its variable.
@@ -188,6 +213,7 @@ class DependencyConditionals:
             UnknownNameError: no such variable.
             IntractableError: more than 2^22 joint states.
         """
+        self.require_single("full_table")
         node, cards = self.node(name), self._domain.cardinalities
         if self._domain.num_states > _MAX_STATES:
             raise IntractableError(
@@ -211,6 +237,7 @@ class DependencyConditionals:
         Args:
             max_cells: most entries of a new table; conditionals that need more stay as they are.
         """
+        self.require_single("tabulated")
         return DependencyConditionals(
             TableConditional(self._domain, node.variable, node.reads, _tabulate(node))
             if not isinstance(node, (LeafConditional, TableConditional)) and _num_cells(node) <= max_cells
@@ -233,27 +260,36 @@ class DependencyConditionals:
             moved.append(node.to(dtype=dtype, device=device))  # type: ignore[attr-defined]
         return DependencyConditionals(moved)
 
-    def condition(self, evidence: Mapping[str, int | str]) -> DependencyConditionals:
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> DependencyConditionals:
         r"""The network of the remaining variables with some clamped: :math:`\theta_i(x_i \mid x_{-i})` at the evidence.
 
         Its stationary law :math:`\pi'(x \mid x_C)` is that of conditional pseudo-Gibbs sampling. In general this is not
         the conditional law :math:`\pi(x \mid x_C)` of the network's own stationary law (paper 5, section 5.1).
 
         Args:
-            evidence: ``{name: code or label}``; all variables leave a network without variables.
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element. All variables
+                leave a network without variables.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Raises:
             UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable.
+            InputError: a code that is no level of its variable, or tensors whose shapes do not broadcast.
         """
-        codes = self._domain.encode_state(evidence)
-        return DependencyConditionals(
-            node.condition(codes)
-            if isinstance(node, (LeafConditional, TableConditional))
-            else ClampedConditional(node, codes)
-            for node in self._nodes
-            if node.variable not in codes
-        )
+        codes, _ = evidence_codes(self._domain, evidence, self._batch_shape)
+        single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}
+        left: list[NodeConditional] = []
+        for node in self._nodes:
+            if node.variable in codes:
+                continue
+            if isinstance(node, TableConditional):
+                left.append(node.condition(codes))
+            elif isinstance(node, LeafConditional) and len(single) == len(codes):
+                left.append(node.condition(single))
+            else:
+                left.append(ClampedConditional(node, codes))
+        return DependencyConditionals(left)
 
 
 def _num_cells(node: NodeConditional) -> int:

@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from ._cells import cell_index, check_codes, evidence_codes
+from ._cells import cell_index, check_codes, evidence_codes, gather_slices
 from .parametrization import Coding, parametrization
 
 __all__ = ["LogLinearEnergy"]
@@ -258,35 +258,10 @@ class LogLinearEnergy:
                     table = table.select(len(batch) + axis, code)
                 else:
                     left.insert(0, code)
-            table = _gather(table, len(batch), left)
+            table = gather_slices(table, len(batch), left)
             key = tuple(n for n in edge if n not in codes)
             parts[key] = parts[key] + table if key in parts else table
         constant = parts.pop((), self.tables.new_zeros(*batch, 1)).squeeze(-1)
         pieces = [parts[e].expand(*shape, parts[e].shape[-1]) for e in rest.edges]
         flat = torch.cat([self.tables.new_zeros(*shape, 0), *pieces], -1)
         return LogLinearEnergy(rest, flat, validate=False), constant.expand(shape)
-
-
-def _gather(table: torch.Tensor, num_batch: int, codes: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Slices of tables (*batch, *axes) at tensors of codes, which broadcast with the batch.
-
-    Args:
-        table: the tables.
-        num_batch: number of batch dimensions.
-        codes: of every axis its codes, None for an axis that stays.
-
-    Returns:
-        Tables (*batch broadcast with the codes, entries of the axes that stay).
-    """
-    batch, sizes = table.shape[:num_batch], table.shape[num_batch:]
-    fixed = {axis: code.to(table.device) for axis, code in enumerate(codes) if code is not None}
-    free = [axis for axis, code in enumerate(codes) if code is None]
-    num_free, num_fixed = math.prod(sizes[axis] for axis in free), math.prod(sizes[axis] for axis in fixed)
-    if not fixed:
-        return table.reshape(*batch, num_free)
-    order = [*range(num_batch), *(num_batch + axis for axis in (*fixed, *free))]
-    flat = table.permute(order).reshape(batch.numel() * num_fixed, num_free)
-    index = torch.arange(batch.numel(), device=table.device).reshape(batch)
-    for axis, code in fixed.items():
-        index = index * sizes[axis] + code
-    return flat.index_select(0, index.reshape(-1)).reshape(*index.shape, num_free)

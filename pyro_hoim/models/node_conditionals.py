@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InputError, InputTypeError, check_names
 from ..schema import Domain
-from ._cells import check_codes
+from ._cells import check_codes, evidence_codes, gather_slices
 from .decision_graph import DecisionGraph
 
 __all__ = ["LeafConditional", "NodeConditional", "TableConditional"]
@@ -200,12 +200,12 @@ class TableConditional:
     Args:
         domain: the variables.
         variable: the variable whose law this is.
-        parents: names of the parents, in the order of the leading axes of ``probs``.
-        probs: law of the variable for every state of the parents; float32 or float64, on any device. Kept as it is,
-            with its gradient.
+        parents: names of the parents, in the order of the axes of ``probs`` before the last.
+        probs: law of the variable for every state of the parents, one table or a batch of them; float32 or float64, on
+            any device. Kept as it is, with its gradient.
 
     Shape:
-        probs (*cardinalities of the parents, cardinality).
+        probs (*batch, *cardinalities of the parents, cardinality).
 
     Raises:
         InputTypeError: no domain, or no floating-point tensor.
@@ -227,12 +227,13 @@ class TableConditional:
         self._variable = variable
         self.parents = check_reads(domain, variable, parents, "parents")
         shape = tuple(domain[name].cardinality for name in (*self.parents, variable))
-        if isinstance(probs, torch.Tensor) and tuple(probs.shape) != shape:
+        if isinstance(probs, torch.Tensor) and tuple(probs.shape[-len(shape) :]) != shape:
             raise InputError(
-                f"probs: expected shape {shape}, the cardinalities of {(*self.parents, variable)}, "
-                f"received {tuple(probs.shape)}"
+                f"probs: expected shape (..., {', '.join(map(str, shape))}), the cardinalities of "
+                f"{(*self.parents, variable)}, received {tuple(probs.shape)}"
             )
         self.probs = check_table(probs, "row", f"probs of {variable!r}")
+        self.batch_shape = torch.Size(probs.shape[: probs.ndim - len(shape)])
 
     def __repr__(self) -> str:
         return f"TableConditional({self._variable!r}, parents={self.parents})"
@@ -261,7 +262,7 @@ class TableConditional:
         """Log-probabilities of the levels given the others, in nats, in the precision of the table.
 
         Shape:
-            x (*sample, d) codes; result (*sample, cardinality).
+            x (*sample, d) codes; result (*sample broadcast with batch, cardinality).
 
         Raises:
             InputError: a wrong shape, or a code that is read and is no level of its variable.
@@ -270,24 +271,50 @@ class TableConditional:
 
     def _probs(self, codes: torch.Tensor) -> torch.Tensor:
         row = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
-        for position, size in zip(self._domain.indices(self.parents), self.probs.shape, strict=False):
+        batch, sizes = self.batch_shape, self.probs.shape[len(self.batch_shape) :]
+        for position, size in zip(self._domain.indices(self.parents), sizes, strict=False):
             row = row * size + codes[..., position]
-        return self.probs.reshape(-1, self.probs.shape[-1])[row]
+        if batch:
+            try:
+                shape = torch.broadcast_shapes(row.shape, batch)
+            except RuntimeError:
+                raise InputError(
+                    f"x: expected leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables, "
+                    f"received shape {tuple(codes.shape)}"
+                ) from None
+            start = torch.arange(batch.numel(), device=row.device).reshape(batch) * math.prod(sizes[:-1])
+            row = (row + start).expand(shape)
+        return self.probs.reshape(-1, sizes[-1])[row]
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> TableConditional:
         """The conditional with its table in another precision or on another device."""
         return TableConditional(self._domain, self._variable, self.parents, _cast(self.probs, dtype, device))
 
-    def condition(self, evidence: Mapping[str, int | str]) -> TableConditional:
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> TableConditional:
         """The conditional over the remaining variables when some others are fixed: a slice of the table.
+
+        Args:
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
 
         Raises:
             UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable, or the variable whose law this is.
+            InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose
+                shapes do not broadcast with each other and the batch.
         """
-        codes, rest = remaining(self._domain, self._variable, evidence)
-        probs = self.probs[tuple(codes.get(name, slice(None)) for name in self.parents)]
-        return TableConditional(rest, self._variable, [name for name in self.parents if name not in codes], probs)
+        codes, rest, _ = remaining(self._domain, self._variable, evidence, self.batch_shape)
+        num_batch, device = len(self.batch_shape), self.probs.device
+        given = [codes.get(name) for name in (*self.parents, self._variable)]
+        tables = gather_slices(
+            self.probs, num_batch, [None if code is None else torch.as_tensor(code, device=device) for code in given]
+        )
+        sizes = [n for n, code in zip(self.probs.shape[num_batch:], given, strict=True) if code is None]
+        kept = [name for name in self.parents if name not in codes]
+        return TableConditional(rest, self._variable, kept, tables.reshape(*tables.shape[:-1], *sizes))
+
+
+def batch_shape_of(node: NodeConditional) -> torch.Size:
+    """Batch of the parameters of a conditional; one that does not say has none."""
+    return torch.Size(getattr(node, "batch_shape", ()))
 
 
 def may_be_zero(node: NodeConditional) -> bool:
@@ -304,9 +331,11 @@ def _cast(
     return moved / moved.sum(-1, keepdim=True) if grew else moved
 
 
-def remaining(domain: Domain, variable: str, evidence: Mapping[str, int | str]) -> tuple[dict[str, int], Domain]:
-    """Codes of the evidence, and the domain of the variables that it leaves."""
-    codes = domain.encode_state(evidence)
+def remaining(
+    domain: Domain, variable: str, evidence: Mapping[str, int | str | torch.Tensor], batch_shape: Sequence[int] = ()
+) -> tuple[dict[str, int | torch.Tensor], Domain, torch.Size]:
+    """Codes of the evidence, the domain of the variables that it leaves, and the shape of codes and batch together."""
+    codes, shape = evidence_codes(domain, evidence, batch_shape)
     if variable in codes:
         raise InputError(f"evidence: expected other variables than {variable!r}, whose law is conditioned")
-    return codes, domain.project(name for name in domain.names if name not in codes)
+    return codes, domain.project(name for name in domain.names if name not in codes), shape

@@ -344,6 +344,7 @@ def _free_network(
             f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; "
             "DependencyConditionals.from_model makes them of a model"
         )
+    conditionals.require_single("conditionals")
     if clamped is not None and not isinstance(clamped, Mapping):
         raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
     codes = conditionals.domain.encode_state(clamped or {})

@@ -33,6 +33,7 @@ def checked_conditionals(conditionals: object) -> DependencyConditionals:
             f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; make them of a "
             "model by DependencyConditionals.from_model"
         )
+    found.require_single("conditionals")
     return found
 
 

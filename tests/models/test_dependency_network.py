@@ -222,7 +222,7 @@ ROWS = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
         (
             lambda: TableConditional(DOMAIN, "a", ["b"], ROWS[:2]),
             InputError,
-            r"shape \(3, 2\), .*\('b', 'a'\), rec.*2, 2",
+            r"shape \(\.\.\., 3, 2\), .*\('b', 'a'\), rec.*2, 2",
         ),
         (lambda: TableConditional(DOMAIN, "a", ["b"], ROWS.tolist()), InputTypeError, r"received list"),
         (lambda: TableConditional(DOMAIN, "a", ["b"], ROWS.half()), InputTypeError, r"torch\.float16"),
