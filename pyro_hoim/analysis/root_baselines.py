@@ -24,7 +24,7 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),
     "truncated-poisson": ("truncated-poisson",),
     "exponential": ("exponential",),
-    "gaussian": ("gaussian", "normal"),
+    "gaussian": ("normal",),
 }
 """Laws that a family is compared with: its own member without interactions first."""
 
@@ -40,10 +40,9 @@ class IndependentLaw:
     Because the columns are independent, minus this is NLL and pseudo-NLL at once.
 
     Args:
-        kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential``, ``gaussian`` (centred) or
-            ``normal``.
+        kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential`` or ``normal``.
         domain: the columns.
-        first: rate (Poisson, also truncated), mean (negative binomial, exponential, normal) or mean square (Gaussian).
+        first: rate (Poisson, also truncated) or mean.
         second: size of the negative binomial (infinite where the law is Poisson), variance of the normal, else None.
         maximum: largest count of the truncated Poisson.
 
@@ -126,12 +125,10 @@ def _exponential(x: np.ndarray, mean: np.ndarray, _: object, __: float) -> np.nd
     return np.where(mean > 0, -np.log(mean) - x / mean, _point(x))
 
 
-def _gaussian(x: np.ndarray, square: np.ndarray, _: object, __: float) -> np.ndarray:
-    return np.where(square > 0, -0.5 * (np.log(2 * math.pi * square) + x * x / square), _point(x))
-
-
 def _normal(x: np.ndarray, mean: np.ndarray, variance: np.ndarray | None, _: float) -> np.ndarray:
-    return _gaussian(x - mean, np.asarray(variance), None, math.inf)
+    assert variance is not None
+    gap = x - mean
+    return np.where(variance > 0, -0.5 * (np.log(2 * math.pi * variance) + gap * gap / variance), _point(gap))
 
 
 def _point(x: np.ndarray) -> np.ndarray:
@@ -144,7 +141,6 @@ _DENSITIES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray | None, fl
     "truncated-poisson": _truncated,
     "negative-binomial": _negative_binomial,
     "exponential": _exponential,
-    "gaussian": _gaussian,
     "normal": _normal,
 }
 
@@ -180,12 +176,8 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
         mean = np.array([_truncated_rate(m, maximum) for m in mean])
     elif kind == "negative-binomial":
         second = np.array([negative_binomial_size(table.column(name)) for name in table.domain.names])
-    elif kind in ("gaussian", "normal"):
-        values = table.to_array()
-        if kind == "gaussian":
-            mean = (values**2).mean(0)
-        else:
-            second = values.var(0)
+    elif kind == "normal":
+        second = table.to_array().var(0)
     return IndependentLaw(kind, table.domain, mean, second, maximum)
 
 

@@ -6,13 +6,13 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..data import CountTable
 from ..errors import InputError
-from ..learning.root_regression import RootFit, fit_root_path
+from ..learning.root_regression import RootFit, RootTerm, fit_root_path
 from ..learning.root_regression.choice import held_out_scores
 from ..model_file import RootFile, save_roots
 from ..models import NodeFamily
@@ -91,6 +91,7 @@ class RootAnalysis:
         no_log_partition: why it is None.
         seed: of everything random.
         seconds: time by stage.
+        scales: of real numbers, the standard deviation of every column among the training rows; else empty.
     """
 
     title: str
@@ -103,6 +104,19 @@ class RootAnalysis:
     no_log_partition: str
     seed: int
     seconds: Mapping[str, float] = field(repr=False)
+    scales: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+
+    def standardised(self, term: RootTerm) -> RootTerm:
+        r"""A term with the coefficient that it had were every column divided by its standard deviation.
+
+        .. math:: \psi \prod_{s} \sigma_s^{2 / j}
+
+        for the j-th root of the product of the squares, the statistics of real numbers. Terms of counts are unchanged.
+        """
+        if not self.scales:
+            return term
+        factor = math.prod(self.scales[name] ** (2 / term.key[0]) for name in term.names)
+        return replace(term, coefficient=term.coefficient * factor)
 
     @property
     def domain(self) -> Domain:
@@ -275,7 +289,10 @@ def analyse_roots(
     }
     scoring = time.perf_counter() - begin - learning - baselines
     seconds = {"learning": learning, "baselines": baselines, "scoring": scoring}
-    return RootAnalysis(title, tuple(about), found, path, pairs, scored, log_partition, reason, seed, seconds)
+    scales: dict[str, float] = {}
+    if family.name == "gaussian":
+        scales = dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
+    return RootAnalysis(title, tuple(about), found, path, pairs, scored, log_partition, reason, seed, seconds, scales)
 
 
 def compare_root_models(

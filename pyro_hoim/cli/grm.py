@@ -291,7 +291,7 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
         "status": "converged" if found.is_converged else "not converged",
         "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
-            tuple_json(term)
+            {**tuple_json(term), "standardised": analysis.standardised(term).coefficient}
             for key in sorted(analysis.num_terms)
             if key[1] > 1
             for sign in (1, -1)

@@ -17,7 +17,7 @@ from ..errors import InputError, IntractableError, check_names
 from ..learning.root_regression import RootTerm
 from ..models import NodeFamily
 from ..partition import LogPartition
-from ..report.words import fixed, plural, short_edge
+from ..report.words import coefficient, plural, short_edge
 from .count_reading import read_counts_for, read_counts_without
 from .grm import tuple_json
 from .methods import describe_log_z, is_terminal, root_log_z_of
@@ -252,5 +252,5 @@ def root_interactions(model: Path, top: int | None, as_json: bool) -> None:
     width = max(len(n) for n in [*names, "interaction"])
     click.echo(f"{'interaction':<{width}}  coefficient  tensor entry  root")
     for name, row in zip(names, rows, strict=True):
-        shown = f"{fixed(row['coefficient'], sign=True):>11}  {fixed(row['value'], sign=True):>12}"
+        shown = f"{coefficient(row['coefficient']):>11}  {coefficient(row['value']):>12}"
         click.echo(f"{name:<{width}}  {shown}  {row['root']:>4}")

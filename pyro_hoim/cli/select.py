@@ -305,7 +305,7 @@ def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
         return None
     return {
         "false_discovery_rate": elimination.false_discovery_rate,
-        "num_confirmed": len(elimination.tests) - len(elimination.rejected),
+        "num_kept": len(elimination.tests) - len(elimination.rejected),
         "num_rejected": len(elimination.rejected),
         "tests": [test.to_json() for test in elimination.tests],
     }

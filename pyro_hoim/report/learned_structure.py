@@ -20,11 +20,14 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     judges = "the validation rows" if rows is None else f"{plural(rows.model.rows, 'validation row')}"
     tested, rejected = len(elimination.tests), len(elimination.rejected)
     rate = f"false discovery rate {elimination.false_discovery_rate:g}"
+    redundant = sum(test.is_confirmed for test in elimination.rejected)
+    why = f"{rejected - redundant} are not confirmed by these rows, which does not show that they are absent"
+    if redundant:
+        why += f"; {redundant} are, but the rows do not miss them together when the others are fitted again"
     found = [
         (
-            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): "
-            f"{tested - rejected} confirmed, {rejected} rejected. This is the structure; what was rejected may exist, "
-            "but these rows do not show it."
+            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): the "
+            f"structure keeps {tested - rejected} and rejects {rejected}" + (f" ({why})." if rejected else ".")
         )
     ]
     judged = analysis.parts[analysis.judged_on]
@@ -67,7 +70,7 @@ def structure_part(analysis: LearnedAnalysis) -> Part | None:
             f"{fixed(test.gain, 4, True)} ± {test.gain_std_error:.1g}",
             f"{test.z:.1f}",
             f"{test.p_value:.1g}",
-            "confirmed" if test.is_kept else "rejected",
+            "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
         ]
         for test in elimination.tests
     ]

@@ -9,7 +9,7 @@ from .blocks import number
 from .page import render_page, write_page
 from .plain import columns_of
 from .root_sections import law_names, root_parts, root_summary, root_warnings, singles, tuples
-from .words import fixed, short_edge
+from .words import coefficient, short_edge
 
 __all__ = ["render_root_report", "root_plain_report", "write_root_report"]
 
@@ -75,14 +75,17 @@ def root_plain_report(analysis: RootAnalysis) -> str:
             terms = tuples(analysis, size, sign)[:_SHOWN]
             if terms:
                 lines.append("")
-                lines += columns_of(
-                    [f"{'positive' if sign > 0 else 'negative'} sets of {size}", "coefficient"],
-                    [[short_edge(t.names, _EDGE, between), fixed(t.coefficient, sign=True)] for t in terms],
-                )
+                head = [f"{'positive' if sign > 0 else 'negative'} sets of {size}", "coefficient"]
+                cells = [[short_edge(t.names, _EDGE, between), coefficient(t.coefficient)] for t in terms]
+                if analysis.scales:
+                    head.append("per standard deviation")
+                    scaled = [coefficient(analysis.standardised(term).coefficient) for term in terms]
+                    cells = [[*cell, value] for cell, value in zip(cells, scaled, strict=True)]
+                lines += columns_of(head, cells)
     lines.append("")
     lines += columns_of(
         ["column", "coefficient"],
-        [[short_edge(t.names, _EDGE), fixed(t.coefficient, sign=True)] for t in singles(analysis)[:_SHOWN]],
+        [[short_edge(t.names, _EDGE), coefficient(t.coefficient)] for t in singles(analysis)[:_SHOWN]],
     )
     lines += [f"note: {sentence}" for sentence in root_warnings(analysis)]
     return "\n".join(lines)

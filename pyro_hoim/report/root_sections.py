@@ -9,7 +9,7 @@ from ..analysis import RootAnalysis, RootPart
 from ..learning.root_regression import RootTerm
 from .blocks import Hint, Part, edge_cell, figure, heading, note, number, table, text
 from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
-from .words import fixed, listed, plural
+from .words import coefficient, fixed, listed, plural
 
 __all__ = ["law_names", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
 
@@ -21,7 +21,6 @@ _LAWS = {
     "truncated-poisson": "independent truncated Poisson",
     "negative-binomial": "independent negative binomial",
     "exponential": "independent exponential",
-    "gaussian": "independent centred normal",
     "normal": "independent normal",
     "pairwise": "pairs only",
 }
@@ -43,7 +42,7 @@ def singles(analysis: RootAnalysis) -> list[RootTerm]:
 def tuples(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
     """Tuples of one size with coefficients of one sign, strongest first."""
     found = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
-    return sorted(found, key=lambda term: -abs(term.coefficient))
+    return sorted(found, key=lambda term: -abs(analysis.standardised(term).coefficient))
 
 
 def _sizes(analysis: RootAnalysis) -> list[int]:
@@ -101,7 +100,7 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
     net: dict[tuple[str, ...], float] = {}
     for term in analysis.fit.terms():
         if term.key[1] == 2:
-            net[term.names] = net.get(term.names, 0.0) + term.coefficient
+            net[term.names] = net.get(term.names, 0.0) + analysis.standardised(term).coefficient
     return sorted(net.items(), key=lambda item: -abs(item[1]))
 
 
@@ -225,7 +224,8 @@ def _network(analysis: RootAnalysis) -> Part:
             for term in tuples(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
         ]
         if terms:
-            strongest = [t for t in terms if t.key[1] == 2] + [t for t in terms if t.key[1] > 2]
+            ordered = [t for t in terms if t.key[1] == 2] + [t for t in terms if t.key[1] > 2]
+            strongest = [analysis.standardised(term) for term in ordered]
             part.blocks.append(
                 figure(
                     root_network_figure(strongest, title=words),
@@ -245,14 +245,15 @@ def _network(analysis: RootAnalysis) -> Part:
     return part
 
 
-def _cells(terms: Sequence[RootTerm], sign: int) -> list[list[object]]:
+def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int) -> list[list[object]]:
     between = " + " if sign > 0 else " − "
     many = len({term.key[0] for term in terms}) > 1
     return [
         [
             _names(term, between),
-            fixed(term.coefficient, sign=True).replace("-", "−"),
-            fixed(term.coefficient / math.factorial(term.key[1]), sign=True).replace("-", "−"),
+            coefficient(term.coefficient).replace("-", "−"),
+            coefficient(term.coefficient / math.factorial(term.key[1])).replace("-", "−"),
+            *([coefficient(analysis.standardised(term).coefficient).replace("-", "−")] if analysis.scales else []),
             *([term.key[0]] if many else []),
         ]
         for term in terms
@@ -270,16 +271,24 @@ def _tuples(analysis: RootAnalysis, size: int) -> Part:
         if not terms:
             continue
         columns = ["columns", "coefficient", "tensor entry"]
+        if analysis.scales:
+            columns.append("per standard deviation")
         if len({term.key[0] for term in terms}) > 1:
             columns.append("root")
-        cells = _cells(terms[:_MOST], sign)
+        cells = _cells(analysis, terms[:_MOST], sign)
         part.blocks.append(heading(f"{words} ({len(terms)})"))
         part.blocks.append(table(columns, cells[:_FIRST]))
         if len(cells) > _FIRST:
             part.blocks.append(table(columns, cells[_FIRST:], folded=f"Further ones ({len(cells) - _FIRST})"))
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
-    if analysis.fit.family.name == "gaussian":  # whose statistic is the square: x itself for pairs
+    units = ""
+    if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs
         root = "values" if size == 2 else f"absolute values to the power 2/{size}"
+        units = (
+            " It is in units of the columns; per standard deviation it is that of columns divided by their standard "
+            "deviations among the training rows. The penalty acts in units of the columns, so that a column in small "
+            "numbers is held back more: bring columns to a like scale before the fit."
+        )
     way = f"the columns' own regressions were joined by '{analysis.fit.symmetrize}'"
     if analysis.fit.refit is not None and analysis.fit.refit.method == "all":
         way = "it was fitted together with all others"
@@ -289,6 +298,7 @@ def _tuples(analysis: RootAnalysis, size: int) -> Part:
         note(
             f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
             f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!."
+            + units
         )
     )
     return part
@@ -301,7 +311,7 @@ def _singles(analysis: RootAnalysis) -> Part:
 
     def cells(term: RootTerm) -> list[object]:
         values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
-        shown = ["–" if value is None else fixed(value, sign=True).replace("-", "−") for value in values]
+        shown = ["–" if value is None else coefficient(value).replace("-", "−") for value in values]
         return [_names(term, ""), *shown]
 
     columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]

@@ -9,6 +9,7 @@ __all__ = [
     "LABEL_WIDTH",
     "accuracy_line",
     "against_majority",
+    "coefficient",
     "elpd_sentence",
     "fixed",
     "listed",
@@ -23,6 +24,7 @@ LABEL_WIDTH = 28
 """Characters of a name in a picture, a subtitle or a sentence."""
 
 _SHOWN = 6
+_SMALL = 5e-3
 _LEVEL = 0.05  # of the test against always guessing one level
 
 
@@ -80,6 +82,16 @@ def fixed(value: float, digits: int = 4, sign: bool = False) -> str:
     """A number with so many decimals; what rounds to zero has no minus sign."""
     rounded = round(value, digits) + 0.0 if abs(value) < 1 else value
     return f"{rounded:+.{digits}f}" if sign else f"{rounded:.{digits}f}"
+
+
+def coefficient(value: float) -> str:
+    """A coefficient with its sign: four decimals, or two significant digits where these would show nothing.
+
+    Example:
+        >>> coefficient(0.25), coefficient(-3.2e-9), coefficient(0.0)
+        ('+0.2500', '-3.2e-09', '+0.0000')
+    """
+    return fixed(value, sign=True) if value == 0 or abs(value) >= _SMALL else f"{value:+.1e}"
 
 
 def listed(names: Sequence[str], most: int = _SHOWN, width: int = LABEL_WIDTH) -> str:

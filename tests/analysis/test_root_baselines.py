@@ -47,9 +47,6 @@ def test_densities_of_reals() -> None:
     table, law = fitted(REALS, "normal", GaussianFamily())
     expected = scipy.stats.norm.logpdf(REALS, REALS.mean(0), REALS.std(0)).sum(1)
     assert law.log_prob(table) == pytest.approx(expected, rel=1e-12)
-    table, law = fitted(REALS, "gaussian", GaussianFamily())
-    expected = scipy.stats.norm.logpdf(REALS, 0, np.sqrt((REALS**2).mean(0))).sum(1)
-    assert law.log_prob(table) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("maximum", [1, 2, 7])
@@ -124,7 +121,6 @@ def test_a_column_of_zeros_allows_nothing_else() -> None:
     assert full.log_prob(CountTable.from_matrix([[3], [2]])).tolist() == [0.0, -math.inf]
     for kind, reals in (
         ("exponential", ExponentialFamily()),
-        ("gaussian", GaussianFamily()),
         ("normal", GaussianFamily()),
     ):
         law = fit_independent(CountTable.from_matrix([[0.0], [0.0]], kind="real"), kind, reals)

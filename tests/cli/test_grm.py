@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 from scipy import sparse
+from scipy.stats import norm
 
 from pyro_hoim.analysis import RootModel, analyse_roots, fit_independent, predict_roots
 from pyro_hoim.analysis.roots import AUTO_L1
@@ -174,7 +175,7 @@ def test_text_names_scores_tuples_and_files(fitted: Path, capsys: pytest.Capture
 def test_other_families_and_options(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pd.DataFrame(np.random.default_rng(0).gamma(2, size=(60, 2)), columns=["x", "y"]).to_csv("r.csv", index=False)
     found = call_json(["fit", "r.csv", *GRM, "--family", "gaussian"], capsys)
-    assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["gaussian", "normal"])
+    assert (found["family"], found["order"], list(found["baselines"])) == ("gaussian", 2, ["normal"])
     assert found["nll"]["train"] is not None
     assert found["is_full"] is True  # the columns' means
     assert found["pseudo_nll"]["train"] <= found["baselines"]["normal"]["train"] + 0.01
@@ -189,6 +190,29 @@ def test_other_families_and_options(fitted: Path, capsys: pytest.CaptureFixture[
     expected = fit_roots(rows, stagewise=True, symmetrize="and", full=True, refit="all")
     assert found["num_parameters"] == expected.structure.num_terms
     assert found["is_full"] is True
+
+
+def test_gaussian_columns_of_other_units(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(200, 3)) @ np.array([[1.0, 0.6, 0.0], [0.0, 0.8, 0.0], [0.0, 0.0, 1.0]])
+    units = np.array([1e4, 2e5, 3e-3])
+    frame = pd.DataFrame(x * units + 50 * units, columns=["mass", "price", "length"])
+    frame.to_csv("units.csv", index=False)
+    (frame / frame.std(ddof=0)).to_csv("scaled.csv", index=False)
+    options = [*GRM, "--family", "gaussian", "--order", "2", "--l1", "0"]
+    found, other = (call_json(["fit", name, *options], capsys) for name in ("units.csv", "scaled.csv"))
+    expected = norm.logpdf(frame, frame.mean(), frame.std(ddof=0)).sum(1).mean()
+    assert found["independent_pseudo_nll"]["train"] == pytest.approx(-expected, rel=1e-9)
+    values = [{tuple(t["edge"]): t["standardised"] for t in each["interactions"]} for each in (found, other)]
+    assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-6)
+    raw = {tuple(t["edge"]): t["coefficient"] for t in found["interactions"]}
+    assert 0 < raw["mass", "price"] < 1e-8  # control: in its units it would print as nothing
+    assert max(values[0], key=lambda edge: abs(values[0][edge])) == ("mass", "price")
+    assert run(["fit", "units.csv", *options, "--out", "page"]) == 0
+    for told in (capsys.readouterr().out, Path("page/report.html").read_text(encoding="utf-8")):
+        assert "per standard deviation" in told
+        assert "mass + price" in told.replace("−", "-")
+        assert "+0.0000" not in told
 
 
 def test_refits(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     edges = {tuple(edge) for edge in found["edges"]}
     assert {edge for edge in edges if len(edge) > 1} == {("v0", "v1"), ("v2", "v3", "v4")}
     assert found["predictive"]["num_interactions"] > found["num_interactions"]  # control: nothing is pruned there
-    assert found["structure"]["num_confirmed"] == 2 and found["structure"]["num_rejected"] > 10
+    assert found["structure"]["num_kept"] == 2 and found["structure"]["num_rejected"] > 10
     assert [test["edge"] for test in found["structure"]["tests"] if test["is_kept"]] == [
         line["edge"] for line in sorted(found["structure"]["tests"], key=lambda line: -line["gain"])[:2]
     ]

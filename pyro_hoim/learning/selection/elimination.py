@@ -22,6 +22,8 @@ from .rounds import check_rows, count_argument
 __all__ = ["Elimination", "InteractionTest", "eliminate", "rejected_hypotheses"]
 
 _PROJECTIONS = 20
+_ONE_SIDED = 1.645  # standard errors: 5 %
+_RESOLUTION = 20  # the bisection ends at this share of the interactions
 Floats = NDArray[np.float64]
 
 
@@ -35,7 +37,9 @@ class InteractionTest:
         gain_std_error: sampling error of the gain over the held-out rows.
         z: the statistic of :func:`eliminate`; standard normal where the interaction is absent.
         p_value: one-sided.
-        is_kept: whether it is in the structure.
+        is_kept: whether it is in the structure. Beyond exact reach an interaction may be removed although its own test
+            confirms it, because others stand in for it.
+        is_confirmed: whether its own test confirms it.
         is_refitted: whether the others were fitted again without it; else their tables were left as they are, up to
             its subsets.
     """
@@ -46,6 +50,7 @@ class InteractionTest:
     z: float
     p_value: float
     is_kept: bool
+    is_confirmed: bool
     is_refitted: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +138,9 @@ def eliminate(
     margin; the weaker half of the unconfirmed interactions goes, the trainer is run, and so on until all are confirmed.
     The variance then also counts the error of the other tables. An exact trainer next removes every one that is left
     in turn and fits the others again, the weakest first; this tells interactions apart that can stand in for each
-    other.
+    other. Where fits are too dear for that, interactions are removed together: a bisection of the order of their z
+    finds the most that can go, weakest first, such that the held-out pseudo-likelihood, which needs no log Z, does not
+    fall by a one-sided test of 5 % when the others are fitted again.
 
     Args:
         train: the rows that the trainer was made with.
@@ -168,9 +175,13 @@ def eliminate(
         raise InputError(f"false_discovery_rate: expected a number between 0 and 1, received {false_discovery_rate!r}")
     count_argument(max_refits, "max_refits", 0)
     search = _Search(train, validation, trainer, false_discovery_rate)
-    search.remove_in_halves()
-    if trainer.name == "exact" and len(search.edges) <= max_refits:
+    is_exact = trainer.name == "exact" and len(search.edges) <= max_refits
+    if is_exact or trainer.name == "pseudo-likelihood":
+        search.remove_in_halves()
+    if is_exact:
         search.remove_in_turn()
+    elif trainer.name != "pseudo-likelihood":
+        search.remove_together()
     tests = sorted(search.tests.values(), key=lambda test: (not test.is_kept, -test.gain))
     return Elimination(trainer.hypergraph, tuple(tests), float(false_discovery_rate), search.num_fits)
 
@@ -194,8 +205,9 @@ class _Search:
     def _confirmed(self, tests: Sequence[InteractionTest]) -> NDArray[np.bool_]:
         return rejected_hypotheses(np.array([test.p_value for test in tests]), self.level, self._num_tests)
 
-    def _note(self, test: InteractionTest, is_kept: bool) -> None:
-        self.tests[test.edge] = replace(test, is_kept=is_kept)
+    def _note(self, test: InteractionTest, is_kept: bool, is_confirmed: bool | None = None) -> None:
+        confirmed = is_kept if is_confirmed is None else is_confirmed
+        self.tests[test.edge] = replace(test, is_kept=is_kept, is_confirmed=confirmed)
 
     def remove_in_halves(self) -> None:
         """The weaker half of the unconfirmed interactions goes at a time."""
@@ -215,6 +227,45 @@ class _Search:
                 self.trainer.hypergraph.remove_edges([test.edge for test in gone], hierarchical=False)
             )
             self._fit()
+
+    def remove_together(self) -> None:
+        """The most of the weakest interactions that the others, fitted again, make up for."""
+        trainer = self.trainer
+        found = sorted((self._zeroed(*entry) for entry in self._tables_of(self.edges)), key=lambda test: test.z)
+        start, whole = self._log_pseudo_prob(), trainer.hypergraph
+        is_confirmed = self._confirmed(found)
+        least = int((~is_confirmed).sum())  # these go in any case
+        most, graph, state = len(found) + 1, trainer.hypergraph, dict(trainer.state_dict())
+        middle = least
+        while middle < most:
+            if middle:
+                gone = [test.edge for test in found[:middle]]
+                trainer.restructure(whole.remove_edges(gone, hierarchical=False))
+                self._fit()
+            if middle == least or not self._is_missed(start - self._log_pseudo_prob()):
+                least, graph, state = middle, trainer.hypergraph, dict(trainer.state_dict())
+            else:
+                most = middle
+            middle = (least + most) // 2
+            if most - least <= max(1, len(found) // _RESOLUTION):
+                break
+        trainer.restructure(graph)
+        trainer.load_state_dict(state)
+        for number, test in enumerate(found):
+            self._note(test, number >= least, bool(is_confirmed[number]))
+
+    def _log_pseudo_prob(self) -> Floats:
+        """Log pseudo-likelihood of every validation row under the present model, which needs no log Z."""
+        energy = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables, validate=False)
+        return energy.log_pseudo_prob(self.validation.codes).numpy()
+
+    def _is_missed(self, change: Floats) -> bool:
+        """Whether held-out rows lose what was removed, beyond their sampling error."""
+        counts = self.validation.counts.numpy()
+        total = float(counts.sum())
+        gain = float(counts @ change) / total
+        spread = float(counts @ (change - gain) ** 2) / total
+        return gain > _ONE_SIDED * math.sqrt(spread / total)
 
     def remove_in_turn(self) -> None:
         """Every interaction goes in turn while the others are fitted again, until all that are left are confirmed."""
@@ -318,7 +369,7 @@ class _Search:
         variance = max(float((both * (ratio - centre) ** 2).sum() / both.sum()), spread)
         error = math.sqrt(variance * (1 / total + noise))
         z = (gain - expected) / error if error > 1e-300 else 0.0
-        return InteractionTest(edge, gain, math.sqrt(spread / total), z, float(ndtr(-z)), True, is_refitted)
+        return InteractionTest(edge, gain, math.sqrt(spread / total), z, float(ndtr(-z)), True, True, is_refitted)
 
 
 def _log_z(trainer: Trainer) -> float:
