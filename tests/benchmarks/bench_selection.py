@@ -33,6 +33,7 @@ from harness import CORES, ROOT
 
 from pyro_hoim.analysis import synthesise
 from pyro_hoim.analysis.learn import learn
+from pyro_hoim.analysis.sample_complexity import structure_recovery
 from pyro_hoim.data.information import InformationTable
 from pyro_hoim.learning.selection import CandidatePool, Gain
 from pyro_hoim.learning.training import ExactTrainer, SampledTrainer, SampledTraining
@@ -117,11 +118,14 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
     learned = learn(train, validation, seed=seed, progress=True)
     total, wall = time.process_time() - begin, time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
-    recovery = {}
+    recovery, joint = {}, {}
+    structures = {"predictive": learned.hypergraph, "structure": learned.structure.hypergraph}
     for order in (2, 3):
         planted = {e for e in model.hypergraph.edges if len(e) == order}
-        found = {e for e in learned.hypergraph.edges if len(e) == order}
+        found = {e for e in structures["structure"].edges if len(e) == order}
         recovery[order] = (len(found), len(found & planted) / max(1, len(found)), len(found & planted) / len(planted))
+    for name, graph in structures.items():
+        joint[name] = list(structure_recovery(graph, model.hypergraph))
     figures = {
         "variables": num_variables,
         "rows": num_rows,
@@ -130,6 +134,9 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
         "candidates": max(entry.num_candidates for entry in learned.selection.rounds),
         "interactions": len(learned.hypergraph),
         "recovery": recovery,
+        "joint": joint,
+        "structure_gain": learned.structure.gain(test),
+        "tests": learned.seconds["tests"],
         "stages": {**stages.seconds, "other": total - sum(stages.seconds.values())},
         "total": total,
         "wall": wall,
