@@ -194,6 +194,12 @@ def run_trained(
     _run(work, parts, replace(output, table=table), f"fitting {rows} by sampled gradients")
 
 
+def _continued(learned: LearnedModel, earlier_seconds: float) -> LearnedModel:
+    """The model, and its structure, with the time of the sessions before among those of the stages."""
+    structure = None if learned.structure is None else _continued(learned.structure, earlier_seconds)
+    return replace(learned, seconds={"earlier_sessions": earlier_seconds, **learned.seconds}, structure=structure)
+
+
 def _fixed(strengths: InteractionRidge | None) -> dict[str, Any]:
     """Arguments of a training under strengths that the rows do not move."""
     return {} if strengths is None else {"penalty": strengths, "evidence_rounds": 0}
@@ -208,7 +214,7 @@ def _run(
         announce(f"{stage}; an interrupted run is continued by --resume from {run.checkpoint}", begin)
         learned = work(run.checkpoint)
         if run.earlier_seconds:
-            learned = replace(learned, seconds={"earlier_sessions": run.earlier_seconds, **learned.seconds})
+            learned = _continued(learned, run.earlier_seconds)
         shown = learned if learned.structure is None else learned.structure
         announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}", begin)
         about = [*table.about, *table.told()]
