@@ -28,7 +28,7 @@ Codes = NDArray[np.int64]
 
 _STARTS = 256  # of the ascents, at most
 _STRONGEST = 16  # interactions whose best cells ascents begin with
-_GREEDY = 4  # of these, starts that go on with the next strongest
+_GREEDY = 2  # of these, starts that go on with the next strongest
 _SWEEPS = 12  # of an ascent
 _COLD = 1000.0  # inverse temperature that leaves nothing to chance
 _BLOCK_STARTS = 32  # best states that moves of whole interactions begin with
@@ -100,11 +100,9 @@ def _put_strongest(model: annealed_runs.Plain, states: Codes) -> None:
     """Give the first of the states (B, n, d) the best cells of the strongest interactions."""
     graph = model.hypergraph
     tables = model.tables.reshape(len(states), model.tables.shape[-1]).cpu().numpy()
-    pieces = [graph.term_slices[edge] for edge in graph.edges]
-    several = [i for i, edge in enumerate(graph.edge_indices) if len(edge) > 1]
+    pieces, several, first = _pieces(graph)
     if not several or not len(tables):
         return
-    first = np.array([piece.start for piece in pieces])
     strength = (np.maximum.reduceat(tables, first, -1) - np.minimum.reduceat(tables, first, -1)).max(0)
     order = sorted(several, key=lambda i: -strength[i])
     strongest = order[:_STRONGEST]
@@ -120,11 +118,22 @@ def _put_strongest(model: annealed_runs.Plain, states: Codes) -> None:
                 break
 
 
+@lru_cache(maxsize=64)
+def _pieces(graph: InteractionHypergraph) -> tuple[list[slice], list[int], Codes]:
+    """Where the table of every interaction is, the interactions of several variables, and first places."""
+    pieces = [graph.term_slices[edge] for edge in graph.edges]
+    several = [i for i, edge in enumerate(graph.edge_indices) if len(edge) > 1]
+    return pieces, several, np.array([piece.start for piece in pieces], dtype=np.int64)
+
+
 def _put_cell(
     table: NDArray[np.floating], shape: tuple[int, ...], members: list[int], is_free: NDArray[np.bool_], states: Codes
 ) -> None:
     """Give the free members of an interaction, in states (B, d), its best cell that agrees with the others."""
     cells = _cells(shape)
+    if is_free[members].all():
+        states[:, members] = cells[table.argmax(-1)]
+        return
     agree = np.ones((len(states), len(cells)), dtype=bool)
     for place, variable in enumerate(members):
         if not is_free[variable]:
