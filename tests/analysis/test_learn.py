@@ -244,7 +244,8 @@ learn(draw(truth, 400, 1), draw(truth, 300, 2), **SMALL, checkpoint=sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow  # a search of the command is killed in every run of the tests
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killed_search_continues(how: signal.Signals, truth: LogLinearEnergy, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(folder)]

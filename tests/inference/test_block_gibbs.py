@@ -509,7 +509,7 @@ def case(method: str, engine: str, cardinalities: list[int], *marks: pytest.Mark
 @pytest.mark.parametrize(
     ("method", "engine", "cardinalities"),
     [
-        case("spawn", "torch", [2, 3, 2]),
+        case("spawn", "torch", [2, 3, 2], pytest.mark.slow),
         case("fork", "auto", [2, 2, 2]),
         case("spawn", "auto", [2, 3, 2], pytest.mark.slow),
         case("fork", "auto", [2, 3, 2], pytest.mark.slow),
