@@ -72,7 +72,7 @@ counts_by_department(with_interaction)
 # Theta lives in the free coding: orthonormal coordinates, in which a prior that treats the levels alike is a plain
 # normal. Raising a coordinate raises the probability of the levels that it is named by, which are those from the second
 # on: here *Rejected* and *Female*. For two binary variables the coordinate of the pair is half the log odds ratio.
-# (Where variables have more levels, `normal_prior(hypergraph, scales)` takes one scale per interaction, drawn or fixed.)
+# (Where variables have more levels, `normal_prior(hypergraph, scales)` takes a scale per interaction, drawn or fixed.)
 
 
 # %%
