@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
@@ -25,7 +27,7 @@ from pyro_hoim.information import Law, random_law
 from pyro_hoim.learning.selection import prune, select
 from pyro_hoim.learning.selection.scores import ScoreName
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
 
 DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
 TRUTH = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c")], closure=True)
@@ -156,7 +158,10 @@ def _fit(edges: list[str]) -> Callable[[Observations], ExactTrainer]:
 
 
 def test_study_of_methods() -> None:
-    law = random_law(DOMAIN, TRUTH.edges, generator=torch.Generator().manual_seed(2))
+    theta = torch.randn(TRUTH.num_parameters, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    helmert = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in TRUTH.edge_shapes]
+    tables = scipy.linalg.block_diag(*helmert) @ theta.numpy()
+    law = Law(DOMAIN, torch.from_numpy(np.exp(exact_table(TRUTH, torch.from_numpy(tables)))))
     methods = {"independent": _fit(["a", "b", "c"]), "oracle": _fit(["ab", "bc"]), "saturated": _fit(["abc"])}
     state = torch.get_rng_state()
     frame = sample_complexity(law, methods, [50, 20_000], repeats=3, seed=4, truth=TRUTH)

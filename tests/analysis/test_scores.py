@@ -108,7 +108,7 @@ def test_interaction_table_skips_what_has_no_parameter() -> None:
     theta = torch.tensor([0.6, 0.0], dtype=torch.float64)
     (row,) = interaction_table(LogLinearEnergy.from_theta(graph, theta))
     assert row["edge"] == ["a"] and row["value"] == pytest.approx(0.6 / 3**0.5)
-    assert row["levels"] == ["0"] and row["coefficient"] == pytest.approx(0.6 / 2**0.5)
+    assert row["levels"] == ["1"] and row["coefficient"] == pytest.approx(0.6 * (1 - 1 / (3 + 3**0.5)))
 
 
 def test_bad_parts_are_refused() -> None:

@@ -19,12 +19,14 @@ trajectory with a fresh one, and its control has the stale one.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
+import scipy.linalg
 import torch
 from pyro.infer import HMC, NUTS
 from scipy import stats
@@ -37,7 +39,11 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, count_states, enumerate_codes, exact_table
 
 FIELD = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), 3)
-WEIGHTS = 2 * torch.tensor([0.4, -0.3, 0.5, 0.2, 0.8, -0.6, 0.7, -0.5, 0.4, 0.6, -0.7], dtype=torch.float64)
+HELMERT = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in FIELD.edge_shapes]
+WEIGHTS = parametrization(FIELD).from_tables(
+    2
+    * torch.from_numpy(scipy.linalg.block_diag(*HELMERT) @ [0.4, -0.3, 0.5, 0.2, 0.8, -0.6, 0.7, -0.5, 0.4, 0.6, -0.7])
+)
 PICKED = torch.tensor([-1.0, 0.4, 1.2], dtype=torch.float64)
 SPREAD = torch.tensor([0.4, 1.0, 2.5], dtype=torch.float64)
 ROWS = 80
