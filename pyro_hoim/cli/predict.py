@@ -10,8 +10,9 @@ import torch
 from ..data import Observations
 from ..errors import InputError, check_names
 from ..learning.given import RowMethod
-from ..learning.prediction import Prediction, predict as predict_rows
+from ..learning.prediction import Prediction, extend_rows, predict as predict_rows
 from ..report.words import against_majority, plural
+from .impossible import impossible_rows
 from .labels import read_known
 from .model import (
     DATA,
@@ -94,12 +95,17 @@ def predict(
         energy = energy_of(stored)
         check_names([target], energy.domain.names, "--target")
         data, unseen = read_known(energy.domain, file, missing, optional=target)
-        found = predict_rows(energy, data, target, method=method, seed=seed)
-        approximate = int((~found.is_exact).sum())
+
+        def predicted(part: Observations) -> Prediction:
+            every = predict_rows(energy, part, target, method=method, seed=seed)
+            return every.without(impossible_rows(stored, extend_rows(part, energy.domain), target))
+
+        found = predicted(data)
+        approximate = int((~found.is_exact & found.is_predicted).sum())
         note_approximate(approximate, "predicted")
 
         def of_part(part: Observations) -> dict[str, float | None]:
-            return {"accuracy": predict_rows(energy, part, target, method=method, seed=seed).accuracy}
+            return {"accuracy": predicted(part).accuracy}
 
         parts = score_seen(stored.info, data, of_part)
     if out is not None:
@@ -114,7 +120,8 @@ def predict(
                 "rows": whole(found.rows),
                 "log_loss": found.log_loss,
                 "class_accuracy": found.class_accuracy,
-                "predicted_rows": len(found.codes),
+                "predicted_rows": int(found.is_predicted.sum()),
+                "impossible_rows": int((~found.is_predicted).sum()),
                 "approximate_rows": approximate,
                 "kind": found.kind,
                 "parts": parts,
@@ -125,7 +132,7 @@ def predict(
     told = unseen.lines("they have no prediction, and none of the figures holds for them")
     click.echo("\n".join([*_describe_prediction(found), *told, *seen_lines(parts, "accuracy")]))
     if out is not None:
-        click.echo(f"{plural(len(found.codes), 'prediction')} written to {out}")
+        click.echo(f"{plural(int(found.is_predicted.sum()), 'prediction')} written to {out}")
 
 
 def _beside_majority(found: Prediction) -> str:
@@ -137,8 +144,11 @@ def _beside_majority(found: Prediction) -> str:
 def _describe_prediction(found: Prediction) -> list[str]:
     """Lines for a reader."""
     lines = [f"target             {found.target}", f"rows               {found.rows:g}"]
+    if not bool(found.is_predicted.all()):
+        number = int((~found.is_predicted).sum())
+        lines.append(f"not predicted      {plural(number, 'row')} whose other cells have probability zero together")
     if not found.rows:
-        shares = torch.bincount(found.codes, minlength=len(found.labels)).tolist()
+        shares = torch.bincount(found.codes[found.is_predicted], minlength=len(found.labels)).tolist()
         return [
             *lines,
             "accuracy           not available (no row has a known value of the target)",

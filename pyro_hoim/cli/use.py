@@ -9,16 +9,15 @@ import click
 import torch
 from tqdm import tqdm
 
-from ..analysis import matches_any, score_rows
+from ..analysis import score_rows
 from ..analysis.imputation import impute
 from ..data import Observations
 from ..errors import InputError, IntractableError
-from ..learning import Combination
 from ..learning.given import ClampedGibbs, RowMethod
-from ..model_file import ModelFile
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
 from ..report.words import plural
+from .impossible import check_evidence, num_impossible
 from .labels import read_known
 from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
 from .model import (
@@ -46,19 +45,6 @@ __all__ = ["sample", "score"]
 
 _BURN_IN = AnnealedImportance.burn_in
 _PORTION = 1024  # rows drawn between two steps of the progress bar
-
-
-def _num_impossible(stored: ModelFile, data: Observations) -> float:
-    """Rows that hold a combination to which the infinite estimate behind the model gives probability zero."""
-    found = [Combination(tuple(c["edge"]), tuple(c["levels"])) for c in stored.info.get("infinite_combinations", [])]
-    total = stored.info.get("num_infinite_combinations", len(found))
-    if total > len(found):
-        click.echo(
-            f"pyro-hoim: warning: the model file names only {len(found)} of {total} combinations of probability zero; "
-            "rows with one of the others get a very small probability instead",
-            err=True,
-        )
-    return float(data.counts[matches_any(data.codes, data.domain, found)].sum())
 
 
 @click.command(short_help="Draw rows from a model.")
@@ -131,12 +117,17 @@ def sample(
         else:
             complete_with_network(model, complete, number, method, most_probable, missing, burn_in, seed, out)
         return
-    energy = energy_of(read_model(model))
+    stored = read_model(model)
+    energy = energy_of(stored)
     if complete is not None:
         check_target_file(out)
-        _fill(energy, read_for(energy.domain, complete, missing), number, method, most_probable, burn_in, seed, out)
+        data = read_for(energy.domain, complete, missing)
+        check_evidence(stored, data, "--complete")
+        _fill(energy, data, number, method, most_probable, burn_in, seed, out)
         return
     evidence = parse_given(given, energy.domain)
+    known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
+    check_evidence(stored, Observations.from_tensor(known, energy.domain), "--given")
     check_target_file(out)
     rest, _ = energy.condition(evidence)
     drawn = _draw(rest, number, method, burn_in, torch.Generator().manual_seed(seed))
@@ -264,13 +255,13 @@ def score(
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
     log_z = log_z_of(stored, method, chains, temperatures, seed)
     values = score_rows(energy, data, log_z=float(log_z.value))
-    impossible = _num_impossible(stored, data)
+    impossible = num_impossible(stored, data)
     nll = math.inf if impossible else values.nll
     kl = math.inf if impossible and values.kl is not None else values.kl
 
     def of_part(part: Observations) -> dict[str, float | None]:
         found = score_rows(energy, part, log_z=float(log_z.value))
-        own = math.inf if _num_impossible(stored, part) else found.nll
+        own = math.inf if num_impossible(stored, part) else found.nll
         return {"nll": own, "pseudo_nll": found.pseudo_nll}
 
     parts = score_seen(stored.info, data, of_part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -44,7 +44,7 @@ class Prediction:
     Attributes:
         target: the variable.
         labels: its levels.
-        log_probs: log q(x_t | the known other cells), float64 (N, K), nats.
+        log_probs: log q(x_t | the known other cells), float64 (N, K), nats; NaN in rows without a prediction.
         std_error: standard errors of the probabilities, 0 where exact; from the spread between the chains of a row,
             (N, K).
         is_exact: rows without Monte Carlo error, (N,).
@@ -77,25 +77,40 @@ class Prediction:
     @property
     def kind(self) -> Literal["exact", "biased"]:
         """``exact``, or ``biased`` where some rows are averages over Markov chains (right in the limit)."""
-        return "exact" if bool(self.is_exact.all()) else "biased"
+        return "exact" if bool((self.is_exact | ~self.is_predicted).all()) else "biased"
+
+    @property
+    def is_predicted(self) -> torch.Tensor:
+        """Rows with a prediction, (N,): all but those that :meth:`without` set aside."""
+        return ~self.log_probs.isnan().any(-1)
+
+    def without(self, excluded: torch.Tensor) -> Prediction:
+        """The same with no prediction in some rows (N,), those whose known cells have probability zero together."""
+        nothing = excluded[:, None]
+        return replace(
+            self,
+            log_probs=torch.where(nothing, math.nan, self.log_probs),
+            std_error=torch.where(nothing, math.nan, self.std_error),
+            is_exact=self.is_exact & ~excluded,
+        )
 
     @cached_property
     def codes(self) -> torch.Tensor:
-        """Most probable level of every row, the first of equals, (N,)."""
-        return self.log_probs.argmax(-1)
+        """Most probable level of every row, the first of equals, (N,); -1 in rows without a prediction."""
+        return torch.where(self.is_predicted, self.log_probs.argmax(-1), -1)
 
     @property
     def labels_predicted(self) -> tuple[str, ...]:
-        """Label of the most probable level of every row."""
-        return tuple(self.labels[i] for i in self.codes.tolist())
+        """Label of the most probable level of every row; empty in rows without a prediction."""
+        return tuple(self.labels[i] if i >= 0 else "" for i in self.codes.tolist())
 
     @property
     def _known(self) -> torch.Tensor:
-        return (self.truth >= 0) & (self.counts > 0)
+        return (self.truth >= 0) & (self.counts > 0) & self.is_predicted
 
     @property
     def rows(self) -> float:
-        """Number of observations with a known target."""
+        """Number of observations with a prediction and a known target."""
         return float(self.counts[self._known].sum())
 
     @cached_property
