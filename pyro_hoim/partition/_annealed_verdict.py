@@ -159,38 +159,29 @@ def result_of(
         cost: of a forward run.
         coding: of the model.
     """
-    forward = estimate_of(options, log_weights)
-    best, reliable, notes = forward, forward.is_reliable, Notes(like.numel())
-    notes.add(~reliable, _weight_note(forward, options, advice))
+    forward, notes = estimate_of(options, log_weights), Notes(like.numel())
+    notes.add(~forward.is_reliable, _weight_note(forward, options, advice))
 
     def shaped(values: Floats) -> torch.Tensor:
         return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)
 
-    sandwich, is_perfect = None, False
+    is_perfect = behind is not None and start == "exact"
     if behind is None:
+        best, reliable, back = forward, forward.is_reliable, None
         lower, upper = one_sided_limits(forward, options.level, reliable)
         notes.add_general(_ONE_SIDED_NOTE)
     else:
         back = log_mean_weight(behind)
-        independent = log_weights if options.resample_below is None else None
-        agree = _is_close(forward.value, -back.value, forward.error, back.error) | ~back.is_reliable
-        both = forward
-        if options.resample_below is None and is_reversible:
-            # The acceptance ratio needs no well-behaved reverse weights, so it is a second test; the reverse estimate
-            # itself is the first, where its weights allow.
-            both = acceptance_ratio(log_weights, behind)
-            agree = agree & _is_close(forward.value, both.value, forward.error, both.error) & both.is_reliable
-        lower, upper = _two_sided(options.level, (independent, forward), (behind, back), agree)
-        reliable = reliable & agree
-        best = forward._replace(error=np.maximum(forward.error, np.abs(forward.value - both.value)))
+        compared = _compared(options, (log_weights, forward), (behind, back), is_reversible=is_reversible)
+        best, lower, upper, reliable = compared[:4]
         if options.combine:
-            best, reliable, notes = both, both.is_reliable, Notes(like.numel())
-            agree = reliable
-        elif start == "exact" and both is not forward:
-            notes.add(~reliable & both.is_reliable, _COMBINE_NOTE)
-        notes.add(~agree, _GAP_NOTE.format(advice=advice))
-        is_perfect = start == "exact"
+            notes = Notes(like.numel())
+        elif is_perfect:
+            notes.add(compared.is_joint & ~reliable, _COMBINE_NOTE)
+        notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
         notes.add_general(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
+    sandwich = None
+    if back is not None:
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)
     rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
@@ -217,6 +208,46 @@ def result_of(
         notes=notes.lines(),
         sandwich=sandwich,
     )
+
+
+class _Compared(NamedTuple):
+    """What forward and reverse runs say together; arrays (B,).
+
+    Estimate of Z / Z0, limits of its log, whether the error is to be believed, whether the runs agree, and whether
+    both together support an error.
+    """
+
+    best: WeightEstimate
+    lower: Floats
+    upper: Floats
+    reliable: Flags
+    agree: Flags
+    is_joint: Flags
+
+
+def _compared(
+    options: AnnealingOptions,
+    ahead: tuple[Floats, WeightEstimate],
+    behind: tuple[Floats, WeightEstimate],
+    *,
+    is_reversible: bool,
+) -> _Compared:
+    """Forward and reverse runs, log weights and the estimates from these, held against each other."""
+    (log_weights, forward), back = ahead, behind[1]
+    agree = _is_close(forward.value, -back.value, forward.error, back.error) | ~back.is_reliable
+    both, is_joint = forward, np.zeros_like(agree)
+    if options.resample_below is None and is_reversible:
+        # The acceptance ratio needs no well-behaved reverse weights, so it is a second test; the reverse estimate
+        # itself is the first, where its weights allow.
+        both = acceptance_ratio(log_weights, behind[0])
+        agree = agree & _is_close(forward.value, both.value, forward.error, both.error) & both.is_reliable
+        is_joint = both.is_reliable
+    independent = log_weights if options.resample_below is None else None
+    lower, upper = _two_sided(options.level, (independent, forward), behind, agree)
+    if options.combine:
+        return _Compared(both, lower, upper, both.is_reliable, both.is_reliable, is_joint)
+    best = forward._replace(error=np.maximum(forward.error, np.abs(forward.value - both.value)))
+    return _Compared(best, lower, upper, forward.is_reliable & agree, agree, is_joint)
 
 
 class _Outcome(NamedTuple):
