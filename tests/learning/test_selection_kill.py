@@ -47,7 +47,8 @@ def search(seconds, **options):
     return select(train, validation, trainer, **OPTIONS, **options)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow  # a search of the command is killed in every run of the tests
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_signal_costs_the_round_that_was_under_way(tmp_path, number):
     path = tmp_path / "run"
     code = (

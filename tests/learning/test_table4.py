@@ -112,6 +112,7 @@ def test_selection_beats_all_pairs_and_all_triples():
     assert 0 < found.best_round == len(found.rounds) - 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_data")
 def test_gain_stops_by_itself_with_few_parameters():
     found = selected(0, score=Gain(search_cost=False))

@@ -97,7 +97,14 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("penalty", [None, InteractionRidge(1.0), GroupL2(2.0)], ids=["none", "ridge", "group"])
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        pytest.param(None, marks=pytest.mark.slow, id="none"),
+        pytest.param(InteractionRidge(1.0), id="ridge"),
+        pytest.param(GroupL2(2.0), marks=pytest.mark.slow, id="group"),
+    ],
+)
 def test_the_laws_of_the_contract(penalty):
     # margins are over at most 24 cells, from 20,000 states that are worth a quarter at least; log Z has standard
     # errors of at most 0.02, and 5 of them are allowed
