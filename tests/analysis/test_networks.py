@@ -272,6 +272,7 @@ def test_a_study_scores_every_part_and_its_file_gives_the_network_back(tmp_path)
         "target": "smoke",
         "accuracy": pytest.approx(float(right.double().mean())),
         "majority_accuracy": pytest.approx(float(test.marginal_counts([("smoke",)]).max()) / test.total_count),
+        "majority_p_value": predict_network(network, test, "smoke").majority_p_value,
         "rows": test.total_count,
     }
     found.save(tmp_path / "model.safetensors")
