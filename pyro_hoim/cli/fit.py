@@ -311,8 +311,9 @@ def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
         "df": test.df_adjusted,
         "p_value": test.p_value,
         "p_value_method": test.p_value_method,
+        "p_value_statistic": test.p_value_statistic,
         "p_value_pearson": test.p_value_pearson,
-        "p_value_std_error": test.p_value_std_error if test.p_value_method == "bootstrap" else None,
+        "p_value_std_error": test.p_value_std_error if test.num_tables else None,
         "num_tables": test.num_tables,
         "p_value_note": test.p_value_note,
     }

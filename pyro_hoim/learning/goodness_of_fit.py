@@ -27,11 +27,12 @@ class GoodnessOfFit:
         df: degrees of freedom of the family, possible cells - 1 - parameters that the possible cells identify.
         df_adjusted: the same on the cells that are not fitted as zero, with the parameters identified there. Where it
             differs from ``df``, this is the one to use.
-        p_value: of the deviance; NaN where there is none, and :attr:`p_value_note` says why.
+        p_value: NaN where there is none, and :attr:`p_value_note` says why.
+        p_value_statistic: what it is the p-value of: the deviance, or with ``bootstrap`` Pearson's statistic.
         p_value_pearson: of Pearson's statistic, by the same method.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``bootstrap``, or None without a p-value.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
         p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
-        num_tables: tables drawn by the bootstrap, else 0.
+        num_tables: tables drawn, 0 for ``chi-square``.
         p_value_note: how the method was chosen, or why there is no p-value, in words.
         log_likelihood: of all rows, nats.
         aic: Akaike's criterion, with the identified parameters; NaN unless the fit is one of maximum likelihood.
@@ -48,8 +49,9 @@ class GoodnessOfFit:
     df: int
     df_adjusted: int
     p_value: float
+    p_value_statistic: Literal["deviance", "pearson"] | None
     p_value_pearson: float
-    p_value_method: Literal["chi-square", "bootstrap"] | None
+    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None
     p_value_std_error: float
     num_tables: int
     p_value_note: str
@@ -76,7 +78,7 @@ def _floored(statistic: float, total: float) -> float:
 
 def goodness_of_fit(
     result: FitResult,
-    p_value: Literal["auto", "chi-square", "bootstrap"] | None = "auto",
+    p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
     *,
     num_tables: int = NUM_TABLES,
     seed: int = 0,
@@ -88,30 +90,33 @@ def goodness_of_fit(
     Only observed cells enter: :math:`X^2 = \sum_{n_x > 0} n_x^2 / \hat m_x - N`, because both tables have the total N.
     With small expected counts G2 does not follow the chi-square distribution. Its mean then exceeds df by at most about
     :math:`\tfrac16 \sum_x 1 / \hat m_x`. ``auto`` relies on chi-square where that is at most 0.05 standard deviations
-    :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test has a size below 6 %; elsewhere it draws tables from the
-    fitted model. Cost: O(distinct rows x hyperedges), and with ``auto`` up to about two seconds for the bootstrap.
+    :math:`\sqrt{2\,\mathrm{df}}`, where a 5 % test has a size below 6 %. Elsewhere a decomposable model is tested
+    exactly, given its margins; any other by a bootstrap of X2, where all margins that it fits hold at least 5 rows.
+    With sparser margins the bootstrap rejects too often and there is no p-value. Cost: O(distinct rows x hyperedges),
+    and with ``auto`` up to about two seconds for tables that are drawn.
 
     Args:
         result: a fit to observations.
-        p_value: ``chi-square``; ``bootstrap``: the share of tables drawn from the fitted model, each against its own
-            refit, whose statistic is at least the observed one, with the observed table counted among them; ``auto``
-            chooses as above; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN for penalised,
-            early-stopped and pseudo-likelihood fits.
-        num_tables: tables that the bootstrap draws, at least 99; ``auto`` draws fewer where these would take longer
-            than its two seconds, and gives no p-value below 99.
-        seed: of the bootstrap.
+        p_value: ``chi-square``; ``exact``: the share of tables with the observed margins whose G2 is at least the
+            observed one, in a sample of them that counts the observed table (decomposable models without structural
+            zeros); ``bootstrap``: the same share for X2 of tables drawn from the fitted model, each against its own
+            refit; ``auto`` chooses as above; None computes none. Only a maximum-likelihood fit has a p-value: it is NaN
+            for penalised, early-stopped and pseudo-likelihood fits.
+        num_tables: tables that are drawn, at least 99; ``auto`` draws fewer where these would take longer than its two
+            seconds, and gives no p-value below 99.
+        seed: of these tables.
 
     Returns:
         :class:`GoodnessOfFit`.
 
     Raises:
         InputError: the fit was made from sufficient statistics, or its log Z is not known; ``p_value`` is no method,
-            ``num_tables`` or ``seed`` is out of range; or a bootstrap was asked for and the fit has no list of cells, a
-            total that is not whole, or a collection that is not hierarchical.
+            ``num_tables`` or ``seed`` is out of range; or a method was asked for that this fit does not have (no list
+            of cells, counts that are not whole, a collection that is not hierarchical or not decomposable).
         MissingDataError: a fit to rows with missing cells.
 
     Randomness:
-        The bootstrap's, from ``seed`` only.
+        Of the tables drawn, from ``seed`` only.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, sections 4.2 and 3.8;
@@ -149,7 +154,8 @@ def goodness_of_fit(
         pearson=pearson,
         df=df,
         df_adjusted=adjusted,
-        p_value=test.deviance,
+        p_value=test.value,
+        p_value_statistic=test.statistic,
         p_value_pearson=test.pearson,
         p_value_method=test.method,
         p_value_std_error=test.std_error,

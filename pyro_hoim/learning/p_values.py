@@ -11,6 +11,7 @@ from scipy.special import chdtrc
 
 from ..errors import InputError
 from .bootstrap import MIN_TABLES, bootstrap_cost, bootstrap_statistics
+from .conditional_test import conditional_cost, conditional_statistics
 from .design import cell_codes
 from .result import FitResult
 
@@ -24,6 +25,10 @@ _MAX_TABLES = 10**6
 _BUDGET = 3e8
 """Cell updates of a bootstrap that was not asked for by name: about two seconds."""
 
+_CONDITIONAL_BUDGET = 1.5e7
+"""Rows moved by an exact test that was not asked for by name: about two seconds."""
+
+_MIN_MARGIN = 5
 _MAX_TOTAL = 2**53
 _NONE_OF = {
     "early_stopped": "the fit was stopped early on validation rows",
@@ -35,15 +40,16 @@ _NONE_OF = {
 
 @dataclass(frozen=True)
 class PValue:
-    """P-values of deviance and Pearson's statistic, see :class:`~pyro_hoim.learning.GoodnessOfFit`."""
+    """A p-value and that of Pearson's statistic, see :class:`~pyro_hoim.learning.GoodnessOfFit`."""
 
     note: str
     """Why this method, or why none."""
-    deviance: float = math.nan
+    value: float = math.nan
     pearson: float = math.nan
-    method: Literal["chi-square", "bootstrap"] | None = None
+    method: Literal["chi-square", "bootstrap", "exact"] | None = None
     std_error: float = 0.0
     num_tables: int = 0
+    statistic: Literal["deviance", "pearson"] | None = None
 
 
 def chi_square_tail(statistic: float, df: int) -> float:
@@ -57,10 +63,10 @@ def p_value_of(
     """P-values by the method asked for, or by the one that the expected counts allow.
 
     Raises:
-        InputError: an unknown method, numbers out of range, or a bootstrap that cannot be had.
+        InputError: an unknown method, numbers out of range, or a method that cannot be had.
     """
-    if how not in ("auto", "chi-square", "bootstrap", None):
-        raise InputError(f"p_value: expected 'auto', 'chi-square', 'bootstrap' or None, received {how!r}")
+    if how not in ("auto", "chi-square", "exact", "bootstrap", None):
+        raise InputError(f"p_value: expected 'auto', 'chi-square', 'exact', 'bootstrap' or None, received {how!r}")
     for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
             raise InputError(f"{name}: expected a whole number from {low} to {high}, received {value!r}")
@@ -70,7 +76,7 @@ def p_value_of(
         return PValue(_why_no_maximum(result))
     if df <= 0:
         return PValue("no degrees of freedom are left")
-    by_chi_square = (chi_square_tail(deviance, df), chi_square_tail(pearson, df), "chi-square")
+    by_chi_square = (chi_square_tail(deviance, df), chi_square_tail(pearson, df), "chi-square", 0.0, 0, "deviance")
     if how == "chi-square":
         return PValue("it was asked for", *by_chi_square)
     expected = _expected(result)
@@ -84,13 +90,62 @@ def p_value_of(
     else:
         reason = "it was asked for"
     refusal = _refusal(result, expected)
+    graph = result.hypergraph
+    if refusal is None and how == "exact" and not (graph.is_decomposable and result.possible is None):
+        refusal = "the model is not decomposable, or has structural zeros"
     if refusal is not None or expected is None:
-        if how == "bootstrap":
-            raise InputError(f"p_value: no bootstrap, because {refusal}; use 'chi-square' or None")
-        return PValue(
-            f"{reason}, too much for the chi-square distribution, and there is no bootstrap, because {refusal}"
-        )
-    return _bootstrap(result, expected, (deviance, pearson, df), reason, num_tables, seed, bounded=how == "auto")
+        if how != "auto":
+            raise InputError(f"p_value: no method {how!r}, because {refusal}; use 'chi-square' or None")
+        return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
+    observed = (deviance, pearson, df)
+    if how == "exact" or (how == "auto" and graph.is_decomposable and result.possible is None):
+        return _exact(result, expected, observed, reason, num_tables, seed, bounded=how == "auto")
+    return _bootstrap(result, expected, observed, reason, num_tables, seed, bounded=how == "auto")
+
+
+def _exact(
+    result: FitResult,
+    expected: np.ndarray,
+    observed: tuple[float, float, int],
+    reason: str,
+    num_tables: int,
+    seed: int,
+    *,
+    bounded: bool,
+) -> PValue:
+    """P-values given the margins that the model fits, which leave nothing unknown."""
+    data = result.complete_data()
+    if bounded:
+        num_tables = min(num_tables, int(_CONDITIONAL_BUDGET / conditional_cost(result.hypergraph, data)))
+    if num_tables < MIN_TABLES:
+        return _too_long(reason, "an exact test")
+    all_cells = np.zeros(result.hypergraph.domain.num_states)
+    all_cells[_cells(result)] = expected
+    drawn = conditional_statistics(result.hypergraph, data, all_cells, num_tables=num_tables, seed=int(seed))
+    return _counted(drawn, observed, "exact", reason)
+
+
+def _too_long(reason: str, what: str) -> PValue:
+    return PValue(
+        f"{reason}, too much for the chi-square distribution, and {what} with {MIN_TABLES} tables would take longer "
+        "than about two seconds"
+    )
+
+
+def _counted(
+    drawn: tuple[np.ndarray, np.ndarray],
+    observed: tuple[float, float, int],
+    method: Literal["bootstrap", "exact"],
+    note: str,
+) -> PValue:
+    """Shares of drawn tables with statistics at least as large, the observed table among them."""
+    size = len(drawn[0])
+    values = [
+        (1 + int((column >= statistic - 1e-9 * (1 + abs(statistic))).sum())) / (size + 1)
+        for column, statistic in zip(drawn, observed[:2], strict=True)
+    ]
+    value, statistic = (values[1], "pearson") if method == "bootstrap" else (values[0], "deviance")
+    return PValue(note, value, values[1], method, math.sqrt(value * (1 - value) / size), size, statistic)
 
 
 def _why_no_maximum(result: FitResult) -> str:
@@ -142,19 +197,20 @@ def _bootstrap(
     *,
     bounded: bool,
 ) -> PValue:
-    """Shares of drawn tables with statistics at least as large, the observed table among them."""
-    deviance, pearson, df = observed
-    graph = result.hypergraph
+    """P-values by tables drawn from the fitted model, where its margins are not sparse."""
+    df, graph = observed[2], result.hypergraph
     codes, cards = cell_codes(graph)[_cells(result)], graph.domain.cardinalities
     members = [list(graph.domain.indices(edge)) for edge in graph.maximal_edges]
     margins = [np.asarray(np.ravel_multi_index(tuple(codes[:, m].T), [cards[i] for i in m])) for m in members]
-    least = MIN_TABLES * bootstrap_cost(len(expected), len(margins))
-    too_long = PValue(
-        f"{reason}, too much for the chi-square distribution, and a bootstrap of {MIN_TABLES} tables would take longer "
-        "than about two seconds"
-    )
-    if bounded and least > _BUDGET:
-        return too_long
+    if bounded:
+        smallest = min(float(np.bincount(m, expected)[np.unique(m)].min()) for m in margins)
+        if smallest < _MIN_MARGIN:
+            return PValue(
+                f"{reason}, too much for the chi-square distribution, and some fitted margins hold fewer than "
+                f"{_MIN_MARGIN} rows ({smallest:.3g}), too few for a bootstrap"
+            )
+        if MIN_TABLES * bootstrap_cost(len(expected), len(margins)) > _BUDGET:
+            return _too_long(reason, "a bootstrap")
     drawn = bootstrap_statistics(
         expected / expected.sum(),
         int(result.num_rows),
@@ -164,19 +220,7 @@ def _bootstrap(
         budget=_BUDGET if bounded else math.inf,
         seed=int(seed),
     )
-    size = len(drawn)
-    if size < MIN_TABLES:
-        return too_long
-    values = [
-        (1 + int((column >= statistic - 1e-9 * (1 + abs(statistic))).sum())) / (size + 1)
-        for column, statistic in ((drawn.deviance, deviance), (drawn.pearson, pearson))
-    ]
-    late = f"; {drawn.num_unfinished} refits were cut short, which can only raise the p-value of G\N{SUPERSCRIPT TWO}"
-    return PValue(
-        f"{reason}{late if drawn.num_unfinished else ''}",
-        values[0],
-        values[1],
-        "bootstrap",
-        math.sqrt(values[0] * (1 - values[0]) / size),
-        size,
-    )
+    if len(drawn) < MIN_TABLES:
+        return _too_long(reason, "a bootstrap")
+    late = f"; {drawn.num_unfinished} refits were cut short" if drawn.num_unfinished else ""
+    return _counted((drawn.deviance, drawn.pearson), observed, "bootstrap", reason + late)

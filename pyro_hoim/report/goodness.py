@@ -29,13 +29,14 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
     if test.p_value_method == "chi-square":
         rests = f"by the chi-square distribution: {test.p_value_note}"
         return [f"{statistics}; p = {number(test.p_value)} for G{square} {rests}."]
-    tables = f"{plural(test.num_tables, 'table')} drawn from the fitted model and refitted"
+    symbol = "G" if test.p_value_statistic == "deviance" else "X"
+    source = "with the same margins" if test.p_value_method == "exact" else "drawn from the fitted model and refitted"
+    name = "exact conditional test" if test.p_value_method == "exact" else "parametric bootstrap"
+    tables = f"{plural(test.num_tables, 'table')} {source}"
     if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
-        found = f"none of {tables} has a G{square} as large, hence p = {number(test.p_value)} (parametric bootstrap)"
+        found = f"{symbol}{square} is not as large in any of {tables}, hence p = {number(test.p_value)} ({name})"
     else:
         error = number(test.p_value_std_error)
-        found = (
-            f"p = {number(test.p_value)} for G{square}, from {tables} (parametric bootstrap, Monte Carlo standard "
-            f"error {error})"
-        )
+        rests = f"{name}, Monte Carlo standard error {error}"
+        found = f"p = {number(test.p_value)} for {symbol}{square}, from {tables} ({rests})"
     return [f"{statistics}; {found}.", f"The chi-square distribution is not used, because {test.p_value_note}."]

@@ -1,4 +1,4 @@
-"""The bootstrap of goodness of fit against Newton's refits, and the size of both tests with a control."""
+"""P-values of sparse tables: refits against Newton's, exact tests against enumeration, sizes with controls."""
 
 import itertools
 import math
@@ -78,7 +78,7 @@ def test_tables_come_in_the_same_order_and_within_the_budget():
 
 
 def p_values(num_replications):
-    """Of independent tables, by the bootstrap and by chi-square for G2."""
+    """Of independent tables: the exact test's for G2 and X2, chi-square's for G2."""
     graph = order_model(SMALL, 1)
     random = np.random.default_rng(11)
     law = independent_law(SMALL, 0.3)
@@ -87,7 +87,7 @@ def p_values(num_replications):
         data = Observations.from_table(graph.domain, random.multinomial(600, law).reshape(SMALL))
         result = fit(graph, data)
         sparse = goodness_of_fit(result, num_tables=199, seed=number)
-        assert sparse.p_value_method == "bootstrap"
+        assert (sparse.p_value_method, sparse.p_value_statistic) == ("exact", "deviance")
         dense = goodness_of_fit(result, "chi-square")
         found.append((sparse.p_value, sparse.p_value_pearson, dense.p_value))
     return np.array(found).T
@@ -137,15 +137,58 @@ def test_chi_square_is_used_where_counts_are_large():
     assert "raise the mean of G² by up to 0.022 standard deviations (limit 0.05)" in test.p_value_note
 
 
-@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
-def test_a_sparse_table_is_not_called_perfect():
-    data = load_table("rochdale")
+def hypergeometric(row, column, total, corner):
+    return math.comb(row, corner) * math.comb(total - row, column - corner) / math.comb(total, column)
+
+
+def test_the_exact_test_is_that_of_the_enumerated_tables_of_a_chain():
+    # Given b, a and c are independent 2 x 2 tables with fixed margins: two hypergeometric laws.
+    counts = np.array([[[4, 1], [0, 3]], [[1, 3], [5, 2]]])  # a, b, c
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    graph = InteractionHypergraph.from_formula(domain, "a*b + b*c")
+    result = fit(graph, Observations.from_table(domain, counts))
+    found = goodness_of_fit(result, "exact", num_tables=20_000)
+    expected = result.probs.numpy().reshape(2, 2, 2) * counts.sum()
+    exact = np.zeros(2)
+    for corners in itertools.product(range(10), repeat=2):
+        table, chance = np.zeros((2, 2, 2)), 1.0
+        for b, corner in enumerate(corners):
+            row, column, total = counts[0, b].sum(), counts[:, b, 0].sum(), counts[:, b].sum()
+            table[:, b] = [[corner, row - corner], [column - corner, total - row - column + corner]]
+            chance *= hypergeometric(row, column, total, corner) if table[:, b].min() >= 0 else 0.0
+        if chance:
+            positive = table > 0
+            deviance = 2 * (table[positive] * np.log(table[positive] / expected[positive])).sum()
+            pearson = ((table - expected) ** 2 / expected).sum()
+            exact += chance * (np.array([deviance, pearson]) >= np.array([found.deviance, found.pearson]) - 1e-9)
+    assert found.p_value_method == "exact" and found.num_tables == 20_000
+    for value, truth in ((found.p_value, exact[0]), (found.p_value_pearson, exact[1])):
+        assert abs(value - truth) < 5 * math.sqrt(truth * (1 - truth) / 20_000) + 1e-4
+    control = goodness_of_fit(result, "chi-square").p_value
+    assert abs(control - exact[0]) > 10 * math.sqrt(exact[0] * (1 - exact[0]) / 20_000)
+
+
+def test_sparse_margins_have_no_bootstrap_unless_it_is_asked_for():
+    random = np.random.default_rng(2)
+    graph = order_model((4, 4, 4), 2)
+    counts = 1 + random.multinomial(30, np.full(64, 1 / 64)).reshape(4, 4, 4)
+    result = fit(graph, Observations.from_table(graph.domain, counts))
+    test = goodness_of_fit(result)
+    assert test.p_value_method is None and "some fitted margins hold fewer than 5 rows" in test.p_value_note
+    asked = goodness_of_fit(result, "bootstrap", num_tables=199)
+    assert (asked.p_value_method, asked.p_value_statistic) == ("bootstrap", "pearson")
+    assert asked.p_value == asked.p_value_pearson
+    with pytest.raises(InputError, match="no method 'exact', because the model is not decomposable"):
+        goodness_of_fit(result, "exact")
+
+
+def test_the_bootstrap_depends_on_its_seed_by_its_stated_error():
+    data = load_table("czech_autoworkers")
     result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
-    assert goodness_of_fit(result, "chi-square").p_value > 0.9999
     first, second = (goodness_of_fit(result, seed=seed) for seed in (0, 1))
     assert first.p_value_method == "bootstrap" and first.num_tables == 999
     assert first.p_value_std_error == pytest.approx(math.sqrt(first.p_value * (1 - first.p_value) / 999))
-    assert 0.05 < first.p_value < 0.2
+    assert first.p_value != second.p_value
     assert abs(first.p_value - second.p_value) < 5 * math.hypot(first.p_value_std_error, second.p_value_std_error)
     assert goodness_of_fit(result, seed=1) == second
 
@@ -156,7 +199,7 @@ def test_structural_zeros_are_drawn_by_nobody():
     graph = InteractionHypergraph.from_order(domain, 1)
     possible = fit(graph, data, structural_zeros=np.eye(3, dtype=bool))
     assert goodness_of_fit(possible, "bootstrap").p_value == pytest.approx(
-        goodness_of_fit(possible, "chi-square").p_value, abs=0.08
+        goodness_of_fit(possible, "chi-square").p_value_pearson, abs=0.08
     )
     assert goodness_of_fit(fit(graph, data), "bootstrap").p_value == 0.001  # control: zeros taken as observed
 
@@ -168,7 +211,7 @@ def test_no_p_value_without_a_method_and_the_reason_is_given():
     weighted = fit(graph, Observations.from_table(domain, weights=weights))
     for result, method, reason in (
         (fit(graph, Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))), None, "none was asked for"),
-        (weighted, "auto", "there is no bootstrap, because the counts are not whole numbers"),
+        (weighted, "auto", "and the counts are not whole numbers"),
         (fit(graph, weighted.data, penalty=L2(1.0)), "bootstrap", "the fit is penalised"),
         (fit(graph, weighted.data, objective="pseudo-likelihood"), "auto", "the fit is one of the pseudo-likelihood"),
         (fit(InteractionHypergraph.saturated(domain), weighted.data), "auto", "no degrees of freedom are left"),
@@ -176,24 +219,29 @@ def test_no_p_value_without_a_method_and_the_reason_is_given():
         test = goodness_of_fit(result, method)
         assert test.p_value_method is None and math.isnan(test.p_value) and math.isnan(test.p_value_pearson)
         assert reason in test.p_value_note
-    with pytest.raises(InputError, match="p_value: no bootstrap, because the counts are not whole numbers"):
+    with pytest.raises(InputError, match="p_value: no method 'bootstrap', because the counts are not whole numbers"):
         goodness_of_fit(weighted, "bootstrap")
 
 
-def test_a_bootstrap_that_would_take_long_is_not_begun(monkeypatch):
+def test_tests_that_would_take_long_are_not_begun(monkeypatch):
     domain = Domain.from_cardinalities({"a": 3, "b": 3})
     data = Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))
     result = fit(InteractionHypergraph.from_order(domain, 1), data)
-    monkeypatch.setattr("pyro_hoim.learning.p_values._BUDGET", MIN_TABLES * bootstrap_cost(9, 2) - 1)
+    monkeypatch.setattr("pyro_hoim.learning.p_values._CONDITIONAL_BUDGET", 99.0)
     test = goodness_of_fit(result)
-    assert test.p_value_method is None and "a bootstrap of 99 tables would take longer" in test.p_value_note
-    assert goodness_of_fit(result, "bootstrap", num_tables=99).num_tables == 99
+    assert test.p_value_method is None and "an exact test with 99 tables would take longer" in test.p_value_note
+    assert goodness_of_fit(result, "exact", num_tables=99).num_tables == 99
+    monkeypatch.setattr("pyro_hoim.learning.p_values._BUDGET", 1.0)
+    cube = Observations.from_table(order_model((2, 2, 2), 2).domain, np.full((2, 2, 2), 3) + np.eye(2, dtype=int))
+    pairs = fit(order_model((2, 2, 2), 2), cube)
+    assert "a bootstrap with 99 tables would take longer" in goodness_of_fit(pairs).p_value_note
+    assert goodness_of_fit(pairs, "bootstrap", num_tables=99).num_tables == 99
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"p_value": "exact"}, "p_value: expected 'auto', 'chi-square', 'bootstrap' or None, received 'exact'"),
+        ({"p_value": "g2"}, "p_value: expected 'auto', 'chi-square', 'exact', 'bootstrap' or None, received 'g2'"),
         ({"num_tables": 98}, "num_tables: expected a whole number from 99 to 1000000, received 98"),
         ({"seed": -1}, "seed: expected a whole number from 0"),
     ],

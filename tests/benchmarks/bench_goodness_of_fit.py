@@ -1,0 +1,111 @@
+"""Sizes of 5 % tests of goodness of fit: chi-square at the limit of its rule, and both methods on sparse tables.
+
+usage: bench_goodness_of_fit.py [--append]
+
+At the limit: independent variables with uniform (skew 0) and log-normal margins, as many rows as give an excess of the
+mean of G2 of 0.05 standard deviations, and 0.4 as control; 20,000 tables each. Sparse: 2 x 60 x 3 and two more
+independent tables, 200 of each; the exact test and the bootstrap with 199 tables.
+"""
+
+import argparse
+import datetime
+import itertools
+import math
+import time
+import warnings
+
+import numpy as np
+from harness import ROOT
+from scipy.stats import chi2
+
+from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness_of_fit
+from pyro_hoim.learning.bootstrap import bootstrap_statistics
+from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS
+
+MODELS = {
+    "4 x 4": ((4, 4), 1),
+    "10 x 10": ((10, 10), 1),
+    "2^5, pairs": ((2,) * 5, 2),
+    "4 x 3 x 3, pairs": ((4, 3, 3), 2),
+}
+SPARSE = (((2, 60, 3), 600), ((30, 30), 400), ((2,) * 8, 100), ((2, 500, 2), 1500))
+
+
+def law(cards, skew):
+    random = np.random.default_rng(7)
+    probs = np.ones(cards)
+    for axis, size in enumerate(cards):
+        probs *= np.exp(skew * random.normal(size=size)).reshape([-1 if i == axis else 1 for i in range(len(cards))])
+    return probs.ravel() / probs.sum()
+
+
+def sizes_at_the_limit(cards, order, skew, excess, num_tables=20_000):
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(list(cards)), order)
+    probs = law(cards, skew)
+    df = probs.size - 1 - graph.num_parameters
+    total = math.ceil((1 / probs).sum() / (6 * excess * math.sqrt(2 * df)))
+    codes = np.indices(cards).reshape(len(cards), -1)
+    sets = itertools.combinations(range(len(cards)), order)
+    margins = [np.ravel_multi_index(tuple(codes[list(s)]), [cards[i] for i in s]) for s in sets]
+    found = bootstrap_statistics(probs, total, margins, df, num_tables=num_tables, budget=math.inf, seed=1)
+    return total, [(chi2.sf(values, df) <= 0.05).mean() for values in (found.deviance, found.pearson)]
+
+
+def sparse_sizes(cards, total, num_tables=200):
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(list(cards)), 1)
+    random, probs, found = np.random.default_rng(11), law(cards, 0.3), []
+    seconds = 0.0
+    for number in range(num_tables):
+        table = random.multinomial(total, probs).reshape(cards)
+        result = fit(graph, Observations.from_table(graph.domain, table))
+        begin = time.process_time()
+        ours = goodness_of_fit(result, "exact", num_tables=199, seed=number)
+        seconds += time.process_time() - begin
+        drawn = goodness_of_fit(result, "bootstrap", num_tables=199, seed=number)
+        theirs = goodness_of_fit(result, "chi-square")
+        found.append([ours.p_value, ours.p_value_pearson, drawn.p_value, theirs.p_value, theirs.p_value_pearson])
+    return (np.array(found) <= 0.05).mean(0), seconds / num_tables
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--append", action="store_true", help="append to docs/benchmarks.md")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    begin = time.process_time()
+    lines = [
+        "| independent or of pairs, skew | rows at excess 0.05 | G2 | X2 | G2 at excess 0.4 |",
+        "|---|---|---|---|---|",
+    ]
+    for (name, (cards, order)), skew in itertools.product(MODELS.items(), (0.0, 0.7)):
+        total, (deviance, pearson) = sizes_at_the_limit(cards, order, skew, MAX_MEAN_EXCESS)
+        _, (control, _) = sizes_at_the_limit(cards, order, skew, 8 * MAX_MEAN_EXCESS)
+        lines.append(f"| {name}, {skew} | {total} | {deviance:.3f} | {pearson:.3f} | {control:.3f} |")
+    lines += [
+        "",
+        "| independent, rows | exact G2 | exact X2 | bootstrap X2 | chi-square G2 | chi-square X2 | s per exact test |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for cards, total in SPARSE:
+        shares, seconds = sparse_sizes(cards, total)
+        name = " x ".join(map(str, cards))
+        lines.append(f"| {name}, {total} | " + " | ".join(f"{share:.3f}" for share in shares) + f" | {seconds:.3f} |")
+    head = [
+        "## Sizes of tests of goodness of fit",
+        "",
+        (
+            f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {time.process_time() - begin:.0f} seconds of "
+            "processor time. `python tests/benchmarks/bench_goodness_of_fit.py`: share of tables that fit and are "
+            "rejected at 5 %."
+        ),
+        "",
+    ]
+    text = "\n".join([*head, *lines])
+    print(text)
+    if arguments.append:
+        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()
