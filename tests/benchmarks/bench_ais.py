@@ -4,7 +4,7 @@ Model C: 20 spins with 40 random pairs and 40 random triples, weights normal wit
 scale; log Z by enumeration of all 2^20 states. The default path: 1,000 temperatures, 512 chains. Hard models: Ising
 grids of 16 x 16 spins at, near and below the critical temperature, log Z by elimination.
 
-    python tests/benchmarks/bench_ais.py [--sections speed coverage hard] [--repeats 1000] [--no-append]
+    python tests/benchmarks/bench_ais.py [--sections speed checks coverage hard] [--repeats 1000] [--no-append]
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 import torch
@@ -19,7 +21,9 @@ from bench_gibbs import spin_table, subsets
 from harness import CORES, ROOT, Report, as_energy, median
 
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination
+from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination, _annealed_result, _annealing
+from pyro_hoim.partition._annealed_verdict import Checks
+from pyro_hoim.partition._certificate import Certificate
 
 
 def model_c(scale=1.0):
@@ -75,6 +79,39 @@ def speed(report):
             report.add(what, f"ours, {label}", seconds, note=f"fastest {fastest * 1e3:.1f} ms")
 
 
+def checks(report):
+    """Processor time of the states looked for and the runs from modes: with them, and with them switched off."""
+    torch.set_num_threads(1)
+    model, nothing = model_c(), np.zeros(1)
+    unknown = Certificate(nothing - np.inf, np.zeros((1, 20), dtype=np.int64), nothing - np.inf, nothing > 0)
+    off = mock.patch.object(_annealed_result, "_checked", return_value=Checks(unknown, None, nothing))
+    denied = mock.patch.object(_annealing, "perfect_backend", return_value=None)
+    cases = (
+        ("forward run alone", {"reverse": False}, nullcontext()),
+        ("perfect starts", {}, nullcontext()),
+        ("tempered starts", {}, denied),
+    )
+    for label, options, start in cases:
+        backend = AnnealedImportance(**options)
+        with start:
+            own = processor_time(lambda backend=backend: backend.log_partition(model))
+            with off:
+                bare = processor_time(lambda backend=backend: backend.log_partition(model))
+        note = f"without them {bare * 1e3:.3g} ms; {own / bare:.2f} times"
+        report.add(f"C: checks of the verdict, {label}, processor time", "ours", own, note=note)
+
+
+def processor_time(call, repeats=15):
+    """Median seconds of processor time of a call."""
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return float(np.median(times))
+
+
 def coverage(report, repeats):
     torch.set_num_threads(CORES)
     for scale in (0.3, 1.0, 3.0):
@@ -103,13 +140,15 @@ def hard(report, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sections", nargs="+", default=["speed", "coverage", "hard"])
+    parser.add_argument("--sections", nargs="+", default=["speed", "checks", "coverage", "hard"])
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--no-append", action="store_true")
     options = parser.parse_args()
     report = Report()
     if "speed" in options.sections:
         speed(report)
+    if "checks" in options.sections:
+        checks(report)
     if "coverage" in options.sections:
         coverage(report, options.repeats)
     if "hard" in options.sections:
