@@ -302,6 +302,9 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         coding="root",
         verdicts=torch.stack([result.verdicts for result in estimated]).amin(0),
         notes=notes,
+        lower_bound=sum(
+            (r.value if r.lower_bound is None else r.lower_bound for r in results), torch.zeros_like(value)
+        ),
         sandwich=_joint_sandwich(results, value),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import warnings
 from dataclasses import replace
@@ -208,6 +209,8 @@ def test_decision_table():
     assert RootAuto(annealed=QUICK).is_exact_for(energy)
     assert [type(backend) for _, backend in estimated.select(energy)] == [RootAnnealed, IndependentClosedForm]
     result, exact = estimated.log_partition(energy), RootAuto().log_partition(energy)
+    assert result.lower_bound is not None
+    assert -math.inf < float(result.lower_bound) <= float(exact.value) + 1e-9
     within(result, exact.value)
     assert result.sandwich is not None
     assert exact.std_error == 0.0
