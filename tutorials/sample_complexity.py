@@ -19,16 +19,19 @@
 
 # %%
 import os
+from functools import reduce
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import scipy.linalg
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.analysis.sample_complexity import sample_complexity
-from pyro_hoim.information import random_law
+from pyro_hoim.distributions import HierarchicalLogLinear
+from pyro_hoim.information import Law
 from pyro_hoim.learning.selection import prune, select
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
 
@@ -59,10 +62,17 @@ pd.Series({name: structure.num_parameters for name, structure in structures.item
 
 # %%
 def law_of(complexity, number):
-    """Law 0 is that of the figures; the others are for averages over laws."""
+    """Law 0 is that of the figures; the others are for averages over laws. Helmert's contrasts are standard normal."""
+    structure = structures[complexity]
     key = [seed, list(structures).index(complexity), number]
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
-    return random_law(domain, structures[complexity].edges, generator=generator)
+    theta = torch.randn(structure.num_parameters, generator=generator, dtype=torch.float64)
+    contrasts = torch.from_numpy(scipy.linalg.helmert(5).T)
+    tables = {
+        edge: (reduce(torch.kron, [contrasts] * len(edge)) @ theta[where]).reshape([5] * len(edge))
+        for edge, where in structure.parameter_slices.items()
+    }
+    return Law(domain, HierarchicalLogLinear.from_tables(structure, tables).probs)
 
 
 # %% [markdown]
