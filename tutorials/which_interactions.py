@@ -49,7 +49,7 @@ summary = pd.DataFrame(
 summary.round(3)
 
 # %% [markdown]
-# Independence is out of the question; pairs fit ($p = 0.37$). Do triples add anything beyond them?
+# Independence is out of the question; pairs fit ($p = 0.36$). Do triples add anything beyond them?
 
 # %%
 triples = likelihood_ratio_test(fits[2], fits[3])
