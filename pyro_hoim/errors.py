@@ -10,6 +10,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -75,7 +76,7 @@ class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is an integer, of Python or of NumPy, and no boolean.
 
     Example:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..data import Observations
-from ..errors import InputError
+from ..errors import InputError, is_whole
 from ..learning.training import (
     ExactTrainer,
     InteractionRidge,
@@ -195,9 +195,7 @@ def checked_recipe(
     names = ("auto", "exact", "sampled", "pseudo-likelihood")
     if trainer not in names:
         raise InputError(f"trainer: expected one of {', '.join(map(repr, names))}, received {trainer!r}")
-    if evidence_rounds is not None and (
-        isinstance(evidence_rounds, bool) or not isinstance(evidence_rounds, int) or evidence_rounds < 0
-    ):
+    if evidence_rounds is not None and (not is_whole(evidence_rounds) or evidence_rounds < 0):
         raise InputError(f"evidence_rounds: expected a whole number from 0 or None, received {evidence_rounds!r}")
     if trainer == "auto":
         trainer = "exact" if _is_exact_cheap(rows, largest) else "sampled"

@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from ..data import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..errors import ConvergenceWarning, InputError, InputTypeError, is_whole
 from ..inference import sample_posterior
 from ..interop import to_arviz
 from ..structure import InteractionHypergraph
@@ -43,7 +43,7 @@ def checked_jobs(jobs: int | None) -> int | None:
         InputError: below one.
         InputTypeError: no whole number.
     """
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
+    if jobs is not None and not is_whole(jobs):
         raise InputTypeError(f"jobs: expected a whole number of chains at a time or None, received {jobs!r}")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least one chain at a time, received {jobs}")

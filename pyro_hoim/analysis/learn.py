@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, size_text
+from ..errors import InputError, InputTypeError, is_whole, size_text
 from ..learning.selection import Gain, Heredity, Selection
 from ..learning.selection.scores import Score, ScoreName
 from ..learning.training import InteractionRidge, SampledTraining
@@ -148,7 +148,7 @@ def learn(
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
     _check_parts(train, validation)
-    if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 2:
+    if not is_whole(max_order) or max_order < 2:
         raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
     ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
     check_rate(false_discovery_rate)

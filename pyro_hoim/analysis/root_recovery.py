@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..data import CountTable
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_whole
 from ..learning.root_regression import RootFit, fit_root_path, fit_roots
 from ..models import GeneralizedRootEnergy, NodeFamily, PoissonFamily, RootStructure
 from ..sampling import RootChains
@@ -386,5 +386,5 @@ def _check_study(truth: Any, sizes: Sequence[int], penalties: Sequence[float]) -
 
 
 def _check_whole(value: object, argument: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"{argument}: expected a whole number from {least}, received {value!r}")

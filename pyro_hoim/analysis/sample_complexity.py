@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_whole
 from ..information import Law
 from ..learning.training import Trainer
 from ..structure.hypergraph import InteractionHypergraph
@@ -118,7 +118,7 @@ def _check_law(value: object, argument: str) -> None:
 
 
 def _check_num_rows(value: object, argument: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value) or value < 1:
         raise InputError(f"{argument}: expected a whole number from 1, received {value!r}")
 
 
@@ -242,9 +242,9 @@ def sample_complexity(
     sizes = list(sizes)
     if not methods or not sizes:
         raise InputError("methods, sizes: expected at least one of each, received none")
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+    if not is_whole(repeats) or repeats < 1:
         raise InputError(f"repeats: expected a whole number from 1, received {repeats!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if not is_whole(seed) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0, received {seed!r}")
     for size in sizes:
         _check_num_rows(size, "sizes")

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from ..data import Observations
-from ..errors import InputError, IntractableError
+from ..errors import InputError, IntractableError, is_whole
 from ..learning.given import check_count, check_energy, check_rows
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
@@ -192,7 +192,7 @@ def synthetic_quality(
         >>> synthetic_quality(rows, rows, rows).summary["mean_tv"].tolist()
         [0.0, 0.0]
     """
-    if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
+    if not is_whole(max_order) or max_order < 1:
         raise InputError(f"max_order: expected a whole number of at least 1, received {max_order!r}")
     check_rows(real, "real")
     if train is not None:

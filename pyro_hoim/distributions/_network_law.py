@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, check_names, size_text
+from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, check_names, is_whole, size_text
 from ..models import ClampedConditional, DependencyConditionals
 from ..partition import StationaryLaw, stationary_law
 from ..partition.stationary import StationaryMethod, StationaryScan
@@ -57,7 +57,7 @@ class NetworkLaw:
             if value not in allowed:
                 raise InputError(f"{name}: expected one of {allowed}, received {value!r}")
         for name, number, least in (("num_sweeps", num_sweeps, 1), ("max_states", max_states, 0)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            if not is_whole(number) or number < least:
                 raise InputError(f"{name}: expected a whole number from {least}, received {number!r}")
         if scan == "sequential" and selection is not None:
             raise InputError("selection: belongs to the random scan; pass scan='random', or leave it out")

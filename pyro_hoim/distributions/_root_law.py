@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite, is_hidden, refuse_transforms
+from ..errors import InputError, InputTypeError, check_finite, is_hidden, is_whole, refuse_transforms
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability, check_normalizable
 from ..partition import LogPartition, RootAnnealed, RootAuto, RootBackend, RootEnumeration
@@ -51,7 +51,7 @@ class RootLaw(ParameterCache):
                 "partition: expected a backend such as RootAuto(), RootEnumeration() or RootAnnealed(), "
                 f"received {partition!r}"
             )
-        if not isinstance(num_sweeps, int) or isinstance(num_sweeps, bool) or num_sweeps < 1:
+        if not is_whole(num_sweeps) or num_sweeps < 1:
             raise InputError(f"num_sweeps: expected a whole number from 1, received {num_sweeps!r}")
         self.partition: RootBackend = RootAuto() if partition is None else partition
         self.energy = GeneralizedRootEnergy(structure, psi, family, validate=False)

@@ -12,7 +12,7 @@ import torch
 from pyro.infer.mcmc.hmc import HMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
-from ..errors import HoimError, InputError, InputTypeError
+from ..errors import HoimError, InputError, InputTypeError, is_whole
 from ._discrete_sites import DiscreteSite, Schedules, check_initial, find_sites, sample_nodes, start
 from ._full_conditional import DiscreteMoves, Mode, Program
 from ._given_discrete import GivenDiscrete, constant_laws
@@ -115,7 +115,7 @@ class MixedGibbs(MCMCKernel):
             raise InputTypeError(
                 f"discrete_sites: expected a sequence of names, received the string {discrete_sites!r}"
             )
-        if not isinstance(num_discrete_sweeps, int) or isinstance(num_discrete_sweeps, bool) or num_discrete_sweeps < 1:
+        if not is_whole(num_discrete_sweeps) or num_discrete_sweeps < 1:
             raise InputError(f"num_discrete_sweeps: expected a positive whole number, received {num_discrete_sweeps!r}")
         self.model = model
         self._make_inner = partial(RecordingNUTS, **continuous) if isinstance(continuous, Mapping) else continuous

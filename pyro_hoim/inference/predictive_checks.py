@@ -12,7 +12,7 @@ import torch
 from ..data import Observations
 from ..distributions import HierarchicalLogLinear, LogLinearStatistics, statistics_of
 from ..distributions.statistics import multinomial_counts
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import InputError, InputTypeError, IntractableError, is_whole
 from ..partition import PartitionBackend
 from ..structure import InteractionHypergraph
 
@@ -205,7 +205,7 @@ def prior_predictive(
             "prior: its sample() is a proposal, not a draw from it (see sample_is_exact); draw theta by NUTS, for "
             "instance with sample_posterior on zero counts, and pass the draws to posterior_predictive"
         )
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+    if not is_whole(num_draws) or num_draws < 1:
         raise InputError(f"num_draws: expected a whole number of at least 1, received {num_draws!r}")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -15,7 +15,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from tqdm import tqdm
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -272,6 +272,6 @@ def _checked_start(params: Mapping[str, torch.Tensor] | None, num_chains: int) -
 
 
 def _whole(value: int, least: int, argument: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"{argument}: expected a whole number of at least {least}, received {value!r}")
     return value

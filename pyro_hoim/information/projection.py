@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError, NonexistentEstimateWarning
+from ..errors import ConvergenceWarning, InputError, InputTypeError, NonexistentEstimateWarning, is_whole
 from ..learning import fit
 from ..structure.hypergraph import InteractionHypergraph
 from .laws import Law
@@ -107,7 +107,7 @@ def project(
         raise InputError(f"method: expected one of {get_args(ProjectionMethod)}, received {method!r}")
     if not (math.isfinite(tolerance) and tolerance > 0):
         raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if not isinstance(max_iterations, int) or isinstance(max_iterations, bool) or max_iterations < 1:
+    if not is_whole(max_iterations) or max_iterations < 1:
         raise InputError(f"max_iterations: expected a whole number from 1, received {max_iterations!r}")
     p = law.probs.numpy()
     if not len(hypergraph):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape
+from ..errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape, is_whole
 from ..models._margins import check_margins
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph
@@ -76,7 +76,7 @@ def check_options(
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
     for name, value in (("max_iterations", max_iterations), ("patience", patience)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (not is_whole(value) or value < 1):
             raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
         raise InputTypeError(f"penalty: expected L2, L1, GroupL2, Conjugate or None, received {penalty!r}")

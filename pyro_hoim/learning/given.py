@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import InputError, InputTypeError, IntractableError, is_whole
 from ..models import LogLinearEnergy
 from ..partition import Auto
 from ..sampling import GibbsChains
@@ -88,7 +88,7 @@ class ClampedGibbs:
 
 def check_count(value: object, argument: str, least: int = 1) -> None:
     """Raise unless a whole number from ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         raise InputTypeError(f"{argument}: expected a whole number, received {value!r}")
     if value < least:
         raise InputError(f"{argument}: expected at least {least}, received {value}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..errors import InputError
+from ..errors import InputError, is_whole
 
 __all__ = ["NodeFamily", "check_order", "floating", "refuse_values"]
 
@@ -126,7 +126,7 @@ def floating(x: Tensor) -> Tensor:
 
 def check_order(order: int, argument: str) -> None:
     """Refuse a number of roots that is none."""
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+    if not is_whole(order) or order < 1:
         raise InputError(f"{argument}: expected a whole number from 1, received {order!r}")
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, InputTypeError, check_unique
+from ..errors import InputError, InputTypeError, check_unique, is_whole
 from ..schema import Domain
 
 __all__ = ["Key", "Positions", "check_key", "named_positions", "set_names", "sorted_rows"]
@@ -32,7 +32,7 @@ def set_names(given: object, argument: str) -> tuple[str, ...]:
 def check_key(key: object) -> Key:
     """A key (j, l) with 1 <= l <= j, or an error."""
     items: Sequence[object] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else ()
-    if len(items) != 2 or not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+    if len(items) != 2 or not all(is_whole(item) for item in items):
         raise InputError(f"terms: expected keys (j, l) of two whole numbers, received {key!r}")
     j, length = cast("Key", items)
     if not 1 <= length <= j:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError, InputTypeError, IntractableError, check_finite
+from ..errors import InputError, InputTypeError, IntractableError, check_finite, is_whole
 from ._node_segments import LARGEST_COUNT, HalfLine, Line, Subdomain
 from .node_families import GaussianFamily, NodeFamily
 from .node_log_partition import node_moments
@@ -127,7 +127,7 @@ def _checked(family: NodeFamily, natural: Tensor | Sequence[float], power: float
     check_finite(row, "natural")
     if isinstance(power, bool) or not isinstance(power, (int, float)) or not 0 <= power < math.inf:
         raise InputError(f"power: expected a number from 0, received {power!r}")
-    if isinstance(num_subdomains, bool) or not isinstance(num_subdomains, int) or num_subdomains < 1:
+    if not is_whole(num_subdomains) or num_subdomains < 1:
         raise InputError(f"num_subdomains: expected a whole number from 1, received {num_subdomains!r}")
     return [float(e) for e in row]
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..errors import InputError, InputTypeError, UnknownNameError, check_names
+from ..errors import InputError, InputTypeError, UnknownNameError, check_names, is_whole
 from ._node_family import NodeFamily, check_order, floating, refuse_values
 
 __all__ = [
@@ -104,7 +104,7 @@ class TruncatedPoissonFamily(_Counts):
     code: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.maximum, bool) or not isinstance(self.maximum, int):
+        if not is_whole(self.maximum):
             raise InputTypeError(f"maximum: expected a whole number, received {self.maximum!r}")
         if not 1 <= self.maximum <= 2**53:
             raise InputError(f"maximum: expected a whole number from 1 to 2^53, received {self.maximum}")

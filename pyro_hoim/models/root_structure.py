@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..errors import InputError, InputTypeError, IntractableError, is_whole, size_text
 from ..schema import Domain
 from ._root_terms import Key, Positions, check_key, named_positions, set_names, sorted_rows
 
@@ -197,7 +197,7 @@ class RootStructure:
             InputError: an order that is not a whole number from 1.
             IntractableError: more than 2^24 terms.
         """
-        if not isinstance(order, int) or isinstance(order, bool) or order < 1:
+        if not is_whole(order) or order < 1:
             raise InputError(f"order: expected a whole number from 1, received {order!r}")
         size = sum(math.comb(len(domain), length) * (order - length + 1) for length in range(1, order + 1))
         if size > _COMPLETE_LIMIT:

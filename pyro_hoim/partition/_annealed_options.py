@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, is_whole
 from ..sampling.schedule import GibbsSchedule
 from .weights import MIN_CHAINS
 
@@ -125,5 +125,5 @@ def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _check_whole(value: object, name: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"AnnealedImportance {name}: expected a whole number of at least {least}, received {value!r}")

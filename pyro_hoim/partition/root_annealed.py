@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..errors import ConvergenceWarning, InputError
+from ..errors import ConvergenceWarning, InputError, is_whole
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -262,7 +262,7 @@ def _is_share(value: Any) -> bool:
 
 
 def _check_whole(value: object, name: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"RootAnnealed {name}: expected a whole number of at least {least}, received {value!r}")
 
 

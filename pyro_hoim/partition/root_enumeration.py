@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import InputError, IntractableError, size_text
+from ..errors import InputError, IntractableError, is_whole, size_text
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -74,7 +74,7 @@ class RootEnumeration:
     allow_undecided: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_cells, bool) or not isinstance(self.max_cells, int) or self.max_cells < 1:
+        if not is_whole(self.max_cells) or self.max_cells < 1:
             raise InputError(f"RootEnumeration max_cells: expected a whole number from 1, received {self.max_cells!r}")
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
             raise InputError(

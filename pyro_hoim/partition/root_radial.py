@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-from ..errors import InputError, IntractableError, size_text
+from ..errors import InputError, IntractableError, is_whole, size_text
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -70,7 +70,7 @@ class RootRadial:
     allow_undecided: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_points, bool) or not isinstance(self.max_points, int) or self.max_points < 1:
+        if not is_whole(self.max_points) or self.max_points < 1:
             raise InputError(f"RootRadial max_points: expected a whole number from 1, received {self.max_points!r}")
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
             raise InputError(f"RootRadial tolerance: expected 1e-14 to below 1, received {self.tolerance!r}")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, size_text
+from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, is_whole, size_text
 from ..models.dependency_network import DependencyConditionals
 from ..sampling.selection import selection_probs
 from ..schema import Domain
@@ -312,7 +312,7 @@ class _Layout(NamedTuple):
 
     def check(self, max_states: int, method: str) -> None:
         """Raise :class:`IntractableError` where the table or the elimination would be too large."""
-        if isinstance(max_states, bool) or not isinstance(max_states, int):
+        if not is_whole(max_states):
             raise InputTypeError(f"max_states: expected a whole number, received {type(max_states).__name__}")
         size = self.domain.num_states
         if size > max_states:
@@ -331,7 +331,7 @@ def _check_options(method: str, tolerance: float, max_iterations: int) -> None:
         raise InputError(f"method: expected one of {get_args(StationaryMethod)}, received {method!r}")
     if not isinstance(tolerance, int | float) or not (math.isfinite(tolerance) and tolerance > 0):
         raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if not isinstance(max_iterations, int) or isinstance(max_iterations, bool) or max_iterations < 1:
+    if not is_whole(max_iterations) or max_iterations < 1:
         raise InputError(f"max_iterations: expected a whole number from 1, received {max_iterations!r}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import signal
 import threading
@@ -68,13 +69,13 @@ class RunFile:
         """Tensors to continue from, or None where there is no file yet.
 
         Args:
-            settings: what a continued run must have in common with the first one, JSON values by name; values of
-                names that end in "digest" are not shown in messages.
+            settings: what a continued run must have in common with the first one, JSON values (or NumPy integers) by
+                name; values of names that end in "digest" are not shown in messages.
 
         Raises:
             InputError: the file is damaged, of another program or newer, or of a run with other settings.
         """
-        self._settings = json.loads(json.dumps({**settings, "library version": __version__}))
+        self._settings = json.loads(json.dumps({**settings, "library version": __version__}, default=operator.index))
         if not self.path.exists():
             return None
         try:

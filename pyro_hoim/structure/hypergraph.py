@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..errors import InputError, InputTypeError, IntractableError, check_unique, is_whole, size_text
 from ..schema import Domain
 from .formula import parse_formula
 
@@ -165,7 +165,7 @@ class InteractionHypergraph:
         Raises:
             InputError: ``order`` is not a whole number from 1 to the number of variables.
         """
-        if not isinstance(order, int) or isinstance(order, bool) or not 1 <= order <= len(domain):
+        if not is_whole(order) or not 1 <= order <= len(domain):
             raise InputError(f"order: expected a whole number from 1 to {len(domain)} (variables), received {order!r}")
         return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
 

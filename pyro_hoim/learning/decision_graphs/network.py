@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from ...data import Observations
-from ...errors import InputError, InputTypeError, check_names
+from ...errors import InputError, InputTypeError, check_names, is_whole
 from ...models import DependencyConditionals, LeafConditional
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
 from ._rows import PreparedRows, checked_rows
@@ -174,7 +174,7 @@ def learn_network(
     allowed = dict(reads or {})
     check_names(allowed, names, "reads")
     asked = [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in names]
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
+    if jobs is not None and not is_whole(jobs):
         raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
     if jobs == 0:
         raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...data import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ...models import DecisionGraph, Merge, Split
 from ...schema import Domain
 from ._rows import PreparedRows, checked_rows
@@ -335,7 +335,7 @@ def checked_limit(max_leaves: int | None) -> int | None:
     """A limit of leaves from 1, or None."""
     if max_leaves is None:
         return None
-    if isinstance(max_leaves, bool) or not isinstance(max_leaves, int):
+    if not is_whole(max_leaves):
         raise InputTypeError(f"max_leaves: expected a whole number, received {max_leaves!r}")
     if max_leaves < 1:
         raise InputError(f"max_leaves: expected at least 1, received {max_leaves}")

@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...errors import InputError, InputTypeError, IntractableError, is_whole, size_text
 from ...schema import Domain
 
 __all__ = ["SCANNED_SIZE", "SearchSpace", "checked_candidates", "checked_l1", "clique_candidates", "search_space"]
@@ -107,7 +107,7 @@ def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
     """
     if isinstance(l1, Mapping):
         given = cast("Mapping[Any, Any]", l1)
-        wrong = [j for j in given if isinstance(j, bool) or not isinstance(j, int) or not 2 <= j <= order]
+        wrong = [j for j in given if not is_whole(j) or not 2 <= j <= order]
         if wrong:
             raise InputError(f"{argument}: expected root orders from 2 to {order} as keys, received {wrong[0]!r}")
         missing = [j for j in range(2, order + 1) if j not in given]
@@ -142,7 +142,7 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
     if isinstance(candidates, Mapping):
         by_size = cast("Mapping[Any, Iterable[Any]]", candidates)
         for size, tuples in by_size.items():
-            if isinstance(size, bool) or not isinstance(size, int) or not 2 <= size <= order:
+            if not is_whole(size) or not 2 <= size <= order:
                 raise InputError(f"candidates: expected sizes from 2 to {order} as keys, received {size!r}")
             found = {_checked_tuple(names, domain, order) for names in tuples}
             other = [t for t in found if len(t) != size]

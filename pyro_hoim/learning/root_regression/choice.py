@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ...models.node_families import NodeFamily
 from ._rows import RootRows, RowSubset, prepare_rows
 from ._space import checked_candidates, clique_candidates
@@ -227,7 +227,7 @@ def root_stability(
     References:
         Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010.
     """
-    if isinstance(num_subsamples, bool) or not isinstance(num_subsamples, int) or num_subsamples < 2:
+    if not is_whole(num_subsamples) or num_subsamples < 2:
         raise InputError(f"num_subsamples: expected a whole number from 2, received {num_subsamples!r}")
     if not 0 < share < 1:
         raise InputError(f"share: expected a share above 0 and below 1, received {share!r}")
@@ -328,7 +328,7 @@ def _cross_validated(
     rows: RootRows, l1s: Sequence[Penalty], folds: int, generator: torch.Generator, options: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Held-out log pseudo-likelihood of every row; columns that are fixed in some part's training rows do not count."""
-    if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= rows.num_rows:
+    if not is_whole(folds) or not 2 <= folds <= rows.num_rows:
         raise InputError(f"folds: expected a whole number from 2 to the number of rows, received {folds!r}")
     order = torch.randperm(rows.num_rows, generator=generator).numpy()
     parts = [np.sort(part) for part in np.array_split(order, folds)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, size_text
+from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, is_whole, size_text
 from ...models.node_families import NodeFamily, node_family
 from ...sampling.checkpoint import RunFile
 from ._rows import RootRows, prepare_rows
@@ -305,7 +305,7 @@ def checked_family(family: Any) -> NodeFamily:
 
 def checked_order(order: Any) -> None:
     """Raise unless the order is a whole number from 1."""
-    if isinstance(order, bool) or not isinstance(order, int):
+    if not is_whole(order):
         raise InputTypeError(f"order: expected a whole number, received {order!r}")
     if order < 1:
         raise InputError(f"order: expected a whole number from 1, received {order}")

@@ -14,7 +14,7 @@ import scipy.optimize
 import torch
 from numpy.typing import NDArray
 
-from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, size_text
+from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, is_whole, size_text
 from ...models._node_kernels import node_values
 from ...models.node_families import NodeFamily
 from ...models.root_structure import RootStructure
@@ -192,7 +192,7 @@ def fit_low_rank_roots(
         if not 0 <= value < math.inf or (name == "tolerance" and value == 0):
             raise InputError(f"{name}: expected a finite number from 0 (tolerance: above 0), received {value!r}")
     for count, name in ((num_starts, "num_starts"), (max_iterations, "max_iterations")):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        if not is_whole(count) or count < 1:
             raise InputError(f"{name}: expected a whole number from 1, received {count!r}")
     rows = prepare_rows(data, kind, 1, names)
     cells = rows.num_rows * len(rows.domain) * order
@@ -344,7 +344,7 @@ def _checked_ranks(rank: Any, order: int) -> dict[int, int]:
     if set(given) != set(range(2, order + 1)):
         raise InputError(f"rank: expected a number for each root from 2 to {order}, received {sorted(map(str, given))}")
     for j, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int):
+        if not is_whole(value):
             raise InputTypeError(f"rank: expected a whole number, received {value!r}")
         if value < 1:
             raise InputError(f"rank: expected a whole number from 1 for root {j}, received {value}")

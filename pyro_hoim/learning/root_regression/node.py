@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ._kernels import scan_pairs, scan_singles, scan_tuples
 from ._regression import Floats, Integers, Point, Status, newton, units
 from ._rows import RootRows
@@ -26,7 +26,7 @@ def checked_jobs(jobs: int | None) -> int | None:
         InputError: zero.
         InputTypeError: no whole number.
     """
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
+    if jobs is not None and not is_whole(jobs):
         raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
     if jobs == 0:
         raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
@@ -59,7 +59,7 @@ def check_options(options: SolverOptions) -> None:
         raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
     if not 0 < tolerance < math.inf:
         raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if isinstance(steps, bool) or not isinstance(steps, int):
+    if not is_whole(steps):
         raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
     if steps < 1:
         raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
@@ -165,11 +165,11 @@ def _checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity 
 
 
 def _checked_order(order: object) -> int:
-    if isinstance(order, bool) or not isinstance(order, int):
+    if not is_whole(order):
         raise InputTypeError(f"max_order: expected a whole number, received {order!r}")
     if order < 1:
         raise InputError(f"max_order: expected at least 1, received {order}")
-    return order
+    return int(order)
 
 
 def _index_sets(domain: Domain, edges: Iterable[Sequence[str]]) -> set[tuple[int, ...]]:

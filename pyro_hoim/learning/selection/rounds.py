@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ...data import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ...models import LogLinearEnergy
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -338,11 +338,11 @@ def check_rows(train: Observations, validation: Observations, trainer: Trainer) 
 
 def count_argument(value: object, name: str, least: int = 1) -> int:
     """A whole number from ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         raise InputTypeError(f"{name}: expected a whole number, received {value!r}")
     if value < least:
         raise InputError(f"{name}: expected at least {least}, received {value}")
-    return value
+    return int(value)
 
 
 def run_file(checkpoint: str | os.PathLike[str] | None, resume: bool) -> RunFile | None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ._limited_memory import Point, Precondition, minimise
 from .base import TrainingReport
 
@@ -73,7 +73,7 @@ class Descent:
             raise InputError(f"method: expected 'lbfgs' or 'gradient', received {self.method!r}")
         for name in ("max_iterations", "patience"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
         for name in ("tolerance", "step"):
             value = getattr(self, name)

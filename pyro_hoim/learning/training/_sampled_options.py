@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ...errors import InputError
+from ...errors import InputError, is_whole
 from ...sampling.chains import EngineName
 from ...sampling.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -168,5 +168,5 @@ class SampledTraining:
 
 
 def _check_whole(value: object, name: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...data import Observations
-from ...errors import InputError, InputTypeError, check_finite, check_names, check_unique
+from ...errors import InputError, InputTypeError, check_finite, check_names, check_unique, is_whole
 from ...partition import PartitionBackend
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..arguments import check_data, check_validation
@@ -41,7 +41,7 @@ class EvidenceRounds:
 
     def __post_init__(self) -> None:
         rounds = self.num_rounds
-        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
+        if not is_whole(rounds) or rounds < 0:
             raise InputError(f"evidence_rounds: expected a whole number from 0, received {rounds!r}")
         object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, InputTypeError, is_whole
 from ...models import parametrization
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ._ordinal import precision_diagonal, smooth_axes
@@ -80,7 +80,7 @@ class InteractionRidge:
         _check_strength(self.default, "default")
         orders: dict[int, float] = {}
         for order, strength in self.by_order.items():
-            if isinstance(order, bool) or not isinstance(order, int):
+            if not is_whole(order):
                 raise InputTypeError(f"by_order: expected whole numbers as keys, received {order!r}")
             if order < 1:
                 raise InputError(f"by_order: expected numbers of variables from 1, received {order}")

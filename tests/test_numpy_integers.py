@@ -1,0 +1,60 @@
+"""Integers of NumPy are integers wherever an option is a whole number, also where a checkpoint keeps it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_hoim as hoim
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, is_whole
+
+DOMAIN = hoim.Domain.from_cardinalities([2, 3, 2])
+ROWS = hoim.Observations.from_table(DOMAIN, torch.arange(1, 13).reshape(2, 3, 2))
+PAIRS = hoim.InteractionHypergraph.from_order(DOMAIN, 2)
+COUNTS = [[2, 1], [0, 0], [1, 3], [3, 2], [0, 1], [4, 2]]
+
+
+def model() -> hoim.LogLinearEnergy:
+    return hoim.LogLinearEnergy(PAIRS, torch.zeros(PAIRS.num_terms))
+
+
+def search(n: Any, folder: Path) -> hoim.Selection:
+    trainer = hoim.ExactTrainer(ROWS, hoim.InteractionHypergraph.from_order(DOMAIN, 1))
+    options = {"per_round": n, "max_order": n, "max_rounds": n, "patience": n}
+    return hoim.select(ROWS, ROWS, trainer, checkpoint=folder / "search", **options)
+
+
+CALLS: dict[str, Callable[[Any, Path], Any]] = {
+    "order": lambda n, _: hoim.InteractionHypergraph.from_order(DOMAIN, n),
+    "chains": lambda n, folder: hoim.sample_chains(model(), n, n, thin=n, burn_in=n, seed=n, checkpoint=folder / "run"),
+    "annealed": lambda n, _: hoim.AnnealedImportance(num_chains=n, num_temperatures=n).log_partition(model()),
+    "fit": lambda n, _: hoim.fit(PAIRS, ROWS, max_iterations=n),
+    "select": search,
+    "sampled training": lambda n, _: hoim.SampledTraining(num_chains=8 * n, num_iterations=n),
+    "network": lambda n, folder: hoim.learn_network(ROWS, max_leaves=n, checkpoint=folder / "network"),
+    "roots": lambda n, folder: hoim.fit_roots(COUNTS, order=n, max_iterations=n, checkpoint=folder / "roots"),
+    "node family": lambda n, _: hoim.TruncatedPoissonFamily(n),
+    "root annealed": lambda n, _: hoim.RootAnnealed(num_chains=n),
+    "gibbs": lambda n, _: hoim.ClampedGibbs(burn_in=n),
+}
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_numpy_integers_are_integers(name: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        CALLS[name](np.int64(2), tmp_path)
+        for wrong in (np.float64(2.5), np.bool_(True), True):  # the control
+            with pytest.raises((InputError, InputTypeError)):
+                CALLS[name](wrong, tmp_path)
+
+
+def test_which_values_are_whole() -> None:
+    assert all(map(is_whole, (0, -3, np.int8(2), np.uint64(7), 2**70)))
+    assert not any(map(is_whole, (2.0, True, np.bool_(False), np.float64(2.0), "2", None, torch.tensor(2))))
