@@ -12,7 +12,7 @@ from ..data import Observations
 from ..errors import InputError, check_names
 from ..schema import Domain, Variable
 
-__all__ = ["check_columns", "ordered_columns", "with_ordinal"]
+__all__ = ["check_columns", "identifier_columns", "ordered_columns", "with_ordinal"]
 
 _FEW_ROWS = 20
 _MANY_LEVELS = 1000
@@ -27,23 +27,31 @@ def check_columns(data: Observations) -> None:
     """Refuse columns that name rows instead of describing them.
 
     Raises:
-        InputError: a column with as many levels as there are observations (of more than 20), or with more than 1,000
-            levels that have fewer than two observations each on average.
+        InputError: there are :func:`identifier_columns`.
     """
-    total = data.total_count
-    bad: list[str] = []
-    for variable, (name, counts) in zip(data.domain, _counts(data), strict=True):
-        levels = int((counts > 0).sum())
-        is_unique = levels >= total > _FEW_ROWS
-        is_nearly = variable.cardinality > _MANY_LEVELS and total < 2 * levels
-        if is_unique or is_nearly:
-            bad.append(f"{name!r} ({levels} levels in {total:g} rows)")
+    bad = [f"{name!r} ({levels} levels in {data.total_count:g} rows)" for name, levels in identifier_columns(data)]
     if bad:
         shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
         raise InputError(
             f"columns: {shown} {'is' if len(bad) == 1 else 'are'} (almost) unique per row, so nothing can be learned "
             "about the levels; leave such columns out with --columns, or group their values"
         )
+
+
+def identifier_columns(data: Observations) -> list[tuple[str, int]]:
+    """Columns that name rows, with their numbers of levels.
+
+    They have as many levels as there are observations (of more than 20), or more than 1,000 levels with fewer than two
+    observations each on average.
+    """
+    total, found = data.total_count, list[tuple[str, int]]()
+    for variable, (name, counts) in zip(data.domain, _counts(data), strict=True):
+        levels = int((counts > 0).sum())
+        is_unique = levels >= total > _FEW_ROWS
+        is_nearly = variable.cardinality > _MANY_LEVELS and total < 2 * levels
+        if is_unique or is_nearly:
+            found.append((name, levels))
+    return found
 
 
 def _counts(data: Observations) -> list[tuple[str, torch.Tensor]]:

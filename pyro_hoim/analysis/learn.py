@@ -20,7 +20,7 @@ from ..learning.training import InteractionRidge, SampledTraining
 from ..structure import InteractionHypergraph
 from ._learn_analysis import LearnedAnalysis, PartOfLearned, PredictivePart, analyse_learned
 from ._learn_baselines import frequency_model, one_body_model
-from ._learn_columns import check_columns, ordered_columns, with_ordinal
+from ._learn_columns import check_columns, identifier_columns, ordered_columns, with_ordinal
 from ._learn_final import FinalFit, final_fit
 from ._learn_model import LearnedModel
 from ._learn_progress import ProgressLines, interactions
@@ -35,6 +35,7 @@ __all__ = [
     "PredictivePart",
     "analyse_learned",
     "check_columns",
+    "identifier_columns",
     "learn",
     "ordered_columns",
     "train_collection",

@@ -332,7 +332,7 @@ def analyse(
                 fit=result,
                 log_partition=Auto().log_partition(energy),
                 goodness=goodness_of_fit(result, seed=seed) if small else None,
-                cells=cell_table(result) if small and penalty is None else None,
+                cells=cell_table(result) if small and result.is_listed and penalty is None else None,
                 odds_ratios=_odds_ratios(result) if small else None,
                 scores=_scores(result, independent, parts),
                 interactions=mark_infinite(result, interaction_table(energy)),

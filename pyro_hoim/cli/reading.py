@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import torch
 
-from ..analysis.learn import ordered_columns, with_ordinal
+from ..analysis.learn import identifier_columns, ordered_columns, with_ordinal
 from ..data import CountTable, Observations
 from ..datasets import load_adult, load_breast_cancer, load_mushroom, load_table, table_info, tables
 from ..errors import InputError, MissingDataError, check_names
@@ -121,6 +121,12 @@ class Table:
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
+        if identifiers := [f"{name} ({levels:,} levels)" for name, levels in identifier_columns(self.rows)]:
+            verb = "is" if len(identifiers) == 1 else "are"
+            found.append(
+                f"{listed(identifiers)} {verb} (almost) unique per row, like an identifier, so that nothing can be "
+                "learned about the levels; --columns takes the other columns only."
+            )
         if self.empty_levels:
             noun = "Level" + "s" * (len(self.empty_levels) > 1)
             found.append(

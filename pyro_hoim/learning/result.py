@@ -159,6 +159,11 @@ class FitResult:
         """Direction (num_parameters,) along which an infinite estimate runs away; None where it was not computed."""
         return None if self._face is None else torch.from_numpy(self._face.recession)
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the fit listed every cell (a dense design), as fitted cells and their standard errors need."""
+        return self._design is not None
+
     @cached_property
     def probs(self) -> torch.Tensor:
         """Fitted cell probabilities (num_states,), row-major; zero outside the facial set and in impossible cells.

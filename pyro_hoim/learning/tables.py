@@ -214,10 +214,12 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     if result.penalty is not None:
         raise InputError(f"result: expected a fit without penalty, received {result.penalty!r}")
     domain = result.hypergraph.domain
-    if domain.num_states > _MAX_CELLS or result._design is None:
+    if domain.num_states > _MAX_CELLS:
+        raise IntractableError(f"cell_table: {size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS}")
+    if not result.is_listed:
         raise IntractableError(
-            f"cell_table: {size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS} and a fit with a dense "
-            "design"
+            f"cell_table: the fit did not list its {size_text(domain.num_states, 'cells')}, because with "
+            f"{result.hypergraph.num_parameters} parameters they are too many; use fewer interactions or levels"
         )
     observed = cell_counts(data)
     probs = result.probs.numpy()

@@ -118,3 +118,15 @@ def test_levels_absent_from_training(capsys: pytest.CaptureFixture[str]) -> None
     found = json.loads(Path("out/fit.json").read_text())
     assert all(value is not None for key in ("nll", "kl") for value in found[key].values())
     capsys.readouterr()
+
+
+def test_an_identifier_is_told_and_fitted_where_that_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    source = table("id,a,b", [f"{i},{i % 2},{i % 3}" for i in range(900)])
+    assert run(["fit", source, "--order", "1", "--out", "one"]) == 0
+    told = "id (900 levels) is (almost) unique per row, like an identifier"
+    assert capsys.readouterr().out.startswith(told)
+    assert told in Path("one/report.html").read_text(encoding="utf-8")
+    assert run(["fit", source, "--order", "2", "--out", "two"]) == 0  # too many parameters to list the cells
+    assert json.loads(Path("two/fit.json").read_text())["goodness_of_fit"]["p_value"] is None
+    assert run(["fit", source, "--select"]) == 2
+    assert "'id' (900 levels in 900 rows)" in capsys.readouterr().err
