@@ -141,7 +141,8 @@ def test_wrong_use_of_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     model = "out/model.safetensors"
     other = write("other.csv", "a,b,c\nx,0,u\nz,1,v\n")
-    check_refused(["score", model, other], ["'z'", "a"], capsys)
+    unknown = write("unknown.csv", "a,b,c\nz,1,v\n")  # rows with labels that the fit did not know are left out
+    check_refused(["score", model, unknown], ["'z'", "a"], capsys)
     check_refused(["score", model, write("short.csv", "a,b\nx,0\n")], ["'c'"], capsys)
     check_refused(["predict", model, other, "--target", "q"], ["unknown variable 'q'"], capsys)
     check_refused(["sample", model, "-n", "3", "--given", "a"], ["COL=VALUE"], capsys)

@@ -613,9 +613,9 @@ def _replaced(value: float) -> SimpleNamespace:
 def test_tables_that_are_not_finite_are_refused(value: float) -> None:
     chains = _chains("torch")
     before = chains.energy
-    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value} at index"):
+    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value}"):
         GibbsChains(_replaced(value), 5)
-    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value} at index"):
+    with pytest.raises(InputError, match=f"tables: expected finite numbers, received {value}"):
         chains.set_model(_replaced(value))
     assert torch.equal(chains.energy, before)
 
