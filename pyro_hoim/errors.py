@@ -28,6 +28,7 @@ __all__ = [
     "check_names",
     "check_shape",
     "check_unique",
+    "checked_sample_shape",
     "is_hidden",
     "is_transformed",
     "is_whole",
@@ -144,6 +145,25 @@ def check_shape(tensor: torch.Tensor, event_shape: Sequence[int], argument: str)
     if len(received) < len(expected) or received[len(received) - len(expected) :] != expected:
         wanted = "(..., " + ", ".join(map(str, expected)) + ")"
         raise InputError(f"{argument}: expected shape {wanted}, received {received}")
+
+
+def checked_sample_shape(sample_shape: object) -> torch.Size:
+    """The leading dimensions of draws, refused unless they are a sequence of whole numbers from 0.
+
+    Raises:
+        InputTypeError: no sequence, or entries that are not whole numbers.
+        InputError: a negative size.
+
+    Example:
+        >>> checked_sample_shape([2, 3])
+        torch.Size([2, 3])
+    """
+    wanted = f"sample_shape: expected a sequence of whole numbers from 0, such as (1000,), received {sample_shape!r}"
+    if not isinstance(sample_shape, Sequence) or not all(map(is_whole, sample_shape)):
+        raise InputTypeError(wanted + (f"; write ({sample_shape},)" if is_whole(sample_shape) else ""))
+    if any(size < 0 for size in sample_shape):
+        raise InputError(wanted)
+    return torch.Size(map(int, sample_shape))
 
 
 def is_transformed(tensor: torch.Tensor) -> bool:

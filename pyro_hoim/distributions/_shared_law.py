@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from pyro.distributions import TorchDistribution
 
+from ..errors import checked_sample_shape
 from ._approximate import refuse_traced
 from ._tables import beside_their_origin, check_expandable, split_expansion
 from ._values import sample_batch
@@ -96,7 +97,7 @@ class SharedLaw(TorchDistribution):
         """
         refuse_traced("sample", "the draws")
         lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
-        sample_shape = torch.Size(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape)
         shape = self.shape(sample_shape)
         if not shape.numel():
             return like.new_zeros(shape)

@@ -14,7 +14,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, checked_sample_shape
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph
@@ -264,7 +264,7 @@ class DiaconisYlvisaker(TorchDistribution):
         Raises:
             IntractableError: the proposal needs a mode that exceeds the backend's budget or 2,000 parameters.
         """
-        shape = torch.Size(sample_shape)
+        shape = checked_sample_shape(sample_shape)
         with torch.no_grad():
             if self.sample_is_exact:
                 return self._codings.from_tables(sample_tables(self.hypergraph, self._counts, shape), "free")

@@ -12,7 +12,7 @@ from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
 from ..data import Observations
-from ..errors import InputError, InputTypeError, check_finite
+from ..errors import InputError, InputTypeError, check_finite, checked_sample_shape
 from ..models import Coding
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain
@@ -254,7 +254,7 @@ class LogLinearStatistics(SharedLaw):
         law = self._rows._law
         if not law.is_finite:
             check_finite(law.theta.detach(), "theta")
-        sample_shape = torch.Size(sample_shape)
+        sample_shape = checked_sample_shape(sample_shape)
         with torch.no_grad():
             count = self.total_count.to(torch.float64)
             draw = self._sample_cells if self._has_small_table else self._sample_rows

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from ..errors import ConvergenceWarning, IntractableError
+from ..errors import ConvergenceWarning, IntractableError, checked_sample_shape
 from ..sampling.chains import EngineName
 from ..sampling.schedule import GibbsSchedule
 from ..structure.hypergraph import InteractionHypergraph
@@ -254,6 +254,7 @@ class AnnealedImportance:
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator; ``seed`` is not used.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         self.plan(model.hypergraph).check()
         plain = runs.Plain.of(model)
         batch, d = plain.tables.shape[:-1], len(model.hypergraph.domain)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError, IntractableError, is_transformed
+from ..errors import InputError, IntractableError, is_transformed, size_text
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
@@ -51,6 +51,17 @@ class LogLinearModel(Protocol):
     tables: torch.Tensor
 
 
+_SIZES = ("cells", "total_cells", "flops", "memory_bytes")
+_SHOWN = 6
+
+
+def _first_few(names: tuple[str, ...]) -> str:
+    """Names as Python shows them; of many the first ones and their number."""
+    if len(names) <= _SHOWN:
+        return repr(names)
+    return f"({', '.join(map(repr, names[:_SHOWN]))}, ...: {len(names)} in all)"
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a computation will cost, known before it runs, for one element of the batch in float64.
@@ -76,6 +87,12 @@ class Cost:
     method: str
     order: tuple[str, ...] = ()
     slices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Short for any number of variables and of any cost: the first names and how many there are."""
+        sizes = [f"{name}={size_text(getattr(self, name))}" for name in _SIZES]
+        rest = f"feasible={self.feasible}, reason={self.reason!r}, method={self.method!r}"
+        return f"Cost({', '.join(sizes)}, {rest}, order={_first_few(self.order)}, slices={_first_few(self.slices)})"
 
     def check(self) -> Cost:
         """Return the cost itself, or raise :class:`IntractableError` with its reason if it is not feasible."""
@@ -310,7 +327,12 @@ class PartitionBackend(Protocol):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d)."""
+        """Independent states, long (*sample_shape, *batch, d).
+
+        Raises:
+            InputTypeError: a ``sample_shape`` that is not a sequence of whole numbers, such as a bare number.
+            InputError: a negative size.
+        """
         ...
 
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:

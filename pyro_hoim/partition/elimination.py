@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ..errors import InputError, size_text
+from ..errors import InputError, checked_sample_shape, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._autograd import is_recorded
@@ -263,6 +263,7 @@ class VariableElimination:
             One uniform number per state and variable (and one per state for the slice), from ``generator`` or, if it
             is None, from PyTorch's global generator. Same seed and device, same states.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
         num_draws = math.prod(sample_shape)

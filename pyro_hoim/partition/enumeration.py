@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError, is_transformed, size_text
+from ..errors import InputError, checked_sample_shape, is_transformed, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_recorded, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition
@@ -368,6 +368,7 @@ class Enumeration:
         Randomness:
             One float64 uniform number per state, from ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         draws = math.prod(sample_shape)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..errors import ConvergenceWarning, InputError, is_whole
+from ..errors import ConvergenceWarning, InputError, checked_sample_shape, is_whole
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -245,6 +245,7 @@ class RootAnnealed:
         Randomness:
             One seed per element of the batch from ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         draws, parts = math.prod(sample_shape), [torch.zeros(0)][:0]
         for element in self._elements(energy) if draws else []:
             annealer = runs.Annealer(element, draws, runs.drawn_seed(generator))

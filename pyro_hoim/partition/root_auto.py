@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import InputTypeError, IntractableError
+from ..errors import InputTypeError, IntractableError, checked_sample_shape
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -219,6 +219,7 @@ class RootAuto:
         Randomness:
             From ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         chosen = self._chosen(energy)
         if not chosen:
             return energy.psi.new_zeros((*sample_shape, *energy.batch_shape, 0))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..errors import checked_sample_shape
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.node_log_partition import node_log_partition, node_moments
@@ -111,6 +112,7 @@ class GaussianClosedForm:
         Randomness:
             d normal numbers per state, from ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         loc, precision, _ = self._parameters(energy)
         noise = torch.randn((*sample_shape, *loc.shape), dtype=torch.float64, generator=generator)
         factor = torch.linalg.cholesky(precision).mT
@@ -208,6 +210,7 @@ class IndependentClosedForm:
         Randomness:
             ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
         draws, size = math.prod(sample_shape), len(energy.domain)

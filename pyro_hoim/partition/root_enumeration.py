@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import InputError, IntractableError, is_whole, size_text
+from ..errors import InputError, IntractableError, checked_sample_shape, is_whole, size_text
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure
@@ -240,6 +240,7 @@ class RootEnumeration:
         Randomness:
             One uniform number per variable, from ``generator`` or, if it is None, PyTorch's global generator.
         """
+        sample_shape = checked_sample_shape(sample_shape)
         if not energy.family.is_discrete:
             raise IntractableError("RootEnumeration sample: draws of counts only; quadrature nodes are no sample")
         psi = checked_psi(energy.detach(), self.allow_undecided)

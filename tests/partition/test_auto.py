@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
+
 import pytest
 import torch
 
@@ -36,6 +38,22 @@ def test_decision_table(hypergraph, backend, method):
     assert cost.method == method
     assert cost.reason
     assert isinstance(Auto().select(hypergraph), backend)
+
+
+def test_a_plan_prints_briefly_whatever_the_size():
+    for backend in (Auto(), VariableElimination(), Enumeration()):
+        plan = backend.plan(chain(900))
+        assert len(repr(plan)) == len(str(plan)) < 700
+        assert repr(plan.reason) in repr(plan)
+    plan = Auto().plan(chain(900))
+    assert len(plan.order) == 900
+    assert f"order=({', '.join(map(repr, plan.order[:6]))}, ...: 900 in all)" in repr(plan)
+    assert len(repr(astuple(plan))) > 5000  # the control: every name
+    huge = replace(plan, total_cells=2**20_000, slices=plan.order, order=("a",))  # too long for Python to print
+    assert "total_cells=about 3.98e+6020, " in repr(huge)
+    assert repr(huge).endswith(
+        ", order=('a',), slices=" + repr(plan).partition("order=")[2].partition(", slices")[0] + ")"
+    )
 
 
 def test_enumeration_serves_where_elimination_is_over_its_budget():

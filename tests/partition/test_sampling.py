@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 
+from pyro_hoim.distributions import HierarchicalLogLinear
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.models.log_linear import LogLinearEnergy
 from pyro_hoim.partition import (
+    AnnealedImportance,
     Auto,
     Enumeration,
+    GaussianClosedForm,
+    IndependentClosedForm,
     MatrixEnumeration,
+    RootAnnealed,
+    RootAuto,
+    RootEnumeration,
     VariableElimination,
     _linear_samples as linear_samples,
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, random_tables, required_draws
+from pyro_hoim.testing.root_models import random_energy
 from pyro_hoim.testing.strategies import domains, hypergraphs, models
 
 HYPERGRAPH = InteractionHypergraph(
@@ -158,3 +168,31 @@ def test_draws_of_many_variables_have_the_right_means():
         share = torch.bincount(index, minlength=2 ** len(edge)) / len(draws)
         error = (eta[piece] * (1 - eta[piece]) / len(draws)).sqrt()
         assert ((share - eta[piece]).abs() <= 5.5 * error + 1e-9).all()
+
+
+MODEL = LogLinearEnergy(HYPERGRAPH, TABLES)
+COUNTS, REALS = random_energy("poisson", 2, 1, seed=1), random_energy("gaussian", 2, 2, seed=1)
+SAMPLERS = {
+    **{str(backend): partial(backend.sample, MODEL) for backend in (*BACKENDS, AnnealedImportance(burn_in=1))},
+    **{
+        type(backend).__name__: partial(backend.sample, COUNTS)
+        for backend in (IndependentClosedForm(), RootEnumeration(), RootAuto(), RootAnnealed(burn_in=1))
+    },
+    "GaussianClosedForm": partial(GaussianClosedForm().sample, REALS),
+    "law": HierarchicalLogLinear(HYPERGRAPH, TABLES, coding="balanced").sample,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_sample_shapes_are_sequences_of_whole_numbers(name):
+    sample = SAMPLERS[name]
+    for shape in ((), (2,), [3, 1], torch.Size([2, 0]), (np.int64(2),)):
+        draws, single = sample(shape), sample(())
+        assert draws.shape == (*shape, *single.shape)
+    with pytest.raises(InputTypeError, match=r"^sample_shape: .* received 2; write \(2,\)$"):
+        sample(2)
+    for shape in (2.0, "2", (2.0,), (True,), None, torch.tensor([2])):
+        with pytest.raises(InputTypeError, match=r"^sample_shape: expected a sequence of whole numbers from 0"):
+            sample(shape)
+    with pytest.raises(InputError, match=r"^sample_shape: "):
+        sample((2, -1))
