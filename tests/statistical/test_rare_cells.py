@@ -1,4 +1,9 @@
-"""Errors of cells that chains visit seldom, against enumeration: two wells with long visits, and random models."""
+"""Errors of cells that chains visit seldom, against enumeration: two wells with long visits, and random models.
+
+The claim, for runs whose chains agree: at most 2 % of them have a cell beyond 5 standard errors. Measured on other
+models and seeds: 5 of 757 random models and no well (docs/benchmarks.md). A test allows as many as 2 % exceed
+with the false-alarm rate of this suite, and has runs enough for its control to exceed them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-CLAIM = 0.005  # most runs that may have a cell beyond 5 standard errors
+CLAIM = 0.02  # most runs that may have a cell beyond 5 standard errors
 
 
 @pytest.fixture
@@ -57,11 +62,11 @@ def two_wells() -> Iterator[tuple[LogLinearEnergy, int, int]]:
     field, pair = torch.tensor([2.975, -2.975]) / 2, torch.tensor([4.0, -4.0, -4.0, 4.0])
     model = LogLinearEnergy(hypergraph, torch.cat([field, field, pair]).double())
     assert float(Enumeration().expectations(model)[0]) == pytest.approx(0.9974, abs=5e-5)
-    for _ in range(100):
-        yield model, 20, 4000
+    for _ in range(600):
+        yield model, 40, 2000
 
 
-def random_models(number: int = 60) -> Iterator[tuple[LogLinearEnergy, int, int]]:
+def random_models(number: int = 200) -> Iterator[tuple[LogLinearEnergy, int, int]]:
     rng = np.random.default_rng(0)
     for _ in range(number):
         cards = rng.integers(2, 4, int(rng.integers(2, 5))).tolist()
@@ -71,14 +76,14 @@ def random_models(number: int = 60) -> Iterator[tuple[LogLinearEnergy, int, int]
 
 
 def most(runs: int) -> float:
-    """Failures that the claim allows."""
+    """Failures that a true claim exceeds with the false-alarm rate: they are binomial."""
     return float(scipy.stats.binom.isf(FALSE_ALARM_RATE, runs, CLAIM))
 
 
 def test_cells_with_few_long_visits_have_errors_that_cover(recorders: list[Recorder]) -> None:
     found = [units(*case[:1], recorders, *case[1:], seed) for seed, case in enumerate(two_wells())]
     stated, batches = np.array([pair for pair in found if pair is not None]).T
-    assert len(stated) > 80  # chains that differ are told by is_mixed and need no error
+    assert len(stated) > 480  # chains that differ are told by is_mixed and need no error
     assert (stated > 5).sum() <= most(len(stated))
     assert (batches > 5).sum() > most(len(stated))  # the control: the variance of batches alone
 
@@ -86,5 +91,6 @@ def test_cells_with_few_long_visits_have_errors_that_cover(recorders: list[Recor
 def test_errors_of_random_models_cover(recorders: list[Recorder]) -> None:
     found = [units(*case[:1], recorders, *case[1:], seed) for seed, case in enumerate(random_models())]
     stated = np.array([pair[0] for pair in found if pair is not None])
-    assert len(stated) > 50
+    assert len(stated) > 160
     assert (stated > 5).sum() <= most(len(stated))
+    assert (stated > 5 / 3).sum() > most(len(stated))  # the control: errors a third as large
