@@ -273,7 +273,9 @@ def _interactions(model: ModelAnalysis) -> Part:
                 + infinite
             )
         )
-    folded = f"All interactions ({len(model.interactions)})" if rows or len(model.interactions) > 20 else ""
+    several, terms = model.hypergraph.num_interactions, len(model.interactions)
+    singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
+    folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
     part.blocks.extend(interaction_blocks(model, folded))
     if model.odds_ratios is not None:
         frame = model.odds_ratios
