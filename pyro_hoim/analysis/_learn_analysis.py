@@ -58,6 +58,11 @@ class PartOfLearned:
         """Log-likelihood above that of the independent model, in nats a row."""
         return self.independent.nll - self.model.nll
 
+    @property
+    def gain_std_error(self) -> float | None:
+        """Its standard error over rows, of paired differences; errors of log Z are not part of it. None for one row."""
+        return self.model.gain_std_error
+
 
 @dataclass(frozen=True)
 class LearnedAnalysis:

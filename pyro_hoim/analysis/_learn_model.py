@@ -72,8 +72,11 @@ class LearnedModel:
         return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
 
     def score(self, rows: Observations) -> RowScores:
-        """NLL, KL and pseudo-NLL of complete rows, in nats a row; those of NLL and KL have the error of log Z."""
-        return score_rows(self.energy, rows, log_z=float(self.log_partition.value))
+        """Scores of complete rows, in nats a row, with the gain over the independent model.
+
+        All but the pseudo-NLL have the error of log Z, which the standard errors over rows leave out.
+        """
+        return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
 
     def gain(self, rows: Observations) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""

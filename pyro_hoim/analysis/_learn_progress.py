@@ -38,5 +38,5 @@ class ProgressLines:
 
 
 def interactions(count: int) -> str:
-    """A number of interactions in words."""
+    """A number of interactions, the sets of two variables or more, in words."""
     return f"{count:,} interaction{'' if count == 1 else 's'}"

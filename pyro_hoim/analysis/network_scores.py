@@ -16,6 +16,7 @@ from ..models import DependencyConditionals
 from ..partition import StationaryLaw, stationary_law
 from ..sampling import check_ergodic
 from .network_predictions import predict_network
+from .scores import mean_gain
 
 __all__ = ["NetworkLawFinding", "NetworkScores", "find_law", "score_network"]
 
@@ -79,6 +80,8 @@ class NetworkScores:
         kl: ``nll`` less the entropy of the rows' empirical law; None without a law or with missing cells.
         fc: full conditional divergence of the rows' empirical law from the enumerated one; None likewise.
         fc_limit: its bound from the conditionals alone; None with missing cells.
+        gain: mean log pseudo-likelihood above that of a reference network; None without one.
+        gain_std_error: its standard error over rows, see :func:`~pyro_hoim.analysis.scores.mean_gain`.
     """
 
     rows: float
@@ -92,6 +95,8 @@ class NetworkScores:
     kl: float | None
     fc: float | None
     fc_limit: float | None
+    gain: float | None = None
+    gain_std_error: float | None = None
 
 
 def score_network(
@@ -99,6 +104,7 @@ def score_network(
     data: Observations,
     *,
     law: StationaryLaw | None = None,
+    reference: DependencyConditionals | None = None,
     gibbs: ClampedGibbs = _GIBBS,
     seed: int = 0,
 ) -> NetworkScores:
@@ -111,6 +117,7 @@ def score_network(
         conditionals: the network.
         data: rows over its domain with a positive total count.
         law: its enumerated law over all variables, for what needs one; see :func:`find_law`.
+        reference: a network over the same domain that the gain is measured from, such as that of independent columns.
         gibbs: number and length of the chains.
         seed: seed of the chains.
 
@@ -147,6 +154,10 @@ def score_network(
     log_probs, is_exact = _log_conditionals(conditionals, data, gibbs, seed)
     pseudo = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
     mean, error = _mean(-pseudo, counts)
+    gain = gain_error = None
+    if reference is not None:
+        apart = _log_conditionals(reference, data, gibbs, seed)[0].nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
+        gain, gain_error = mean_gain(pseudo, apart, counts)
     nll = nll_error = kl = fc = None
     if law is not None:
         nll, nll_error = _mean(-_log_law(law, data), counts)
@@ -164,6 +175,8 @@ def score_network(
         kl=kl,
         fc=fc,
         fc_limit=None if data.has_missing else fc_limit(data, conditionals).value,
+        gain=gain,
+        gain_std_error=gain_error,
     )
 
 

@@ -45,6 +45,11 @@ class NetworkPart:
         return self.independent.pseudo_nll - self.scores.pseudo_nll
 
     @property
+    def gain_std_error(self) -> float | None:
+        """Its standard error over rows, of paired differences; None where it is infinite and for one row."""
+        return self.scores.gain_std_error
+
+    @property
     def independent_kl(self) -> float | None:
         """KL of the rows' empirical law from independent variables; None with missing cells."""
         return self.independent.kl
@@ -217,7 +222,7 @@ def _part(
     target: str | None,
     seed: int,
 ) -> NetworkPart:
-    scores = score_network(learned.conditionals, rows, law=found.law, seed=seed)
+    scores = score_network(learned.conditionals, rows, law=found.law, reference=independent.conditionals, seed=seed)
     apart = score_network(independent.conditionals, rows, seed=seed)
     if not rows.has_missing:  # of independent variables the pseudo-likelihood is the likelihood
         apart = _with_kl(apart, rows)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..data import CountTable
 from ..errors import InputError
 from ..learning.root_regression import RootFit, RootTerm, fit_root_path
@@ -21,6 +23,7 @@ from ..schema import Domain
 from .networks import PARTS
 from .root_baselines import BASELINES, IndependentLaw, fit_independent
 from .root_scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
+from .scores import mean_gain
 
 __all__ = ["AUTO_L1", "PathStep", "RootAnalysis", "RootPart", "analyse_roots", "compare_root_models"]
 
@@ -60,10 +63,13 @@ class RootPart:
     Attributes:
         scores: of the model.
         baselines: of simpler laws by name, the independent member of the family first.
+        gain_std_error: standard error of ``gain`` over rows, of paired differences; None where it is infinite and for
+            one row.
     """
 
     scores: RootScores
     baselines: Mapping[str, RootScores]
+    gain_std_error: float | None
 
     @property
     def independent(self) -> RootScores:
@@ -388,12 +394,16 @@ def _part(
 ) -> RootPart:
     entropy = empirical_entropy(rows)
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
-    scores = root_scores(found.log_pseudo_prob(rows).numpy(), log_prob, entropy)
+    own = found.log_pseudo_prob(rows)
+    scores = root_scores(own.numpy(), log_prob, entropy)
+    gain_error = None
     baselines: dict[str, RootScores] = {}
     for name, law in laws.items():
         if isinstance(law, RootFit):
             baselines[name] = root_scores(law.log_pseudo_prob(rows).numpy())
         else:
             each = law.log_prob(rows)
+            if not baselines:
+                gain_error = mean_gain(own, torch.as_tensor(each), torch.ones(len(own), dtype=torch.float64))[1]
             baselines[name] = root_scores(each, each, entropy)
-    return RootPart(scores, baselines)
+    return RootPart(scores, baselines, gain_error)

@@ -27,8 +27,10 @@ __all__ = [
     "coefficient_intervals",
     "interaction_table",
     "matches_any",
+    "mean_gain",
     "num_impossible",
     "prediction_accuracy",
+    "rows_are_distinct",
     "score_rows",
 ]
 
@@ -43,6 +45,8 @@ class RowScores:
         nll_std_error: its standard error over rows.
         kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells.
         pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
+        gain: mean log-likelihood above that of a reference model; None without one, see :func:`mean_gain`.
+        gain_std_error: its standard error over rows, from the differences row by row.
     """
 
     rows: float
@@ -50,15 +54,24 @@ class RowScores:
     nll_std_error: float
     kl: float | None
     pseudo_nll: float
+    gain: float | None = None
+    gain_std_error: float | None = None
 
 
-def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | None = None) -> RowScores:
+def score_rows(
+    energy: LogLinearEnergy,
+    data: Observations,
+    *,
+    log_z: float | None = None,
+    reference: LogLinearEnergy | None = None,
+) -> RowScores:
     """Score rows under a model; missing cells are summed over.
 
     Args:
         energy: one model.
         data: rows over its domain with a positive total count.
         log_z: normalising constant of the energy, where it is known or estimated already; exact when None.
+        reference: a model over the same variables that the gain is measured from, such as that of independent columns.
 
     Returns:
         The mean scores.
@@ -73,9 +86,12 @@ def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | No
     if not data.total_count > 0:
         raise InputError("data: expected at least one row, received a total count of 0")
     total = data.total_count
-    values = row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
     present = data.counts > 0
-    weights, values = data.counts[present], values[present]
+    weights, values = data.counts[present], _log_prob(energy, data, log_z)[present]
+    gain = gain_error = None
+    if reference is not None:
+        check_energy(reference, "reference")
+        gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], weights)
     nll = -float((weights * values).sum()) / total
     spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
     unique = data.unique()
@@ -86,7 +102,73 @@ def score_rows(energy: LogLinearEnergy, data: Observations, *, log_z: float | No
         nll_std_error=math.sqrt(spread / total),
         kl=None if data.has_missing else nll - data.entropy(),
         pseudo_nll=pseudo,
+        gain=gain,
+        gain_std_error=gain_error,
     )
+
+
+def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) -> torch.Tensor:
+    """Log-probability of the known cells of every row, (N,)."""
+    return row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
+
+
+def mean_gain(
+    log_probs: torch.Tensor, reference: torch.Tensor, counts: torch.Tensor
+) -> tuple[float | None, float | None]:
+    r"""Mean gain in log-likelihood over a reference model, and its standard error over rows.
+
+    .. math:: \bar d = \frac{1}{N} \sum_r n_r d_r, \quad
+        \mathrm{se}^2 = \frac{1}{N^2} \sum_r n_r (d_r - \bar d)^2, \quad
+        d_r = \log q(x_r) - \log q_0(x_r), \; N = \sum_r n_r
+
+    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken
+    as given; the error is that of the rows alone.
+
+    Args:
+        log_probs: under the model, nats.
+        reference: under the reference model, nats.
+        counts: of the rows, positive.
+
+    Shape:
+        log_probs, reference, counts (N,).
+
+    Returns:
+        The gain in nats per row, infinite where rows are impossible under one of the models only and None where they
+        are under both; and its standard error, None with an infinite gain and for a single row.
+
+    Example:
+        >>> ours, alone = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -2.1])
+        >>> gain, error = mean_gain(ours, alone, torch.tensor([1.0, 3.0]))
+        >>> round(gain, 4), round(error, 4)
+        (0.2, 0.0866)
+    """
+    lost, lost_alone = bool((log_probs == -math.inf).any()), bool((reference == -math.inf).any())
+    if lost or lost_alone:
+        return (None if lost and lost_alone else -math.inf if lost else math.inf), None
+    total = float(counts.sum())
+    change = (log_probs - reference).double()
+    gain = float((counts * change).sum()) / total
+    spread = float((counts * (change - gain) ** 2).sum()) / total
+    return gain, math.sqrt(spread / total) if total > 1 else None
+
+
+def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:
+    r"""Whether all rows of a part are distinct, so that its KL is :math:`\mathrm{NLL} - \log N` for every model.
+
+    Read from the entropy of the empirical distribution, :math:`\mathrm{NLL} - \mathrm{KL}`, which is
+    :math:`\log N` for distinct rows and lower by at least :math:`2 \log 2 / N` when two are alike.
+
+    Args:
+        rows: number of rows.
+        nll: mean negative log-likelihood.
+        kl: of the empirical distribution from the model.
+
+    Returns:
+        False where a number is missing or infinite.
+    """
+    if nll is None or kl is None or not math.isfinite(nll) or not rows > 0:
+        return False
+    return abs(nll - kl - math.log(rows)) < math.log(2) / rows
 
 
 def _log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:

@@ -50,7 +50,8 @@ class PartScores:
     """Scores of the train, validation and test parts; None for an empty part or a number that does not exist.
 
     ``impossible_rows`` counts the rows to which an infinite estimate gives probability zero; where there are any,
-    ``nll`` and ``kl`` are infinite.
+    ``nll`` and ``kl`` are infinite. ``gain`` is the mean log-likelihood above that of independent columns, in nats per
+    row, and ``gain_std_error`` its standard error over rows (:func:`~pyro_hoim.analysis.scores.mean_gain`).
     """
 
     rows: dict[str, float] = field(default_factory=dict)
@@ -59,6 +60,13 @@ class PartScores:
     kl: dict[str, float | None] = field(default_factory=dict)
     pseudo_nll: dict[str, float | None] = field(default_factory=dict)
     independent_kl: dict[str, float | None] = field(default_factory=dict)
+    gain: dict[str, float | None] = field(default_factory=dict)
+    gain_std_error: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def judged_on(self) -> str:
+        """The part whose scores say how good the model is: the last that holds rows."""
+        return [name for name, rows in self.rows.items() if rows][-1]
 
 
 @dataclass(frozen=True)
@@ -197,17 +205,31 @@ def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Obser
     for name, part in parts.items():
         scores.rows[name] = 0.0
         scores.impossible_rows[name] = 0.0
-        for column in (scores.nll, scores.kl, scores.pseudo_nll, scores.independent_kl):
+        for column in (
+            scores.nll,
+            scores.kl,
+            scores.pseudo_nll,
+            scores.independent_kl,
+            scores.gain,
+            scores.gain_std_error,
+        ):
             column[name] = None
         if part is None or not part.total_count > 0:
             continue
-        own, other = (score_rows(LogLinearEnergy(r.hypergraph, r.tables), part) for r in (result, independent))
+        alone = LogLinearEnergy(independent.hypergraph, independent.tables)
+        own = score_rows(LogLinearEnergy(result.hypergraph, result.tables), part, reference=alone)
+        other = score_rows(alone, part)
         impossible, impossible_alone = (num_impossible(r, part) for r in (result, independent))
         scores.rows[name] = own.rows
         scores.impossible_rows[name] = impossible
         scores.nll[name] = math.inf if impossible else own.nll
         scores.kl[name] = math.inf if impossible and own.kl is not None else own.kl
         scores.pseudo_nll[name] = own.pseudo_nll
+        scores.gain[name], scores.gain_std_error[name] = own.gain, own.gain_std_error
+        if impossible or impossible_alone:
+            both = impossible and impossible_alone
+            scores.gain[name] = None if both else -math.inf if impossible else math.inf
+            scores.gain_std_error[name] = None
         scores.independent_kl[name] = math.inf if impossible_alone and other.kl is not None else other.kl
     return scores
 

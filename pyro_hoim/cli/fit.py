@@ -341,6 +341,8 @@ def _summary(analysis: Analysis, run: Session, table: Table) -> dict[str, Any]:
         "nll": chosen.scores.nll,
         "pseudo_nll": chosen.scores.pseudo_nll,
         "independent_kl": chosen.scores.independent_kl,
+        "gain": chosen.scores.gain,
+        "gain_std_error": chosen.scores.gain_std_error,
         "prior": str(analysis.prior or "none"),
         "status": chosen.fit.status,
         "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,

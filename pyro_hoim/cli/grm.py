@@ -269,6 +269,8 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
         "pseudo_nll_std_error": each(lambda held: held.scores.pseudo_nll_std_error),
         "independent_kl": each(lambda held: held.independent.kl),
         "independent_pseudo_nll": each(lambda held: held.independent.pseudo_nll),
+        "gain": each(lambda held: held.gain),
+        "gain_std_error": each(lambda held: held.gain_std_error),
         "baselines": {name: each(lambda held, n=name: held.baselines[n].pseudo_nll) for name in names},
         "family": found.family.name,
         "maximum": int(found.family.largest_value) if found.family.name == "truncated-poisson" else None,

@@ -261,6 +261,7 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
         "independent_kl": each(lambda found: found.independent.kl),
         "one_body_kl": each(lambda found: found.one_body.kl),
         "gain": each(lambda found: found.gain),
+        "gain_std_error": each(lambda found: found.gain_std_error),
         "trainer": learned.trainer,
         "status": learned.training.status,
         "refit": learned.refit,
@@ -284,7 +285,8 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
                 name: each(lambda found, name=name: getattr(found.predictive.model, name))
                 for name in ("nll", "kl", "pseudo_nll")
             },
-            "gain": each(lambda found: found.independent.nll - found.predictive.model.nll),
+            "gain": each(lambda found: found.predictive.model.gain),
+            "gain_std_error": each(lambda found: found.predictive.model.gain_std_error),
             "advantage": each(lambda found: found.predictive.advantage),
             "advantage_std_error": each(lambda found: found.predictive.advantage_std_error),
             "accuracy": each(lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis.learn import LearnedAnalysis
 from .blocks import number
-from .learned_sections import learned_summary, learned_warnings, worth_text
+from .learned_sections import learned_distinct, learned_summary, learned_warnings, worth_text
 from .plain import columns_of
 from .words import accuracy_line, fixed, short_edge
 
@@ -26,19 +26,21 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
     parts = {name: part for name, part in analysis.parts.items() if part is not None}
     lines = [*learned_summary(analysis), ""]
     lines += columns_of(
-        ["part", "rows", "NLL", "KL", "KL independent", "gain"],
+        ["part", "rows", "gain", "SE", "NLL", "KL", "KL independent"],
         [
             [
                 name,
                 number(part.model.rows),
+                fixed(part.gain),
+                _four(part.gain_std_error),
                 fixed(part.model.nll),
                 _four(part.model.kl),
                 _four(part.independent.kl),
-                fixed(part.gain),
             ]
             for name, part in parts.items()
         ],
     )
+    lines += [f"({sentence})" for sentence in learned_distinct(analysis)]
     if analysis.target is not None:
         lines.append("")
         for name, part in parts.items():

@@ -6,14 +6,15 @@ import math
 from typing import Any
 
 from ..analysis.learn import LearnedAnalysis
+from ..analysis.scores import rows_are_distinct
 from .blocks import Part, accuracy_table, edge_cell, figure, note, num_states_text, number, table, text
 from .hypergraph_figure import hypergraph_figure
 from .learned_structure import structure_part, structure_sentences
 from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
-from .words import fixed, plural, short_labels
+from .words import distinct_sentence, fixed, gain_sentence, plural, short_labels
 
-__all__ = ["learned_parts", "learned_summary", "learned_warnings", "worth_text"]
+__all__ = ["learned_distinct", "learned_parts", "learned_summary", "learned_warnings", "worth_text"]
 
 _FIRST, _MOST = 20, 500
 _WORTHY = 0.01
@@ -58,13 +59,7 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
     where = analysis.judged_on
     judged = analysis.parts[where]
     if judged is not None:
-        kl, other = judged.model.kl, judged.independent.kl
-        shown = "" if kl is None or other is None else f" (KL {fixed(kl, 3)} instead of {fixed(other, 3)})"
-        sentences.append(
-            f"On the {where} rows the model gains {fixed(judged.gain, 3)} nats a row over independent variables{shown}."
-        )
-        if where == "train":
-            sentences[-1] += " These are the rows it was fitted to; new rows will gain less."
+        sentences.insert(0, gain_sentence(where, "model", judged.gain, judged.gain_std_error))
     selection = learned.selection
     if selection is not None:
         reason = _STATUS.get(selection.status, selection.status)
@@ -99,6 +94,13 @@ _MEANING = {
     "consistent": "every check that could be made agrees; a part of the model that no run has seen would not show",
     "unreliable": "a check failed, or the runs support no error bar",
 }
+
+
+def learned_distinct(analysis: LearnedAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any."""
+    held = {name: entry.model for name, entry in analysis.parts.items() if entry is not None}
+    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return [distinct_sentence(names)] if names else []
 
 
 def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
@@ -146,17 +148,28 @@ def _scores(analysis: LearnedAnalysis) -> Part:
     lines = {name: entry for name, entry in analysis.parts.items() if entry is not None}
     part.blocks.append(
         table(
-            ["part", "rows", "NLL", "KL", "KL of independence", "KL of one-body", "gain", "pseudo-NLL"],
+            [
+                "part",
+                "rows",
+                "gain",
+                "standard error",
+                "NLL",
+                "pseudo-NLL",
+                "KL",
+                "KL of independence",
+                "KL of one-body",
+            ],
             [
                 [
                     name,
                     entry.model.rows,
+                    _digits(entry.gain),
+                    _digits(entry.gain_std_error),
                     _digits(entry.model.nll),
+                    _digits(entry.model.pseudo_nll),
                     _digits(entry.model.kl),
                     _digits(entry.independent.kl),
                     _digits(entry.one_body.kl),
-                    _digits(entry.gain),
-                    _digits(entry.model.pseudo_nll),
                 ]
                 for name, entry in lines.items()
             ],
@@ -164,10 +177,12 @@ def _scores(analysis: LearnedAnalysis) -> Part:
     )
     part.blocks.append(
         note(
-            "Nats a row; KL is NLL less the entropy of the part's own empirical law, gain the NLL of independent "
-            "variables (smoothed frequencies) less that of the model. One-body: single variables under the penalty."
+            "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with "
+            "its standard error over rows, KL the NLL less the entropy of the part's own empirical law. One-body: "
+            "single variables under the penalty."
         )
     )
+    part.blocks.extend(note(sentence) for sentence in learned_distinct(analysis))
     if analysis.target is not None:
         part.blocks.append(accuracy_table({n: e.accuracy for n, e in lines.items() if e.accuracy is not None}))
     return part

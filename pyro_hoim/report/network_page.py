@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..analysis import NetworkAnalysis
 from .blocks import number
-from .network_sections import network_parts, network_summary, network_warnings
+from .network_sections import network_distinct, network_parts, network_summary, network_warnings
 from .page import render_page, write_page
 from .plain import columns_of
 from .words import accuracy_line, fixed, short_labels
@@ -63,7 +63,7 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
     """
     parts = {name: part for name, part in analysis.parts.items() if part is not None}
     lines = [*network_summary(analysis), ""]
-    columns = ["part", "rows", "pseudo-NLL", "independent", "gain", "NLL", "KL", "FC", "FC-limit"]
+    columns = ["part", "rows", "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "FC", "FC-limit"]
     lines += columns_of(
         columns,
         [
@@ -73,6 +73,7 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
                 _digits(part.scores.pseudo_nll),
                 _digits(part.independent.pseudo_nll),
                 _digits(part.gain),
+                _digits(part.gain_std_error),
                 _digits(part.scores.nll),
                 _digits(part.scores.kl),
                 number(part.scores.fc),
@@ -81,6 +82,7 @@ def network_plain_report(analysis: NetworkAnalysis) -> str:
             for name, part in parts.items()
         ],
     )
+    lines += [f"({sentence})" for sentence in network_distinct(analysis)]
     if analysis.target is not None:
         lines.append("")
         for name, part in parts.items():

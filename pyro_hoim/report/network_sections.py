@@ -6,14 +6,15 @@ import math
 from typing import cast
 
 from ..analysis import NetworkAnalysis, NetworkPart
+from ..analysis.scores import rows_are_distinct
 from ..models import LeafConditional
 from ..schema import Domain
 from .blocks import Hint, Part, accuracy_table, figure, note, num_states_text, number, table, text
 from .decision_graph_figure import decision_graph_figure
 from .network_figure import dependency_figure, dependency_matrix_figure
-from .words import against_majority, fixed, listed, plural, short_labels, shorten
+from .words import against_majority, distinct_sentence, fixed, gain_sentence, listed, plural, short_labels, shorten
 
-__all__ = ["network_parts", "network_summary", "network_warnings"]
+__all__ = ["network_distinct", "network_parts", "network_summary", "network_warnings"]
 
 _FIRST, _MOST = 20, 500
 _DRAWN, _KEPT = 60, 40  # variables in a picture
@@ -38,13 +39,8 @@ def network_summary(analysis: NetworkAnalysis) -> list[str]:
     ]
     where = analysis.judged_on
     judged = _held(analysis)[where]
-    sentences.append(
-        f"On the {where} rows, predicting every cell of a row from all others costs "
-        f"{_digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL), {_digits(judged.gain)} less than with "
-        "independent variables."
-    )
-    if where == "train":
-        sentences[-1] += " These are the rows it was learned from; new rows will cost more."
+    measure = "log pseudo-likelihood (every cell given all others)"
+    sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.gain_std_error, measure))
     if judged.accuracy is not None:
         found = against_majority(judged.accuracy)
         sentences.append(
@@ -59,15 +55,20 @@ def network_summary(analysis: NetworkAnalysis) -> list[str]:
 def _law_sentence(analysis: NetworkAnalysis) -> str:
     found = analysis.found
     if found.law is not None:
-        judged = _held(analysis)[analysis.judged_on].scores
-        kl = "" if judged.kl is None else f": its KL from the {analysis.judged_on} rows is {fixed(judged.kl)} nats"
-        return f"The joint law that its conditionals settle at was enumerated{kl}. Draws from it are exact."
+        return "The joint law that its conditionals settle at was enumerated. Draws from it are exact."
     if found.has_unique_law is False:
         return "Its conditionals settle at no single joint law; see below."
     return (
         f"Its joint law is not enumerated ({found.reason}): there are pseudo-likelihoods, but no likelihoods, and rows "
         "are drawn by pseudo-Gibbs sampling, which is approximate."
     )
+
+
+def network_distinct(analysis: NetworkAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
+    held = {name: part.independent for name, part in _held(analysis).items()}
+    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return [distinct_sentence(names)] if names else []
 
 
 def network_warnings(analysis: NetworkAnalysis) -> list[str]:
@@ -130,6 +131,7 @@ def _scores(analysis: NetworkAnalysis) -> Part:
                 "pseudo-NLL",
                 "of independence",
                 "gain",
+                "standard error",
                 "NLL",
                 "KL",
                 "KL of independence",
@@ -143,6 +145,7 @@ def _scores(analysis: NetworkAnalysis) -> Part:
                     _digits(entry.scores.pseudo_nll),
                     _digits(entry.independent.pseudo_nll),
                     _digits(entry.gain),
+                    _digits(entry.gain_std_error),
                     _digits(entry.scores.nll),
                     _digits(entry.scores.kl),
                     _digits(entry.independent_kl),
@@ -162,6 +165,7 @@ def _scores(analysis: NetworkAnalysis) -> Part:
             "(where no state is left for good, as with any alpha above 0)."
         )
     )
+    part.blocks.extend(note(sentence) for sentence in network_distinct(analysis))
     accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}
     if accuracies:
         part.blocks.append(accuracy_table(accuracies))

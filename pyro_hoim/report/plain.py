@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..analysis import Analysis
 from .blocks import number
 from .infinite import finite_contrast_lines
-from .sections import page_summary, page_warnings
+from .sections import distinct_parts, page_summary, page_warnings
 from .words import accuracy_line, fixed, plural, short_edge
 
 __all__ = ["columns_of", "plain_report"]
@@ -68,12 +68,24 @@ def plain_report(analysis: Analysis) -> str:
     if len(parts) > 1:
         lines.append("")
         lines += columns_of(
-            ["part", "rows", "NLL", "KL", "KL independent"],
+            ["part", "rows", "gain", "SE", "NLL", "KL", "KL independent"],
             [
-                [p, *(number(v) for v in (scores.rows[p], scores.nll[p], scores.kl[p], scores.independent_kl[p]))]
+                [p]
+                + [
+                    number(column[p])
+                    for column in (
+                        scores.rows,
+                        scores.gain,
+                        scores.gain_std_error,
+                        scores.nll,
+                        scores.kl,
+                        scores.independent_kl,
+                    )
+                ]
                 for p in parts
             ],
         )
+        lines += [f"({sentence})" for sentence in distinct_parts(analysis)]
     if analysis.chosen.accuracy is not None:
         lines.append("")
         for part, found in analysis.chosen.accuracy.items():

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 from ..analysis import RootAnalysis, RootPart
+from ..analysis.scores import rows_are_distinct
 from ..learning.root_regression import RootTerm
 from .blocks import Hint, Part, edge_cell, figure, heading, note, number, table, text
 from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
-from .words import coefficient, fixed, listed, plural
+from .words import coefficient, distinct_sentence, fixed, gain_sentence, listed, plural
 
-__all__ = ["law_names", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
+__all__ = ["law_names", "root_distinct", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
 
 _FIRST, _MOST = 15, 200
 _DRAWN_PAIRS, _DRAWN_SETS = 40, 12
@@ -73,12 +74,13 @@ def root_summary(analysis: RootAnalysis) -> list[str]:
     judged = _held(analysis)[where]
     names = law_names(analysis)
     others = ", ".join(f"{names[name]} {_digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
+    measure = "log pseudo-likelihood (every cell given all others)"
+    gain = None if math.isnan(judged.gain) else judged.gain
+    sentences.insert(0, gain_sentence(where, "model", gain, judged.gain_std_error, measure))
     sentences.append(
         f"On the {where} rows, predicting every cell of a row from all others costs "
         f"{_digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
     )
-    if where == "train":
-        sentences[-1] += " These are the rows it was learned from; new rows will cost more."
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
@@ -102,6 +104,13 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
         if term.key[1] == 2:
             net[term.names] = net.get(term.names, 0.0) + analysis.standardised(term).coefficient
     return sorted(net.items(), key=lambda item: -abs(item[1]))
+
+
+def root_distinct(analysis: RootAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
+    held = {name: part.independent for name, part in _held(analysis).items()}
+    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return [distinct_sentence(names)] if names else []
 
 
 def root_warnings(analysis: RootAnalysis) -> list[str]:
@@ -211,6 +220,7 @@ def _scores(analysis: RootAnalysis) -> Part:
             "NLL and KL need the joint law's normalising constant, and are there where that is exact."
         )
     )
+    part.blocks.extend(note(sentence) for sentence in root_distinct(analysis))
     return part
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..analysis import Analysis, ModelAnalysis
+from ..analysis.scores import rows_are_distinct
 from .blocks import (
     CELL_WIDTH,
     Part,
@@ -31,9 +32,9 @@ from .figures import (
 )
 from .goodness import goodness_sentences
 from .infinite import coefficient_rows, interaction_blocks
-from .words import elpd_sentence, plural, short_edge, shorten
+from .words import distinct_sentence, elpd_sentence, gain_sentence, plural, short_edge, shorten
 
-__all__ = ["page_parts", "page_summary", "page_warnings"]
+__all__ = ["distinct_parts", "page_parts", "page_summary", "page_warnings"]
 
 _SHOWN_INTERACTIONS = 15
 _SHOWN_TRACES = 6
@@ -59,13 +60,16 @@ def _states(count: int) -> str:
 def page_summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
-    sentences = [
-        (
-            f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
-            f"{plural(model.fit.num_parameters_fitted, 'free parameter')} over "
-            f"{_states(model.hypergraph.domain.num_states)} possible cells."
-        )
-    ]
+    sentences: list[str] = []
+    scores = model.scores
+    if sum(rows > 0 for rows in scores.rows.values()) > 1:
+        where = scores.judged_on
+        sentences.append(gain_sentence(where, "model kept", scores.gain[where], scores.gain_std_error[where]))
+    sentences.append(
+        f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
+        f"{plural(model.fit.num_parameters_fitted, 'free parameter')} over "
+        f"{_states(model.hypergraph.domain.num_states)} possible cells."
+    )
     if analysis.comparison is not None and len(analysis.comparison) > 1:
         table_of_elpd = analysis.comparison[["elpd_diff", "dse"]].to_numpy(float)
         sentences.append(elpd_sentence(list(map(str, analysis.comparison.index)), *table_of_elpd.T.tolist()))
@@ -90,6 +94,13 @@ def page_summary(analysis: Analysis) -> list[str]:
             f"{plural(run.num_divergences, 'divergent transition')}."
         )
     return sentences
+
+
+def distinct_parts(analysis: Analysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any."""
+    scores = analysis.chosen.scores
+    names = [n for n, rows in scores.rows.items() if rows_are_distinct(rows, scores.nll[n], scores.kl[n])]
+    return [distinct_sentence(names)] if names else []
 
 
 def page_warnings(analysis: Analysis) -> list[str]:
@@ -363,14 +374,29 @@ def _prediction(analysis: Analysis) -> Part | None:
     part = Part("Prediction")
     part.blocks.append(
         table(
-            ["part", "rows", "NLL", "KL", "KL of independence", "pseudo-NLL"],
+            ["part", "rows", "gain", "standard error", "NLL", "pseudo-NLL", "KL", "KL of independence"],
             [
-                [n, scores.rows[n], scores.nll[n], scores.kl[n], scores.independent_kl[n], scores.pseudo_nll[n]]
+                [
+                    n,
+                    scores.rows[n],
+                    scores.gain[n],
+                    scores.gain_std_error[n],
+                    scores.nll[n],
+                    scores.pseudo_nll[n],
+                    scores.kl[n],
+                    scores.independent_kl[n],
+                ]
                 for n in names
             ],
         )
     )
-    part.blocks.append(note("Nats a row; KL is NLL less the entropy of the part's own empirical law."))
+    part.blocks.append(
+        note(
+            "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over "
+            "rows, KL the NLL less the entropy of the part's own empirical law."
+        )
+    )
+    part.blocks.extend(note(sentence) for sentence in distinct_parts(analysis))
     if model.accuracy is not None:
         part.blocks.append(accuracy_table({n: a for n, a in model.accuracy.items() if a is not None}))
     return part

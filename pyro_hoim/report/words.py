@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ __all__ = [
     "accuracy_line",
     "against_majority",
     "coefficient",
+    "distinct_sentence",
     "elpd_sentence",
     "fixed",
+    "gain_sentence",
     "listed",
     "literal",
     "plural",
@@ -154,3 +157,43 @@ def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Se
 def literal(words: str) -> str:
     """Text for a picture: dollar signs stand for themselves, where matplotlib would read a formula between two."""
     return words.replace("$", r"\$")
+
+
+def gain_sentence(part: str, model: str, gain: float | None, std_error: float | None, measure: str = "") -> str:
+    """What a model gains over independent columns on the rows of one part, in nats per row.
+
+    Args:
+        part: ``train``, ``validation`` or ``test``.
+        model: what the model is called.
+        gain: mean gain; None where rows are impossible under both models.
+        std_error: over rows; None where there is none.
+        measure: what the gain is of, where it is not the log-likelihood.
+
+    Example:
+        >>> gain_sentence("test", "model", 0.25, 0.03125)
+        'On the test rows the model gains 0.250 nats per row over independent columns (standard error 0.031).'
+    """
+    if gain is None or not math.isfinite(gain):
+        whom = f"the {model} and independent columns" if gain is None else f"the {model}"
+        whom = "independent columns" if gain == math.inf else whom
+        return (
+            f"On the {part} rows the {model} has no finite gain over independent columns: some row has probability 0 "
+            f"under {whom}."
+        )
+    error = "" if std_error is None else f" (standard error {fixed(std_error, 3)})"
+    ending = " These are the rows it was fitted to; new rows will gain less." if part == "train" else ""
+    of = f" in {measure}" if measure else ""
+    return (
+        f"On the {part} rows the {model} gains {fixed(gain, 3)} nats per row{of} over independent columns{error}."
+        f"{ending}"
+    )
+
+
+def distinct_sentence(parts: Sequence[str]) -> str:
+    """What KL says on parts whose rows are all distinct.
+
+    Example:
+        >>> distinct_sentence(["test"])
+        'All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit.'
+    """
+    return f"All rows of {listed(parts)} are distinct: KL is then NLL - log(rows) and says nothing about fit."

@@ -19,11 +19,14 @@ from pyro_hoim.analysis import (
     run_posterior,
     score_rows,
 )
-from pyro_hoim.data import Observations
+from pyro_hoim.analysis.networks import analyse_network
+from pyro_hoim.analysis.roots import analyse_roots
+from pyro_hoim.analysis.scores import mean_gain, rows_are_distinct
+from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
 from pyro_hoim.learning import fit
-from pyro_hoim.models import LogLinearEnergy, parametrization
+from pyro_hoim.models import LogLinearEnergy, PoissonFamily, parametrization
 from pyro_hoim.partition import Enumeration
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -141,3 +144,89 @@ def test_posterior_predicts_the_table_and_judges_its_chains() -> None:
     assert replace(run, max_r_hat=1.0, num_divergences=0).is_converged
     assert not replace(run, max_r_hat=1.2, num_divergences=0).is_converged
     assert not replace(run, max_r_hat=1.0, num_divergences=1).is_converged
+
+
+# The gain over independent columns
+
+
+WEIGHTED = [[31, 9], [11, 49]]
+
+
+def by_row(counts: list[list[int]], log_probs: np.ndarray, reference: np.ndarray) -> tuple[float, float, float]:
+    """Mean gain, its paired and its unpaired standard error, from one entry for every row of a table."""
+    rows = np.repeat(np.arange(4), np.ravel(counts))
+    ours, alone = np.ravel(log_probs)[rows], np.ravel(reference)[rows]
+    paired = np.std(ours - alone) / math.sqrt(len(rows))
+    return float(np.mean(ours - alone)), float(paired), math.sqrt((np.var(ours) + np.var(alone)) / len(rows))
+
+
+def joint_and_product(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of the saturated and of the independent estimate."""
+    p = np.asarray(counts) / np.sum(counts)
+    return np.log(p), np.log(np.outer(p.sum(1), p.sum(0)))
+
+
+def test_gain_and_its_error_against_rows_one_by_one() -> None:
+    train = [[30, 10], [15, 45]]
+    found = analyse(table(train), {"saturated": SATURATED}, test=table(WEIGHTED)).chosen.scores
+    for part, counts in (("train", train), ("test", WEIGHTED)):
+        gain, paired, unpaired = by_row(counts, *joint_and_product(train))
+        assert found.gain[part] == pytest.approx(gain, rel=1e-5)
+        assert found.gain_std_error[part] == pytest.approx(paired, rel=1e-5)
+        assert found.gain_std_error[part] != pytest.approx(unpaired, rel=0.01)  # the rows are the same
+    assert found.gain["validation"] is None and found.gain_std_error["validation"] is None
+    assert found.judged_on == "test"
+
+
+def test_gain_does_not_depend_on_how_rows_are_counted() -> None:
+    ours, alone = (torch.from_numpy(values).flatten() for values in joint_and_product(WEIGHTED))
+    counts = torch.tensor(WEIGHTED).flatten()
+    rows = torch.repeat_interleave(torch.arange(4), counts)
+    merged = mean_gain(ours, alone, counts.double())
+    assert merged == pytest.approx(mean_gain(ours[rows], alone[rows], torch.ones(len(rows)).double()), rel=1e-12)
+    assert merged[1] != pytest.approx(mean_gain(ours, alone, torch.ones(4).double())[1], rel=0.2)
+
+
+def test_gain_where_rows_are_impossible_or_single() -> None:
+    one, zero = torch.tensor([-1.0]), torch.tensor([-math.inf])
+    count = torch.ones(1)
+    assert mean_gain(one, one, count) == (0.0, None)
+    assert mean_gain(zero, one, count) == (-math.inf, None)
+    assert mean_gain(one, zero, count) == (math.inf, None)
+    assert mean_gain(zero, zero, count) == (None, None)
+    with pytest.warns(NonexistentEstimateWarning):
+        found = analyse(table([[10, 0], [5, 5]]), {"saturated": SATURATED}, test=table([[4, 3], [2, 3]])).chosen.scores
+    assert found.gain["test"] == -math.inf and found.gain_std_error["test"] is None
+
+
+def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:
+    rows = table(WEIGHTED)
+    part = analyse_network({"train": rows}).parts["train"]
+    assert part is not None and part.gain > 0.1
+    learned = analyse_network({"train": rows}).learned.conditionals
+    cells = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    alone = analyse_network({"train": rows}, max_leaves=1).learned.conditionals
+    ours, other = (c.log_conditionals(cells).sum(1).numpy() for c in (learned, alone))
+    gain, paired, unpaired = by_row(WEIGHTED, ours, other)
+    assert (part.gain, part.gain_std_error) == pytest.approx((gain, paired), rel=1e-6)
+    assert part.gain_std_error != pytest.approx(unpaired, rel=0.01)
+
+    matrix = np.random.default_rng(0).poisson(2.0, (60, 1)) + np.random.default_rng(1).poisson(1.0, (60, 3))
+    counts = CountTable.from_matrix(matrix, ["a", "b", "c"])
+    found = analyse_roots({"train": counts}, PoissonFamily(), order=2)
+    held = found.parts["train"]
+    assert held is not None
+    mean = matrix.mean(0)
+    logs = matrix * np.log(mean) - mean - np.array([[math.lgamma(v + 1) for v in row] for row in matrix])
+    change = found.fit.log_pseudo_prob(counts).numpy() - logs.sum(1)
+    assert held.gain == pytest.approx(change.mean(), rel=1e-6)
+    assert held.gain_std_error == pytest.approx(change.std() / math.sqrt(60), rel=1e-6)
+    assert held.gain_std_error != pytest.approx(held.scores.pseudo_nll_std_error, rel=0.01)
+
+
+def test_distinct_rows_are_told_from_rows_that_repeat() -> None:
+    for size in (1, 4, 10**6):
+        assert rows_are_distinct(size, 9.0, 9.0 - math.log(size))
+    twice = math.log(10**6) - 2 * math.log(2) / 10**6  # a single pair of equal rows in a million
+    assert not rows_are_distinct(10**6, 9.0, 9.0 - twice)
+    assert not rows_are_distinct(4, math.inf, math.inf) and not rows_are_distinct(4, 9.0, None)

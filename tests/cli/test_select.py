@@ -90,6 +90,7 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
         assert set(found[key]) == {"train", "validation", "test"}
     for part in ("train", "validation", "test"):
         assert found["kl"][part] == pytest.approx(found["independent_kl"][part] - found["gain"][part], abs=1e-9)
+        assert 0 < found["gain_std_error"][part] < 0.1 and 0 < found["predictive"]["gain_std_error"][part] < 0.1
     assert found["selection"]["rounds"][0]["num_interactions"] == 0
     assert found["seconds"] > 0 and found["peak_memory_mb"] > 50 and found["seed"] == 0
     assert json.loads(Path("out/fit.json").read_text()) == found
@@ -118,9 +119,13 @@ def test_json_and_files(capsys: pytest.CaptureFixture[str]) -> None:
 def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out"]) == 0
     captured = capsys.readouterr()
+    assert captured.out.startswith("On the test rows the model gains ")
+    assert " nats per row over independent columns (standard error 0.0" in captured.out.splitlines()[0]
     assert "v2:v3:v4" in captured.out and "gain" in captured.out and "out/report.html" in captured.out
     assert "training and validation rows together" in captured.out
     assert "round 1" in captured.err and "round 1" not in captured.out
+    kept = json.loads(Path("out/fit.json").read_text())["num_interactions"]
+    assert f"the structure has {kept} interactions; training them" in captured.err
     stages = ["learning from 700 rows, judged on 300 rows", "round 0", "kept round", "training once more", "log Z"]
     places = [captured.err.find(words) for words in [*stages, "scoring the rows", "writing the report"]]
     assert places == sorted(places) and places[0] >= 0

@@ -84,7 +84,11 @@ def test_summary_judges_on_rows_the_model_has_not_seen(analysis: LearnedAnalysis
     test, train = analysis.parts["test"], sampled.parts["train"]
     assert test is not None and train is not None
     words = " ".join(learned_summary(analysis))
-    assert f"On the test rows the model gains {test.gain:.3f} nats" in words and "exact" in words
+    assert learned_summary(analysis)[0] == (
+        f"On the test rows the model gains {test.gain:.3f} nats per row over independent columns "
+        f"(standard error {test.gain_std_error:.3f})."
+    )
+    assert "KL" not in words and "exact" in words and "says nothing about fit" not in learned_plain_report(analysis)
     other = " ".join(learned_summary(sampled))
     assert f"On the train rows the model gains {train.gain:.3f}" in other and "new rows will gain less" in other
     assert "estimated" in other and "standard error" in other
@@ -106,12 +110,25 @@ def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
     (line,) = [entry for entry in text.splitlines() if entry.startswith("test ")]
     assert line.split()[1:] == [
         "400",
+        f"{test.gain:.4f}",
+        f"{test.gain_std_error:.4f}",
         f"{test.model.nll:.4f}",
         f"{test.model.kl:.4f}",
         f"{test.independent.kl:.4f}",
-        f"{test.gain:.4f}",
     ]
     assert f"wet predicted on test: accuracy {test.accuracy['accuracy']:.4f}" in text
+
+
+def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -> None:
+    rows = coins(400, 2)
+    codes = torch.unique(rows.codes, dim=0)
+    parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
+    found = analyse_learned(analysis.learned, parts)
+    sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
+    assert sentence in learned_plain_report(found) and sentence in render_learned_report(found)
+    test = found.parts["test"]
+    assert test is not None
+    assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
 
 
 def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnalysis) -> None:

@@ -158,6 +158,10 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis: NetworkAna
     assert part is not None
     assert f"{first.parent} → {first.child}" in text
     assert f"{part.scores.pseudo_nll:.4f}" in text
+    assert text.startswith(
+        f"On the test rows the network gains {part.gain:.3f} nats per row in log pseudo-likelihood (every cell given "
+        f"all others) over independent columns (standard error {part.gain_std_error:.3f})."
+    )
     assert part.accuracy is not None
     assert f"smoke predicted on test: accuracy {part.accuracy['accuracy']:.4f}" in text
 

@@ -14,7 +14,7 @@ from matplotlib import image
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from pyro_hoim import load_table
+from pyro_hoim import Observations, load_table
 from pyro_hoim.analysis import Analysis, PosteriorSettings, analyse
 from pyro_hoim.report import num_states_text, plain_report, render_report, write_report
 from pyro_hoim.report.blocks import number
@@ -212,3 +212,24 @@ def test_plain_report(analysis: Analysis) -> None:
     text = plain_report(analysis)
     assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
     assert max(map(len, text.splitlines()[:6])) < 120
+
+
+def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
+    train, _, test = load_table("ucb_admissions").split((0.6, 0.0, 0.4), 0)
+    structure = {"pairs": InteractionHypergraph.from_order(train.domain, 2)}
+    found = analyse(train, structure, test=test)
+    scores = found.chosen.scores
+    gain, error = scores.gain["test"], scores.gain_std_error["test"]
+    assert gain is not None and error is not None and gain > 0.1
+    assert page_summary(found)[0] == (
+        f"On the test rows the model kept gains {gain:.3f} nats per row over independent columns "
+        f"(standard error {error:.3f})."
+    )
+    assert not any("KL" in sentence for sentence in page_summary(found))
+    assert "gain" in plain_report(found) and "says nothing about fit" not in render_report(found)
+    # Without held-out rows the fit is judged by its test, and no gain is claimed.
+    assert not any("gains" in sentence for sentence in page_summary(analyse(train, structure)))
+    cells = Observations.from_tensor(test.codes.unique(dim=0), test.domain)
+    distinct = analyse(train, structure, test=cells)
+    sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
+    assert sentence in render_report(distinct) and sentence in plain_report(distinct)

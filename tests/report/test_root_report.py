@@ -108,10 +108,15 @@ def test_sentences() -> None:
     summary = " ".join(root_summary(found))
     assert "120 rows of 5 columns" in summary
     assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary  # type: ignore[union-attr]
-    assert "new rows will cost more" not in summary
+    assert "new rows will gain less" not in summary
+    test = found.parts["test"]
+    assert test is not None and root_summary(found)[0] == (
+        f"On the test rows the model gains {test.gain:.3f} nats per row in log pseudo-likelihood (every cell given all "
+        f"others) over independent columns (standard error {test.gain_std_error:.3f})."
+    )
     assert any("never" in sentence and "minus infinity" in sentence for sentence in root_warnings(found))
     only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
-    assert "new rows will cost more" in " ".join(root_summary(only))
+    assert "new rows will gain less" in " ".join(root_summary(only))
     test = found.parts["test"]
     assert test is not None
     bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
@@ -144,7 +149,7 @@ def test_roots_of_single_columns_are_listed() -> None:
 def test_independent_columns_have_a_report() -> None:
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
-    assert "no tuples" in root_summary(found)[0]
+    assert "no tuples" in root_summary(found)[1]
     assert "columns are independent" in render_root_report(found)
     assert "test:" not in root_plain_report(found)
 
