@@ -6,7 +6,17 @@ import math
 
 import pytest
 
-from pyro_hoim.report.words import elpd_sentence, fixed, listed, literal, plural, short_edge, short_labels, shorten
+from pyro_hoim.report.words import (
+    elpd_sentence,
+    fixed,
+    gain_sentence,
+    listed,
+    literal,
+    plural,
+    short_edge,
+    short_labels,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +100,15 @@ def test_a_model_is_called_best_beyond_two_standard_errors() -> None:
         "By leave-one-out cross-validation it predicts new observations best: the elpd of b is 10.2 nats lower "
         "(standard error 5); every difference is more than two standard errors."
     )
+
+
+def test_a_gain_without_an_end_is_named_by_its_cause() -> None:
+    begin = "On the test rows the model has no finite gain over independent columns: some row has probability 0 under "
+    for gain, whom in (
+        (-math.inf, "the model"),
+        (math.inf, "independent columns"),
+        (None, "the model and independent columns"),
+    ):
+        assert gain_sentence("test", "model", gain, None) == f"{begin}{whom}."
+    ours = gain_sentence("train", "model", 0.5, None)
+    assert ours.startswith("On the train rows the model gains 0.500 nats per row over independent columns. These are")
