@@ -118,6 +118,48 @@ print("share of pixels that change per transition, by chain:", moved)
 # %% [markdown]
 # All 32 values of a block are tried in one run of the program. The kernel found out by itself that this is allowed, by
 # comparing it with one run per value.
+#
+# ## A slow and a fast spelling
+#
+# It is allowed where values stay in tensors and the program lets a new leftmost dimension pass. The two programs below
+# are the same model. The first takes a value out of the tensors (`.item()`), so the kernel cannot know what another
+# value would have changed, and runs the program once for every row and value. The logger `pyro_hoim` says so once, and
+# `evaluation_reasons` keeps the sentence.
+#
+# | slow | fast |
+# |---|---|
+# | `if gate.item() > 0: ... else: ...`, `float(z)` | `torch.where(gate > 0, ..., ...)`, indexing, masks |
+# | `loc[0] = z` | `torch.stack([z, ...], -1)` |
+# | `x[0]`, `x.view(3)` | `x[..., 0]`, `x.unflatten(-1, ...)` |
+# | `x.sum()`, `x.sum(-1)` over a plate | `x.sum(-1, keepdim=True)` |
+# | rows without a plate, or used outside it | `with pyro.plate(...)` around all that depends on a row |
+
+# %%
+voltages = torch.tensor([0.9, 2.1, 1.9])
+
+
+def slow(voltages):
+    is_inverted = pyro.sample("is_inverted", dist.Bernoulli(0.5))
+    with pyro.plate("rows", len(voltages)):
+        bit = pyro.sample("bit", dist.Bernoulli(0.5))
+        loc = 2 - bit if is_inverted.item() else 1 + bit
+        pyro.sample("voltage", dist.Normal(loc, 0.3), obs=voltages)
+
+
+def fast(voltages):
+    is_inverted = pyro.sample("is_inverted", dist.Bernoulli(0.5))
+    with pyro.plate("rows", len(voltages)):
+        bit = pyro.sample("bit", dist.Bernoulli(0.5))
+        loc = torch.where(is_inverted > 0, 2 - bit, 1 + bit)
+        pyro.sample("voltage", dist.Normal(loc, 0.3), obs=voltages)
+
+
+spelling = {}
+for spelled in (slow, fast):
+    spelling[spelled] = MixedGibbs(spelled)
+    run_mcmc(spelling[spelled], num_draws=5, num_chains=1, seed=seed, model_args=(voltages,), progress=False)
+    print(f"{spelled.__name__}:", spelling[spelled].evaluation)
+print(spelling[slow].evaluation_reasons["bit"])
 
 # %%
 summary = az.summary(to_arviz(run), var_names=["likeness", "noise", "white", "contrast"], kind="all", round_to=2)
@@ -181,3 +223,5 @@ assert float(likeness.min()) > 0
 assert share > 0.9
 assert run.samples["pixels"].dtype == torch.long
 assert kernel.evaluation == {"pixels": "rows together"}
+assert set(spelling[slow].evaluation.values()) == {"one by one"}
+assert set(spelling[fast].evaluation.values()) == {"rows together"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyro
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ._discrete_sites import element_law, is_discrete, sample_nodes, split_law
 from ._terms import log_z_factors
 
-__all__ = ["Dependence", "find_dependence"]
+__all__ = ["Dependence", "brief", "find_dependence"]
 
 # What these return says nothing about values.
 _METADATA = frozenset(
@@ -29,14 +30,14 @@ _METADATA = frozenset(
 
 
 class _Leaks(TorchFunctionMode):
-    """Notes whether a tracked value left the tensors: into Python numbers, arrays, or an untracked tensor."""
+    """Notes where a tracked value first left the tensors: into Python numbers, arrays, or an untracked tensor."""
 
-    found = False
+    found: str | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if not self.found and get_provenance((args, kwargs)):
+        if self.found is None and (upstream := get_provenance((args, kwargs))):
             name = getattr(func, "__name__", "")
             is_in_place = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
             tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -44,8 +45,25 @@ class _Leaks(TorchFunctionMode):
                 is_lost = not all(isinstance(leaf, ProvenanceTensor) for leaf in tensors)
             else:
                 is_lost = name not in _METADATA and not (name == "__bool__" and _is_own_check())
-            self.found = is_in_place or is_lost
+            if is_in_place or is_lost:
+                self.found = _leak(upstream, name, is_in_place)
         return result
+
+
+def _leak(upstream: Iterable[str], name: str, is_in_place: bool) -> str:
+    """One clause on a value that left the tensors, with the line of the program where it did."""
+    what = {"__bool__": "a condition", "__setitem__": "assignment into a tensor"}.get(name, f"{name}()")
+    where, frame = "", sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pyro", "pyro_hoim"):
+        frame = frame.f_back
+    if frame is not None:
+        where = f" (line {frame.f_lineno} of {Path(frame.f_code.co_filename).name})"
+    sites = ", ".join(map(repr, sorted(upstream)))
+    return (
+        f"{what} changes a tensor in place with the value of {sites}{where}"
+        if is_in_place
+        else f"the program takes the value of {sites} out of the tensors by {what}{where}"
+    )
 
 
 def _is_own_check() -> bool:
@@ -75,8 +93,8 @@ class Dependence(NamedTuple):
 
 def find_dependence(
     run: Callable[[Mapping[str, torch.Tensor]], Trace], values: Mapping[str, torch.Tensor]
-) -> Dependence | None:
-    """What depends on what in a program; None if that is not known.
+) -> Dependence | str:
+    """What depends on what in a program, or one clause on why that is not known.
 
     Values are followed through every operation on tensors. Where one leaves them (into a Python number or a NumPy
     array, into a branch of the program, into a tensor changed in place) the answer for one state may not hold for
@@ -106,9 +124,17 @@ def find_dependence(
                     if factors := log_z_factors(node):
                         log_z[name] = get_provenance([part for part, _ in factors])
             loose = {name for name in values if _is_loose(nodes[name]["fn"])}
-    except Exception:  # noqa: BLE001  a tracked tensor is a stranger to some operations: then nothing is known
-        return None
-    return None if leaks.found else Dependence({n: frozenset(f) for n, f in followers.items()}, log_z, frozenset(loose))
+    except Exception as error:  # noqa: BLE001  a tracked tensor is a stranger to some operations: then nothing is known
+        return leaks.found or f"values cannot be followed through the program, which raises {brief(error)} on the way"
+    return leaks.found or Dependence({n: frozenset(f) for n, f in followers.items()}, log_z, frozenset(loose))
+
+
+def brief(error: Exception) -> str:
+    """Class and first line of an exception, cut to a length that fits into a sentence."""
+    first = str(error).strip().partition("\n")[0]
+    return (
+        f"{type(error).__name__}: {first[:160]}{'...' if len(first) > 160 else ''}" if first else type(error).__name__
+    )
 
 
 def _is_loose(fn: Any) -> bool:
@@ -118,7 +144,7 @@ def _is_loose(fn: Any) -> bool:
     leaks = _Leaks()
     with leaks:
         values = element_law(fn).enumerate_support(expand=False)
-    return leaks.found or bool(get_provenance(values))
+    return leaks.found is not None or bool(get_provenance(values))
 
 
 def _is_own(fn: Any) -> bool:

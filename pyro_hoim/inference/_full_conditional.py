@@ -13,7 +13,7 @@ from pyro.poutine.trace_struct import Trace
 
 from ..errors import InputError
 from ..sampling import GibbsChains
-from ._dependence import Dependence, find_dependence
+from ._dependence import Dependence, brief, find_dependence
 from ._discrete_sites import DiscreteSite, Visit, check_support, sample_nodes, split_law
 from ._terms import has_estimate, is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
 
@@ -25,6 +25,14 @@ Values = dict[str, torch.Tensor]
 _CHECKED_RUNS = 2000
 _MOST_CHECKED_ROWS = 32
 _MOST_CHECKED_VISITS = 64
+
+# What would be fast, by what is in the way.
+_IN_TENSORS = "keep values in tensors: write choices with torch.where, by indexing or as masks"
+_IN_SHAPE = (
+    "let a new leftmost dimension of candidates pass through the program: index from the right (x[..., i]), keep "
+    "summed dimensions (keepdim=True), and put independent rows and all that depends on them into one pyro.plate"
+)
+_EXACT = "an exact backend, or a larger budget for it, evaluates all values at once"
 
 
 class _NotVectorised(Exception):  # noqa: N818  never leaves this module
@@ -64,8 +72,8 @@ class Program:
             )
         return trace
 
-    def dependence(self, values: Values) -> Dependence | None:
-        """Which sites depend on which latent values; None if that is not known."""
+    def dependence(self, values: Values) -> Dependence | str:
+        """Which sites depend on which latent values, or why that is not known."""
         return find_dependence(self.run, values)
 
     def num_dims(self, values: Mapping[str, torch.Tensor]) -> int:
@@ -98,7 +106,8 @@ class DiscreteMoves:
         program: the program.
         sites: the discrete sites.
         values: a state to look at shapes.
-        dependence: which sites depend on which latent values; where it is not known all is evaluated one by one.
+        dependence: which sites depend on which latent values; where it is not known (a string that says why)
+            all is evaluated one by one.
         is_parallel: False evaluates one by one throughout.
         seed: of the scans and of the compiled chains; every site derives one of its own.
     """
@@ -108,7 +117,7 @@ class DiscreteMoves:
         program: Program,
         sites: tuple[DiscreteSite, ...],
         values: Values,
-        dependence: Dependence | None,
+        dependence: Dependence | str,
         *,
         is_parallel: bool,
         seed: int,
@@ -121,6 +130,7 @@ class DiscreteMoves:
         self._chains: dict[str, GibbsChains] = {}
         self._num_sweeps = 0
         self.modes: dict[str, Mode] = {}
+        self.reasons: dict[str, str] = {}
 
     def sweep(self, values: Values) -> Values:
         """New values of all sites after one sweep; the others are as they were."""
@@ -192,7 +202,7 @@ class DiscreteMoves:
         """Sites of the program at given values; the lists of values made at the start must still be right."""
         nodes = sample_nodes(self._program.run(values))
         for site in self._sites:
-            if self._dependence is None or site.name in self._dependence.loose:
+            if isinstance(self._dependence, str) or site.name in self._dependence.loose:
                 check_support(site, nodes[site.name]["fn"])
         return nodes
 
@@ -214,7 +224,7 @@ class DiscreteMoves:
                 total = total + (own if row is None else own[:, row : row + 1])
                 continue
             is_changed = [self._is_changed(part, event_dim, count) for part, event_dim in log_z_factors(node)]
-            total = total + self._split(log_prob_of(node, any(is_changed)), count, site, row)
+            total = total + self._split(log_prob_of(node, any(is_changed)), count, site, row, name)
         return total.T
 
     def _is_changed(self, part: Any, event_dim: int, count: int) -> bool:
@@ -225,18 +235,19 @@ class DiscreteMoves:
         if lead == 1:
             return False
         if lead != count:
-            raise _NotVectorised
+            raise _NotVectorised(f"a part of a log-linear law has the shape {tuple(part.shape)}")
         part = part.reshape(count, -1)
         return bool((part != part[:1]).any())
 
-    def _split(self, term: torch.Tensor, count: int, site: DiscreteSite, row: int | None) -> torch.Tensor:
+    def _split(self, term: torch.Tensor, count: int, site: DiscreteSite, row: int | None, name: str) -> torch.Tensor:
         """Sum of a term over everything but candidates and rows, (candidates, rows)."""
         first = max(term.dim() - self._num_dims, 0)
         lead = math.prod(term.shape[:first])
         if lead == 1:
             return term.new_zeros(count, 1, dtype=torch.float64)
+        shape = f"the log-probability of {name!r} has the shape {tuple(term.shape)}"
         if lead != count:
-            raise _NotVectorised
+            raise _NotVectorised(shape)
         term = term.double().reshape(count, *term.shape[first:])
         if row is not None:
             return term.reshape(count, -1).sum(1, keepdim=True)
@@ -244,7 +255,7 @@ class DiscreteMoves:
         extra = [i + 1 for i, size in enumerate(wanted) if size == 1]
         term = term.sum(extra, keepdim=True) if extra else term
         if term.shape[1:] != wanted:
-            raise _NotVectorised
+            raise _NotVectorised(shape)
         return term.reshape(count, site.num_rows)
 
     def _one_by_one(self, site: DiscreteSite, visit: Visit, values: Values, row: int) -> tuple[torch.Tensor, float]:
@@ -277,10 +288,10 @@ class DiscreteMoves:
 
     def _choose(self, site: DiscreteSite, values: Values) -> Mode:
         nodes = sample_nodes(self._program.run(values))
-        if self._dependence is None:
+        if isinstance(self._dependence, str):
             # A value decides what the program does, which may differ in other states: nothing seen now is certain.
             self._relevant[site.name] = frozenset(nodes)
-            return "one by one"
+            return self._slow(site, "one by one", self._dependence, _IN_TENSORS)
         followers = self._dependence.followers[site.name]
         self._relevant[site.name] = followers | {site.name}
         own = nodes[site.name]
@@ -288,47 +299,64 @@ class DiscreteMoves:
         is_plain = mask is True and own["mask"] is None and bool(torch.as_tensor(own["scale"]).eq(1).all())
         if law is not None and is_plain and not followers:
             return "law alone"
-        if not self._is_parallel or self._has_estimate(site, nodes):
-            return "one by one"
-        modes: list[Mode] = ["rows together"] if self._is_declared(site, nodes) else []
-        if site.num_rows > 1:
-            modes.append("row by row")
+        if not self._is_parallel:
+            return self._slow(site, "one by one", "parallel is False", "leave parallel at True")
+        if (estimated := self._estimated(site, nodes)) is not None:
+            why = f"the log Z of {estimated!r}, which depends on it, is an estimate with a seed"
+            return self._slow(site, "one by one", why, _EXACT)
         generator = torch.Generator().manual_seed(0)
         random_state = {**values, **{s.name: s.random_value(generator).to(values[s.name]) for s in self._sites}}
+        why = self._undeclared(site, nodes)
+        modes: list[Mode] = ["rows together"] if why is None else []
+        if site.num_rows > 1:
+            modes.append("row by row")
         for mode in modes:
-            if all(self._agrees(site, mode, state, generator) for state in (values, random_state)):
-                return mode
-        return "one by one"
+            found = None
+            for state in (values, random_state):
+                found = found or self._disagreement(site, mode, state, generator)
+            if found is None:
+                return mode if why is None else self._slow(site, mode, why, _IN_SHAPE)
+            why = found if why is None else f"{why}; and row by row {found}"
+        assert why is not None
+        return self._slow(site, "one by one", why, _IN_SHAPE)
 
-    def _has_estimate(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> bool:
-        """Whether a log Z that depends on a site is estimated.
+    def _slow(self, site: DiscreteSite, mode: Mode, reason: str, advice: str) -> Mode:
+        """A mode that is not the fastest, with one sentence on why and on what would be."""
+        self.reasons[site.name] = f"{mode}, because {reason}; {advice}"
+        return mode
+
+    def _estimated(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> str | None:
+        """A site whose log Z depends on the given one and is estimated, None if there is none.
 
         The random numbers of an estimate with a seed belong to the rows of a batch, so that candidates side by side
         would be given other estimates than the inner kernel, which sees one state at a time.
         """
-        assert self._dependence is not None
-        for name in self._relevant[site.name]:
+        assert not isinstance(self._dependence, str)
+        for name in sorted(self._relevant[site.name]):
             is_law = split_law(nodes[name]["fn"])[0] is not None
             is_constant = is_law and (name == site.name or site.name not in self._dependence.log_z[name])
             if not is_constant and has_estimate(nodes[name]["fn"]):
-                return True
-        return False
+                return name
+        return None
 
-    def _is_declared(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> bool:
-        """Whether the rows are elements of plates that hold all sites that depend on them."""
+    def _undeclared(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> str | None:
+        """What is not in the plates that make the rows independent, in a clause; None if everything is."""
         plates = {dim: name for name, dim in site.plates}
         long = [i - len(site.batch_shape) for i, size in enumerate(site.batch_shape) if size > 1]
-        if any(dim not in plates for dim in long):
-            return False
+        if bare := [dim for dim in long if dim not in plates]:
+            return f"its batch dimension {bare[0]} is not that of a pyro.plate"
         needed = {(plates[dim], dim) for dim in long}
-        frames = {
-            name: {(frame.name, frame.dim) for frame in nodes[name]["cond_indep_stack"]}
-            for name in self._relevant[site.name]
-        }
-        return all(needed <= found for found in frames.values())
+        for name in sorted(self._relevant[site.name]):
+            frames = {(frame.name, frame.dim) for frame in nodes[name]["cond_indep_stack"]}
+            if outside := sorted(needed - frames):
+                return f"site {name!r} depends on it and is outside the plate {outside[0][0]!r}"
+        return None
 
-    def _agrees(self, site: DiscreteSite, mode: Mode, values: Values, generator: torch.Generator) -> bool:
-        """Whether an evaluation in parallel gives what candidates one by one give, on all or many visits and rows."""
+    def _disagreement(self, site: DiscreteSite, mode: Mode, values: Values, generator: torch.Generator) -> str | None:
+        """What keeps a mode from giving what candidates one by one give, on all or many visits and rows, in a clause.
+
+        None if nothing does.
+        """
         visits = [visit for visit in site.visits if len(visit.candidates) > 1]
         if len(visits) > _MOST_CHECKED_VISITS:
             chosen = torch.randperm(len(visits), generator=generator)[:_MOST_CHECKED_VISITS]
@@ -345,10 +373,13 @@ class DiscreteMoves:
                 for row in rows:
                     logits = self._together(site, visit, values, row) if found is None else found[row : row + 1]
                     if not is_same_law(logits, *self._one_by_one(site, visit, values, row)):
-                        return False
-            except (_NotVectorised, RuntimeError, IndexError, ValueError, TypeError):
-                return False  # whatever is wrong with the program itself shows again one by one
-        return True
+                        return "candidates side by side get other log-probabilities than each by itself"
+            except _NotVectorised as error:
+                return f"{error} for candidates side by side"
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                # Whatever is wrong with the program itself shows again one by one.
+                return f"the program raises {brief(error)} for candidates side by side"
+        return None
 
 
 def _seed_of(seed: int, position: int) -> int:

@@ -36,7 +36,7 @@ class GivenDiscrete:
             return poutine.condition(self.model, data=self.values)(*args, **kwargs)
 
 
-def constant_laws(dependence: Dependence | None, continuous: Collection[str]) -> frozenset[str]:
+def constant_laws(dependence: Dependence | str, continuous: Collection[str]) -> frozenset[str]:
     """Log-linear sites whose log Z contributes a constant to the law of the continuous sites given the discrete ones.
 
     Those are the sites whose theta, masks and scale do not depend on any continuous site. A derivative would not do
@@ -46,7 +46,7 @@ def constant_laws(dependence: Dependence | None, continuous: Collection[str]) ->
         dependence: what depends on what; where that is not known, no law is constant.
         continuous: names of the continuous sites.
     """
-    if dependence is None:
+    if isinstance(dependence, str):
         return frozenset()
     return frozenset(name for name, upstream in dependence.log_z.items() if upstream.isdisjoint(continuous))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -49,8 +50,10 @@ class MixedGibbs(MCMCKernel):
     The program is evaluated for all values of an element at once, and for all elements of a plate at once, where that
     gives what one value and one element at a time give; this is checked at the first transition, at the present state
     and a random one, and :attr:`evaluation` tells the outcome. Programs that look into values (``if x > 0``,
-    ``.item()``) are always evaluated one by one, and so are values on which an estimated log Z depends. Sites must be
-    the same at every run, and the support of a site must not depend on the values of others.
+    ``.item()``) are always evaluated one by one, and so are values on which an estimated log Z depends.
+    :attr:`evaluation_reasons` says why and what would be fast; for sites evaluated one by one the logger ``pyro_hoim``
+    says so too, once per kernel. Sites must be the same at every run, and the support of a site must not depend on the
+    values of others.
 
     In ``pyro.infer.MCMC`` all values are floats, as Pyro would make them anyway; small integers are exact in them, and
     :meth:`decode` restores the dtypes. :func:`~pyro_hoim.inference.run_mcmc` decodes by itself.
@@ -127,6 +130,7 @@ class MixedGibbs(MCMCKernel):
         self.transforms: Any = None  # None makes Pyro's MCMC set the kernel up where chains ran in other processes
         self._save_params: list[str] | None = None
         self._given: dict[str, torch.Tensor] | None = None
+        self._told: frozenset[str] = frozenset()
         self._clear()
 
     def _clear(self) -> None:
@@ -161,6 +165,11 @@ class MixedGibbs(MCMCKernel):
         "one by one".
         """
         return {} if self._moves is None else dict(self._moves.modes)
+
+    @property
+    def evaluation_reasons(self) -> dict[str, str]:
+        """One sentence for every discrete site evaluated row by row or one by one: why, and what would be fast."""
+        return {} if self._moves is None else dict(self._moves.reasons)
 
     @property
     def inner(self) -> HMC | None:
@@ -302,7 +311,14 @@ class MixedGibbs(MCMCKernel):
     def _move_discrete(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """One sweep over the discrete sites given everything else."""
         assert self._moves is not None
-        return self._moves.sweep(values)
+        values = self._moves.sweep(values)
+        for site, mode in self._moves.modes.items():
+            if mode == "one by one" and self._is_parallel and site not in self._told:
+                self._told |= {site}
+                logging.getLogger("pyro_hoim").warning(
+                    "MixedGibbs: site %r is evaluated %s", site, self._moves.reasons[site]
+                )
+        return values
 
     def _refresh_inner(self, discrete: dict[str, torch.Tensor]) -> None:
         """Tell the inner kernel the new discrete values: its potential and gradient belong to the old ones."""
@@ -330,11 +346,16 @@ class MixedGibbs(MCMCKernel):
         return shown
 
     def diagnostics(self) -> dict[str, Any]:
-        """Those of the inner kernel, and ``"moved"``: per discrete site the mean share of entries that change."""
+        """Those of the inner kernel and, per discrete site, ``"moved"`` and ``"evaluation"``.
+
+        The first is the mean share of entries that change, the second :attr:`evaluation`, with the reason where there
+        is one.
+        """
         inner: dict[str, Any] = {"divergences": [], "acceptance rate": 1.0}
         if self._inner is not None:
             inner = self._inner.diagnostics()
-        return {**inner, "moved": dict(self._moved)}
+        evaluation = {**self.evaluation, **self.evaluation_reasons}
+        return {**inner, "moved": dict(self._moved), "evaluation": evaluation}
 
     def end_warmup(self) -> None:
         """Nothing: the inner kernel counts the transitions by itself, as Pyro's loop never calls this."""

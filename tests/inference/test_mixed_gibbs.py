@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -25,7 +27,7 @@ from scipy import stats
 from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
-from pyro_hoim.inference._discrete_sites import find_sites, start
+from pyro_hoim.inference._discrete_sites import find_sites, sample_nodes, start
 from pyro_hoim.inference._full_conditional import DiscreteMoves, Program
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.models import parametrization
@@ -294,6 +296,93 @@ def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
                     assert_close(logits.softmax(-1), expected.softmax(-1), relative=2e-6, what=f"{site.name} {row}")
 
 
+def branching_in_tensors() -> None:
+    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+    gate = pyro.sample("gate", dist.Bernoulli(0.5))
+    z = pyro.sample("z", dist.Categorical(torch.ones(3)))
+    pyro.sample("y", dist.Normal(torch.where(gate > 0, z, 0.0) + shift, 1.0), obs=torch.tensor(1.5))
+
+
+def last_index() -> None:
+    strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
+    x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
+    pyro.sample("y", dist.Normal(LEVELS.float()[x[..., 0]] * x[..., 2], 0.5), obs=torch.tensor(0.4))
+
+
+def outside_sum_with_its_dimension() -> None:
+    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        z = pyro.sample("z", dist.Bernoulli(0.3))
+    pyro.sample("y", dist.Normal(z.sum(-1, keepdim=True) + shift, 1.0), obs=torch.tensor([1.5]))
+
+
+def reshaping() -> None:
+    x = pyro.sample("x", HierarchicalLogLinear(PAIRS, WEIGHTS))
+    pyro.sample("y", dist.Normal(x.view(3).double().sum(-1), 0.5), obs=torch.tensor(0.4))
+
+
+def in_place() -> None:
+    z = pyro.sample("z", dist.Categorical(torch.ones(3)))
+    loc = torch.zeros(2)
+    loc[0] = z
+    pyro.sample("y", dist.Normal(loc, 1.0).to_event(1), obs=torch.ones(2))
+
+
+REASONS = {
+    "hidden_sum": {"z": r"^row by row, because candidates side by side get other .*; let .*keepdim=True"},
+    "outside_sum": {
+        "z": r"^one by one, because site 'y' depends on it and is outside the plate 'rows'; and row by row"
+    },
+    "first_index": {"x": r"^one by one, because the program raises IndexError: index 2 .*x\[\.\.\., i\]"},
+    "branching": dict.fromkeys(
+        ("gate", "z"),
+        r"the value of 'gate' out of the tensors by item\(\) \(line \d+ of test_mixed_gibbs.py\); .*where",
+    ),
+    "reshaping": {"x": r"^one by one, because the program raises RuntimeError: shape '\[3\]' is invalid .*; let"},
+    "in_place": {"z": r"assignment into a tensor changes .* value of 'z' \(line \d+ of test_mixed_gibbs.py\); keep"},
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, "reshaping", "in_place"])
+def test_slow_evaluations_say_why(name: str) -> None:
+    pyro.set_rng_seed(5)
+    moves, _, values = prepared(CASES[name][0] if name in CASES else globals()[name])
+    moves.sweep(values)
+    expected = REASONS.get(name, {})
+    assert set(moves.reasons) == set(expected)  # none for sites evaluated the fast way: the control
+    for site, pattern in expected.items():
+        assert re.search(pattern, moves.reasons[site]), moves.reasons[site]
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "mode"),
+    [
+        (branching, branching_in_tensors, "rows together"),
+        (first_index, last_index, "rows together"),
+        (outside_sum, outside_sum_with_its_dimension, "row by row"),
+    ],
+)
+def test_the_fast_spelling_is_the_same_program_and_only_the_slow_one_is_logged(
+    slow: Any, fast: Any, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pyro.set_rng_seed(5)
+    values = {n: node["value"] for n, node in sample_nodes(start(slow, (), {})).items() if not node["is_observed"]}
+    assert log_joint(slow, values) == pytest.approx(log_joint(fast, values), rel=1e-6)
+    for program, wanted in ((slow, "one by one"), (fast, mode)):
+        caplog.clear()
+        kernel = MixedGibbs(program, {"max_tree_depth": 1})
+        with caplog.at_level(logging.WARNING, "pyro_hoim"):
+            run = run_mcmc(kernel, 1, num_warmup=1, num_chains=2, seed=1, progress=False)
+        assert set(kernel.evaluation.values()) == {wanted}
+        assert run.chain_diagnostics[0]["evaluation"] == {**kernel.evaluation, **kernel.evaluation_reasons}
+        lines = [record.getMessage() for record in caplog.records]
+        lines = [line for line in lines if line.startswith("MixedGibbs")]
+        reasons = kernel.evaluation_reasons if program is slow else {}
+        # Once for both chains.
+        assert lines == [f"MixedGibbs: site {site!r} is evaluated {why}" for site, why in reasons.items()]
+        assert bool(lines) == (program is slow)
+
+
 STATE = torch.tensor([0, 1, 0])
 THETAS = torch.stack([WEIGHTS, -2 * WEIGHTS + 0.5 * torch.tensor([-1, -1, -1, 1, 1, 1])])
 
@@ -368,6 +457,7 @@ def test_switching_parallel_evaluation_off_gives_the_same_draws() -> None:
             states.append(values["x"])
         draws.append(torch.stack(states))
     assert moves.modes == {"x": "one by one"}
+    assert moves.reasons["x"].startswith("one by one, because parallel is False")
     assert torch.equal(*draws)
 
 
@@ -506,6 +596,7 @@ def test_both_moves_have_the_same_target_where_log_z_is_estimated_with_a_seed(ki
     kernel.setup(0)
     kernel.sample(kernel.initial_params)
     assert kernel.evaluation == {"k": "one by one"}
+    assert "the log Z of 'y', which depends on it, is an estimate with a seed" in kernel.evaluation_reasons["k"]
     position, potentials = torch.tensor(-0.2, dtype=torch.float64), []
     z = position.exp()
     for k in range(2):
