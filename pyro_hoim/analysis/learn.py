@@ -211,7 +211,7 @@ def learn(
     if elimination is None:
         return learned
     kept = elimination.hypergraph
-    line.text(f"the structure has {interactions(kept.num_interactions)}; training them")
+    line.text(f"training the structure of {interactions(kept.num_interactions)}")
     if kept == learned.hypergraph:
         return replace(learned, structure=replace(learned, elimination=elimination))
     fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)

@@ -125,7 +125,7 @@ def test_text_names_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None
     assert "training and validation rows together" in captured.out
     assert "round 1" in captured.err and "round 1" not in captured.out
     kept = json.loads(Path("out/fit.json").read_text())["num_interactions"]
-    assert f"the structure has {kept} interactions; training them" in captured.err
+    assert f"training the structure of {kept} interactions" in captured.err
     stages = ["learning from 700 rows, judged on 300 rows", "round 0", "kept round", "training once more", "log Z"]
     places = [captured.err.find(words) for words in [*stages, "scoring the rows", "writing the report"]]
     assert places == sorted(places) and places[0] >= 0
