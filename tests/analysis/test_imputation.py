@@ -108,6 +108,7 @@ def test_tables_for_readers() -> None:
     assert int(impute(MODEL, narrow).codes[0, 0, 2]) == 0
 
 
+@pytest.mark.fixed_seed  # a control: which ascents go in a circle is a matter of rounding
 def test_the_ascent_ends_where_states_tie_but_for_rounding() -> None:
     domain = Domain.from_cardinalities([2] * 4)
     graph = InteractionHypergraph.saturated(domain)

@@ -121,6 +121,7 @@ def test_fixed_point_is_the_maximum_of_the_laplace_evidence(correlation, num_row
     assert abs(certain / best - 1) > accuracy
 
 
+@pytest.mark.fixed_seed  # the strengths are those of one table
 def test_useless_interactions_are_priced_out_and_a_real_one_stays():
     names = domain(a=3, b=4, c=3, d=2)
     rng = np.random.default_rng(3)

@@ -368,6 +368,7 @@ def test_too_few_steps_are_reported():
     assert float(fitted.kkt_residual.max()) > 1e-6
 
 
+@pytest.mark.fixed_seed  # of few rows that drive an intercept to its end
 def test_the_edge_of_the_domain_is_told_with_what_helps():
     """Lower roots drive an intercept of a few spread rows to its end, 0."""
     x = np.exp(1.5 * np.random.default_rng(1).normal(size=(15, 3)))

@@ -62,8 +62,9 @@ def test_entries_and_pseudo_likelihood_are_those_of_the_energy(order):
 
 def test_enough_factors_reach_the_optimum_of_free_pairs():
     """Three negative pairs are no positive square, whose pairs have a positive product; signed squares have them."""
-    rng = np.random.default_rng(2)
-    x = rng.multinomial(3, [1 / 3] * 3, 80) + rng.poisson(0.5, (80, 3)).astype(float)
+    thrice = np.array([np.bincount(places, minlength=3) for places in itertools.product(range(3), repeat=3)])
+    more = np.array(list(itertools.product([0, 0, 1], repeat=3)))  # as often as independent counts are
+    x = (thrice[:, None] + more).reshape(-1, 3).astype(float)  # every pair of columns is equally negative
     fitted = fit_low_rank_roots(x, order=2, rank=2, l2=0.0, tolerance=1e-4, num_starts=1)
     rows = torch.from_numpy(x)
     structure = RootStructure.simplified(fitted.domain, [(f"x{i}", f"x{j}") for j in range(3) for i in range(j)])
