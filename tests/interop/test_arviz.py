@@ -63,6 +63,7 @@ def _run(kernel: Any, *args: Any, num_samples: int = 60, num_chains: int = 1, **
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution")
 @pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")
 @pytest.mark.parametrize("num_chains", [1, 2])
+@pytest.mark.fixed_seed  # ArviZ divides by zero where most of the draws in a tail are one rejected draw
 def test_plain_pyro_program(backend, num_chains, tmp_path):
     data = torch.linspace(-1, 2, 8)
     mcmc = _run(RecordingNUTS(_normal_model), data, num_chains=num_chains)
