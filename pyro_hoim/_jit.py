@@ -17,9 +17,13 @@ NOTICE = (
 
 
 def kernel_of(event: event.Event) -> str | None:
-    """Module and name of the kernel that an event of Numba's compiler is about; None if not of this library."""
-    function = cast(dict[str, Any], event.data)["dispatcher"].py_func
-    return f"{function.__module__}.{function.__name__}" if function.__module__.startswith("pyro_hoim.") else None
+    """Module and name of the kernel that an event of Numba's compiler is about; None if not of this library.
+
+    Other programs may compile what has no Python function, or one of no module.
+    """
+    function = getattr(cast(dict[str, Any], event.data).get("dispatcher"), "py_func", None)
+    module = getattr(function, "__module__", None) or ""
+    return f"{module}.{function.__name__}" if function is not None and module.startswith("pyro_hoim.") else None
 
 
 class CompilationNotice(event.Listener):

@@ -7,6 +7,7 @@ import importlib
 import logging
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,9 @@ def test_the_compilation_of_a_kernel_is_recorded() -> None:
     with compilation._recorded() as found:
         fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)
         _jit.njit(lambda x: x + 1)(1)  # of another program
+        nowhere = types.FunctionType((lambda x: x + 2).__code__, {"__name__": None})  # as generated code may be
+        assert nowhere.__module__ is None
+        assert _jit.njit(nowhere)(1) == 3
     assert found == ["pyro_hoim.learning.decision_graphs._merge_kernels.merge_wins"]
 
 
