@@ -110,7 +110,7 @@ def test_error_bars_hold(repeated, scale, options):
         if options.get("reverse", True):
             bars = np.sqrt(bars**2 - 1 / 128**2)  # without the allowance for what perfect draws cannot have seen
         assert np.median(bars) < 2 * np.sqrt(np.mean(errors**2))  # not by being wide
-        assert (np.abs(errors[reliable]) > 1.5 * bars).sum() > most(300, 0.01)  # the control: half the bar fails
+        assert (np.abs(errors[reliable]) > bars).sum() > most(300, 0.01)  # the control: a third of three bars
 
 
 def test_level_of_the_limits_is_kept(repeated):
@@ -125,16 +125,17 @@ def test_level_of_the_limits_is_kept(repeated):
 def test_ising_at_and_below_the_critical_temperature(repeated, beta):
     graph, tables = ising(16, beta)
     exact = float(VariableElimination().log_partition(LogLinearEnergy(graph, tables)).value)
-    result = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1)
+    options = {"num_chains": 256, "num_temperatures": 50 if beta == 1.0 else 150, "reference": "uniform", "seed": 1}
+    result = repeated(graph, tables, 4, **options)
     assert_honest(result, exact)
-    blind = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1, reverse=False)
+    blind = repeated(graph, tables, 4, **options, reverse=False)
     assert_honest(blind, exact)
     if beta == 1.0:  # domain walls freeze in: the weights are useless and the result has to say so
         assert not bool(result.verdicts.any())
         assert not bool(blind.verdicts.any())
         assert bool((result.upper - result.lower > 5).all())
         assert np.abs(result.sandwich.forward.numpy() - exact).max() > 0.3
-    both = repeated(graph, tables, 4, num_chains=256, num_temperatures=150, reference="uniform", seed=1, combine=True)
+    both = repeated(graph, tables, 4, **options, combine=True)
     assert_honest(both, exact)
 
 

@@ -261,12 +261,11 @@ def test_controls_of_the_exact_start_fail(engine: str) -> None:
         counts = _sweep_from(engine, name, start, wrong(graph, tables[0])[None], SCHEDULES["sites"])
         with pytest.raises(AssertionError, match="chi-square"):
             assert_exact_law(counts[0], law, what=wrong.__name__)
-    together = _together(graph, tables[0], ["d", "e"])
-    moved = rng.multinomial(1, together[count_index(start[0], graph)]).sum(0)
+    parts = {e: 0 * t for e, t in split_tables(graph, tables[0]).items()}
+    parts["d", "e"] = 1.4 * np.eye(*parts["d", "e"].shape)  # drawn together, the two agree less often than they should
+    attracted = join_tables(graph, parts)
+    law, together = tempered_law(graph, attracted), _together(graph, attracted, ["d", "e"])
+    assert np.abs(law @ together - law).sum() / 2 > 0.05
+    moved = rng.multinomial(1, together[rng.choice(len(law), size, p=law)]).sum(0)
     with pytest.raises(AssertionError, match="chi-square"):
         assert_exact_law(moved, law)
-
-
-def count_index(codes: np.ndarray, graph: InteractionHypergraph) -> np.ndarray:
-    """Positions of states among all joint states."""
-    return np.ravel_multi_index(tuple(codes.T), graph.domain.cardinalities)
