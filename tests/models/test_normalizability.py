@@ -120,7 +120,7 @@ def test_proofs_hold_and_branch_and_bound_decides(sizes: tuple[int, ...], shift:
     for _ in range(10):
         form = random_form(rng, 4, sizes, shift)
         largest = form.value(points)[0].max()
-        found = branch_and_bound(form, 20_000)
+        found = branch_and_bound(form, 200_000)
         assert found.sign == ("negative" if largest < -0.02 else found.sign)
         if found.sign == "positive":
             assert found.point is not None
