@@ -53,7 +53,7 @@ def test_the_page_rests_on_rows_that_were_not_learned_from(
     assert json.loads(Path("out/fit.json").read_text())["rows"] == {"train": 80, "validation": 0, "test": 20}
     # Control: where all rows are learned from, the page says that too.
     assert run(["fit", "rows.csv", *family, "--split", "1,0,0", "--out", "all"]) == 0
-    assert "These are the rows it was learned from" in capsys.readouterr().out
+    assert "These are the rows it was fitted to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
