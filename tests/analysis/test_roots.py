@@ -163,6 +163,7 @@ def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPat
         analyse_roots(parts, PoissonFamily(), **options)
 
 
+@pytest.mark.fixed_seed  # of the few held-out rows
 def test_records_of_a_comparison() -> None:
     table = CountTable.from_matrix(made_rows(120, maximum=50), NAMES)
     records = compare_root_models(table, PoissonFamily(), (0.6, 0.0, 0.4), seed=2)
@@ -172,7 +173,7 @@ def test_records_of_a_comparison() -> None:
     assert {r["part"] for r in records} == {"train", "test"}
     independent = {r["part"]: r["pseudo_nll"] for r in records if r["model"] == "poisson"}
     assert all(r["gain"] == independent[r["part"]] - r["pseudo_nll"] for r in records)
-    assert all(r["gain"] > 0 for r in records if (r["model"], r["part"]) == ("grm order 3", "train"))
+    assert all(r["gain"] > 0 for r in records if r["model"] == "grm order 3")
 
 
 # Predictions

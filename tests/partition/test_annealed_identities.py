@@ -156,6 +156,7 @@ def test_error_of_many_runs_is_the_exact_one():
     assert exact * spread[0] * 0.9 < np.sqrt(np.mean(errors**2)) < exact * spread[1] * 1.1
 
 
+@pytest.mark.fixed_seed  # of the control, which is off by a tenth only
 def test_reverse_runs_are_the_reversal_of_forward_runs():
     _, _, _, log_ratio, _ = setting()
     count = 100_000
@@ -169,7 +170,7 @@ def test_reverse_runs_are_the_reversal_of_forward_runs():
         behind = 1 / (1 + np.exp(c + reverse))
         error = np.sqrt((ahead.var() + behind.var()) / count)
         assert abs(ahead.mean() - behind.mean()) < Z_LIMIT * error
-        assert abs(ahead.mean() - behind.mean() * 1.3) > Z_LIMIT * error
+        assert abs(ahead.mean() - behind.mean() * 1.1) > Z_LIMIT * error
 
 
 # Pieces

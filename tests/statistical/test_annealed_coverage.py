@@ -96,6 +96,7 @@ def assert_honest(result, exact, level=0.99):
     return errors, reliable
 
 
+@pytest.mark.fixed_seed  # of the control, which halves the bar
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("options", [{}, {"reverse": False}, {"combine": True}])
 def test_error_bars_hold(repeated, scale, options):
@@ -110,7 +111,7 @@ def test_error_bars_hold(repeated, scale, options):
         if options.get("reverse", True):
             bars = np.sqrt(bars**2 - 1 / 128**2)  # without the allowance for what perfect draws cannot have seen
         assert np.median(bars) < 2 * np.sqrt(np.mean(errors**2))  # not by being wide
-        assert (np.abs(errors[reliable]) > bars).sum() > most(300, 0.01)  # the control: a third of three bars
+        assert (np.abs(errors[reliable]) > 1.5 * bars).sum() > most(300, 0.01)  # the control: half the bar fails
 
 
 def test_level_of_the_limits_is_kept(repeated):
