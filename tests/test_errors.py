@@ -8,17 +8,9 @@ import pytest
 import torch
 
 from pyro_hoim import errors
+from pyro_hoim.checks import check_finite, check_shape
 from pyro_hoim.data import Observations
-from pyro_hoim.errors import (
-    InputError,
-    IntractableError,
-    UnknownNameError,
-    check_finite,
-    check_names,
-    check_shape,
-    check_unique,
-    size_text,
-)
+from pyro_hoim.errors import InputError, IntractableError, UnknownNameError, check_names, check_unique, size_text
 from pyro_hoim.learning import fit
 from pyro_hoim.models import LogLinearEnergy
 from pyro_hoim.partition import AnnealedImportance

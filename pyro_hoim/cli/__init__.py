@@ -18,14 +18,15 @@ from ..errors import ConvergenceWarning, HoimError, NonexistentEstimateWarning
 
 __all__ = ["cli", "main"]
 
+# Module and first sentence of each command: the list of commands is shown without importing torch.
 _COMMANDS = {
-    "fit": "pyro_hoim.cli.fit",
-    "sample": "pyro_hoim.cli.use",
-    "score": "pyro_hoim.cli.use",
-    "predict": "pyro_hoim.cli.predict",
-    "log-z": "pyro_hoim.cli.inspect",
-    "interactions": "pyro_hoim.cli.inspect",
-    "tables": "pyro_hoim.cli.inspect",
+    "fit": ("fit", "Fit a model to a table and write a report."),
+    "sample": ("use", "Draw rows from a model."),
+    "score": ("use", "Log-likelihood of the rows of a file."),
+    "predict": ("predict", "Predict one column from the others."),
+    "log-z": ("inspect", "Normalising constant of a model."),
+    "interactions": ("inspect", "Interactions of a model, how strong they are and what they are worth."),
+    "tables": ("inspect", "The embedded data sets."),
 }
 
 
@@ -49,7 +50,12 @@ class _LazyGroup(click.Group):
             return None
         from importlib import import_module
 
-        return getattr(import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
+        return getattr(import_module(f".{_COMMANDS[cmd_name][0]}", __name__), cmd_name.replace("-", "_"))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands with what each does."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in _COMMANDS.items()])
 
 
 def _command(ctx: click.Context) -> click.Command | None:

@@ -83,7 +83,7 @@ def _check_family(model_kind: str) -> None:
             )
 
 
-@click.command(short_help="Fit a model to a table and write a report.")
+@click.command()
 @click.argument("source", required=False, metavar="[TABLE|FILE]")
 @click.option(
     "--order",

@@ -27,7 +27,7 @@ __all__ = ["interactions", "log_z", "tables"]
 _EDGE, _LEVELS = 48, 32  # characters
 
 
-@click.command("log-z", short_help="Normalising constant of a model.")
+@click.command("log-z")
 @MODEL
 @LOG_Z_OPTIONS
 @JSON
@@ -54,7 +54,7 @@ def log_z(
         click.echo("\n".join(describe_log_z(result)))
 
 
-@click.command(short_help="Interactions of a model, how strong they are and what they are worth.")
+@click.command()
 @MODEL
 @click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest.")
 @click.option(
@@ -149,7 +149,7 @@ def _information_text(value: dict[str, Any]) -> str:
     return f"<={fixed(value['value'])} +-{error}"
 
 
-@click.command(short_help="The embedded data sets.")
+@click.command()
 @JSON
 def tables(as_json: bool) -> None:
     """List the published tables that come with the library."""

@@ -36,7 +36,7 @@ from .use import note_approximate
 __all__ = ["predict"]
 
 
-@click.command(short_help="Predict one column from the others.")
+@click.command()
 @MODEL
 @DATA
 @click.option("--target", required=True, metavar="COL", help="The column to predict.")

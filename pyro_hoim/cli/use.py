@@ -47,7 +47,7 @@ _BURN_IN = AnnealedImportance.burn_in
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 
 
-@click.command(short_help="Draw rows from a model.")
+@click.command()
 @MODEL
 @click.option("-n", "number", type=WholeNumber(1), required=True, metavar="N", help="How many rows.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
@@ -208,7 +208,7 @@ def _draw(
     return torch.cat(parts)
 
 
-@click.command(short_help="Log-likelihood of the rows of a file.")
+@click.command()
 @MODEL
 @DATA
 @MISSING

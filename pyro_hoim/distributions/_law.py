@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite, is_hidden
+from ..checks import check_finite, is_hidden
+from ..errors import InputError, InputTypeError
 from ..models import Coding, LogLinearEnergy, Parametrization, parametrization
 from ..partition import Auto, LogPartition, PartitionBackend
 from ..structure import InteractionHypergraph

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError
 from ..models import parametrization
 from ..structure import InteractionHypergraph
 from .natural_parameters import consistent_margins, interior_margin

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite, is_hidden, is_whole, refuse_transforms
+from ..checks import check_finite, is_hidden, refuse_transforms
+from ..errors import InputError, InputTypeError, is_whole
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability, check_normalizable
 from ..partition import LogPartition, RootAnnealed, RootAuto, RootBackend, RootEnumeration

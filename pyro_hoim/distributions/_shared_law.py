@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from pyro.distributions import TorchDistribution
 
-from ..errors import checked_sample_shape
+from ..checks import checked_sample_shape
 from ._approximate import refuse_traced
 from ._tables import beside_their_origin, check_expandable, split_expansion
 from ._values import sample_batch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from pyro.distributions.util import broadcast_shape
 
-from ..errors import InputError, InputTypeError, is_hidden
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from .support import StateSpace
 

@@ -11,7 +11,8 @@ import torch
 from pyro.distributions import constraints
 from torch.distributions import register_kl
 
-from ..errors import ConvergenceWarning, InputError, IntractableError, refuse_transforms
+from ..checks import refuse_transforms
+from ..errors import ConvergenceWarning, InputError, IntractableError
 from ..models import GeneralizedRootEnergy, NodeFamily, RootStructure
 from ..models.normalizability import Normalizability
 from ..partition import LogPartition, RootBackend

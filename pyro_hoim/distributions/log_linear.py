@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import constraints
 
-from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..models import Coding, LogLinearEnergy, parametrization
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain

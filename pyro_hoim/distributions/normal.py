@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias, cast
 import torch
 from pyro.distributions import Independent, Normal
 
-from ..errors import InputError, InputTypeError, is_hidden
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
 from ..structure import InteractionHypergraph
 from ..structure.hypergraph import Edge
 from ._margins import check_hypergraph

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, cast
 import torch
 from pyro.distributions import TorchDistribution, constraints
 
+from ..checks import check_finite, checked_sample_shape
 from ..data import Observations
-from ..errors import InputError, InputTypeError, check_finite, checked_sample_shape
+from ..errors import InputError, InputTypeError
 from ..models import LogLinearEnergy, parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph

@@ -11,8 +11,9 @@ import torch
 from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
+from ..checks import check_finite, checked_sample_shape
 from ..data import Observations
-from ..errors import InputError, InputTypeError, check_finite, checked_sample_shape
+from ..errors import InputError, InputTypeError
 from ..models import Coding
 from ..partition import LogPartition, PartitionBackend
 from ..schema import Domain

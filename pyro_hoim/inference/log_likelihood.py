@@ -13,8 +13,9 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.trace_struct import Trace
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
+from ..checks import check_shape
 from ..distributions.log_linear import HierarchicalLogLinear
-from ..errors import InputError, check_shape
+from ..errors import InputError
 from ..models import Coding
 from ..partition import PartitionBackend
 from ..structure import InteractionHypergraph

@@ -15,10 +15,11 @@ from pyro.infer import MCMC
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
+from ..checks import check_finite
 from ..data import Observations
 from ..distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, statistics_of
 from ..distributions.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
-from ..errors import ConvergenceWarning, InputError, InputTypeError, check_finite
+from ..errors import ConvergenceWarning, InputError, InputTypeError
 from ..models import parametrization
 from ..partition import Auto, PartitionBackend
 from ..structure import InteractionHypergraph

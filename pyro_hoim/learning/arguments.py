@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..checks import check_finite, check_shape
 from ..data import Observations
-from ..errors import InputError, InputTypeError, MissingDataError, check_finite, check_shape, is_whole
+from ..errors import InputError, InputTypeError, MissingDataError, is_whole
 from ..models._margins import check_margins
 from ..partition import PartitionBackend
 from ..structure.hypergraph import InteractionHypergraph

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, InputTypeError, ModelFileError, check_finite
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, ModelFileError
 from ..models.parametrization import Coding, parametrization
 from ..partition import LogPartition
 from ..structure.hypergraph import InteractionHypergraph

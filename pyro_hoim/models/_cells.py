@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import InputError, InputTypeError, is_hidden
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 

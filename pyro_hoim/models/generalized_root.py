@@ -9,7 +9,8 @@ from functools import cache
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite, check_shape
+from ..checks import check_finite, check_shape
+from ..errors import InputError, InputTypeError
 from ..schema import Domain
 from ._root_condition import fold
 from ._root_gaussian import precision_and_shift

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_finite, size_text
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from ._cells import cell_index, check_codes, evidence_codes, gather_slices

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError, InputTypeError, IntractableError, check_finite, is_whole
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, IntractableError, is_whole
 from ._node_segments import LARGEST_COUNT, HalfLine, Line, Subdomain
 from .node_families import GaussianFamily, NodeFamily
 from .node_log_partition import node_moments

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, InputTypeError, check_finite, refuse_transforms
+from ..checks import check_finite, refuse_transforms
+from ..errors import InputError, InputTypeError
 from ._node_kernels import evaluate_nodes
 from .node_families import NodeFamily
 

@@ -28,7 +28,8 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, is_hidden
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._cells import cell_index, check_codes
 from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts

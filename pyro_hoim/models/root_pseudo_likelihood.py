@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.autograd.function import once_differentiable
 
-from ..errors import InputError, InputTypeError, IntractableError, check_shape, size_text
+from ..checks import check_shape
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ._node_kernels import evaluate_nodes
 from .node_families import NodeFamily
 from .root_structure import RootStructure

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from ..errors import InputError, IntractableError, is_transformed
+from ..checks import is_transformed
+from ..errors import InputError, IntractableError
 from ..sampling.chains import GibbsChains
 from ..structure.hypergraph import InteractionHypergraph
 from . import _annealing as annealing

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import is_transformed
+from ..checks import is_transformed
 from . import _log_space as log_space
 from ._autograd import is_recorded, log_z_with_gradient
 from ._buckets import BucketPlan

@@ -10,7 +10,8 @@ from typing import Literal
 
 import torch
 
-from ..errors import ConvergenceWarning, IntractableError, checked_sample_shape
+from ..checks import checked_sample_shape
+from ..errors import ConvergenceWarning, IntractableError
 from ..sampling.chains import EngineName
 from ..sampling.schedule import GibbsSchedule
 from ..structure.hypergraph import InteractionHypergraph

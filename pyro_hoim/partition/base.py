@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError, IntractableError, is_transformed, size_text
+from ..checks import is_transformed
+from ..errors import InputError, IntractableError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]

@@ -9,7 +9,8 @@ from typing import Literal
 
 import torch
 
-from ..errors import InputError, checked_sample_shape, size_text
+from ..checks import checked_sample_shape
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._autograd import is_recorded

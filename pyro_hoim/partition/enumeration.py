@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError, checked_sample_shape, is_transformed, size_text
+from ..checks import checked_sample_shape, is_transformed
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_recorded, log_z_with_gradient
 from .base import Cost, LogLinearModel, LogPartition

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..errors import InputError, is_transformed, size_text
+from ..checks import is_transformed
+from ..errors import InputError, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from .base import Cost, LogLinearModel, LogPartition
 from .enumeration import Enumeration, enumeration_axes

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import torch
 
-from ..errors import ConvergenceWarning, InputError, checked_sample_shape, is_whole
+from ..checks import checked_sample_shape
+from ..errors import ConvergenceWarning, InputError, is_whole
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure

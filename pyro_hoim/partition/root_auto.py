@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import InputTypeError, IntractableError, checked_sample_shape
+from ..checks import checked_sample_shape
+from ..errors import InputTypeError, IntractableError
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.root_structure import RootStructure

@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError, refuse_transforms
+from ..checks import refuse_transforms
+from ..errors import InputError
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.normalizability import check_normalizable

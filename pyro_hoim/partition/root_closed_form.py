@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import checked_sample_shape
+from ..checks import checked_sample_shape
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_families import NodeFamily
 from ..models.node_log_partition import node_log_partition, node_moments

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import InputError, InputTypeError, check_finite
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError
 from .arguments import LogLinearModel, check_levels, checked_seed, checked_tables, positive, received
 from .engine import Record
 from .engines import EngineName, make_engine

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_finite, is_whole
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, is_whole
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [

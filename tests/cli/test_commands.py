@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,20 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run([]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+def test_the_list_of_commands_needs_no_torch() -> None:
+    program = """
+import sys
+from pyro_hoim.cli import run
+assert run(["--help"]) == 0
+assert not {"torch", "numpy", "numba"} & set(sys.modules)
+assert run(["fit", "--help"]) == 0  # the control
+assert "torch" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fit           Fit a model to a table and write a report." in done.stdout
 
 
 def test_impossible_rows_make_scores_infinite_not_arbitrary(capsys: pytest.CaptureFixture[str]) -> None:

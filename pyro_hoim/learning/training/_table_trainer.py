@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ...checks import check_finite
 from ...data import Observations
-from ...errors import InputError, InputTypeError, check_finite, check_names, check_unique, is_whole
+from ...errors import InputError, InputTypeError, check_names, check_unique, is_whole
 from ...partition import PartitionBackend
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..arguments import check_data, check_validation

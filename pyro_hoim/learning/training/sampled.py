@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...checks import check_finite
 from ...data import Observations
-from ...errors import InputError, InputTypeError, check_finite
+from ...errors import InputError, InputTypeError
 from ...models import LogLinearEnergy
 from ...partition import LogPartition
 from ...structure.hypergraph import Edge, InteractionHypergraph
