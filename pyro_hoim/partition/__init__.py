@@ -11,7 +11,6 @@ from .root_auto import RootAuto
 from .root_base import RootBackend
 from .root_closed_form import GaussianClosedForm, IndependentClosedForm
 from .root_enumeration import RootEnumeration
-from .root_radial import RootRadial
 from .stationary import CyclicLaws, StationaryLaw, cyclic_laws, stationary_law
 from .weights import WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
@@ -30,7 +29,6 @@ __all__ = [
     "RootAuto",
     "RootBackend",
     "RootEnumeration",
-    "RootRadial",
     "Sandwich",
     "StationaryLaw",
     "VariableElimination",

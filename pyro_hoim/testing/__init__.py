@@ -43,6 +43,7 @@ from .oracles import (
     random_tables,
     split_tables,
 )
+from .root_radial import RootRadial
 from .strategies import SCALES, RandomModel, domains, hypergraphs, models, thetas
 from .training import TRAINER_CHECKS, TrainerCase, check_trainer
 from .transitions import (
@@ -70,6 +71,7 @@ __all__ = [
     "LawCheck",
     "RandomModel",
     "RankCheck",
+    "RootRadial",
     "TrainerCase",
     "assert_close",
     "assert_exact_law",

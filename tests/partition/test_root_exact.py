@@ -18,9 +18,8 @@ from pyro_hoim.partition import (
     RootAuto,
     RootBackend,
     RootEnumeration,
-    RootRadial,
 )
-from pyro_hoim.testing import assert_close, assert_exact_law
+from pyro_hoim.testing import RootRadial, assert_close, assert_exact_law
 from pyro_hoim.testing.root_models import (
     blocks_energy,
     chain_energy,
@@ -319,7 +318,8 @@ def test_batches_equal_single_models():
         for backend in (RootAuto(), RootEnumeration(), RootRadial()):
             value = backend.log_partition(energy).value
             assert value.shape == (2, 1)
-            assert backend.expectations(energy).shape == energy.psi.shape
+            if not isinstance(backend, RootRadial):
+                assert backend.expectations(energy).shape == energy.psi.shape
             for i in range(2):
                 one = GeneralizedRootEnergy(energy.structure, energy.psi[i, 0], energy.family)
                 assert_close(value[i, 0], backend.log_partition(one).value, relative=1e-9)
@@ -445,7 +445,3 @@ def test_refusals_name_numbers():
         RootRadial(max_points=0)
     with pytest.raises(IntractableError, match="quadrature nodes are no sample"):
         RootEnumeration().sample(random_energy("exponential", 2, 2, seed=1), (3,))
-    with pytest.raises(IntractableError, match="RootRadial sample"):
-        RootRadial().sample(energy)
-    with pytest.raises(IntractableError, match="RootRadial moments"):
-        RootRadial().moments(energy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,8 @@ from scipy import special
 
 from ..errors import InputError, IntractableError, is_whole, size_text
 from ..models.generalized_root import GeneralizedRootEnergy
-from ..models.node_families import NodeFamily
-from ..models.root_structure import RootStructure
-from .base import Cost, LogPartition
-from .root_base import checked_psi, gradient_as_expectations, root_result
+from ..partition import Cost, LogPartition
+from ..partition.root_base import checked_psi, root_result
 
 __all__ = ["RootRadial"]
 
@@ -57,7 +54,7 @@ class RootRadial:
         Models for Univariate Exponential Families, 2016, equations 6 and 7, appendix B.
 
     Example:
-        >>> from pyro_hoim.models import ExponentialFamily
+        >>> from pyro_hoim.models import ExponentialFamily, RootStructure
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="real"), Variable("b", kind="real")]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -2.0]), ExponentialFamily())
@@ -75,25 +72,6 @@ class RootRadial:
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
             raise InputError(f"RootRadial tolerance: expected 1e-14 to below 1, received {self.tolerance!r}")
 
-    @property
-    def is_exact(self) -> bool:
-        """True: results hold to ``tolerance``."""
-        return True
-
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:  # noqa: ARG002
-        """Refused beyond three variables, and for none."""
-        d = len(structure.domain)
-        feasible = 1 <= d <= _LARGEST
-        reason = f"directions and radii in {d} dimensions, at most {size_text(self.max_points, 'points')}"
-        if not feasible:
-            reason = f"RootRadial: expected 1 to {_LARGEST} variables, received {d}; use RootAuto()"
-        points = self.max_points
-        return Cost(points, points, 20 * points, 64 * points, feasible, reason, _METHOD)
-
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """As :meth:`plan`."""
-        return self.plan(energy.structure, energy.family)
-
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         """Log Z in nats, value (*batch).
 
@@ -102,41 +80,14 @@ class RootRadial:
             IntractableError: more than three variables, more than ``max_points`` points, or quadrature that does not
                 settle.
         """
-        cost = self.plan(energy.structure, energy.family).check()
+        if not 1 <= len(energy.domain) <= _LARGEST:
+            raise IntractableError(f"RootRadial: expected 1 to {_LARGEST} variables, received {len(energy.domain)}")
+        cost = Cost(self.max_points, self.max_points, 20 * self.max_points, 64 * self.max_points, True, "", _METHOD)
         psi = checked_psi(energy, self.allow_undecided)
         rule = self._counts if energy.family.is_discrete else self._reals
         rows = psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms)
         values = [rule(GeneralizedRootEnergy(energy.structure, row, energy.family)) for row in rows]
         return root_result(torch.stack(values) if values else rows.sum(-1), energy, cost)
-
-    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms).
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
-        return gradient_as_expectations(self, energy)
-
-    def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
-        """Not available.
-
-        Raises:
-            IntractableError: always.
-        """
-        raise IntractableError("RootRadial moments: only log Z and expectations of the terms; use RootEnumeration()")
-
-    def sample(
-        self,
-        energy: GeneralizedRootEnergy,  # noqa: ARG002
-        sample_shape: Sequence[int] = (),  # noqa: ARG002
-        generator: torch.Generator | None = None,  # noqa: ARG002
-    ) -> torch.Tensor:
-        """Not available.
-
-        Raises:
-            IntractableError: always.
-        """
-        raise IntractableError("RootRadial sample: only log Z and expectations of the terms; use RootEnumeration()")
 
     # Counts
 
