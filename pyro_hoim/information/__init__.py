@@ -4,12 +4,9 @@ from .collections import addable_edges, hierarchical_collections, maximal_chains
 from .conditional_inference import ConditionalInferenceError, conditional_inference_error
 from .full_conditional import (
     FCLimit,
-    GameCosts,
-    fc_bregman,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
-    game_costs,
     m_projection,
     node_divergence,
 )
@@ -28,7 +25,6 @@ from .refined import (
 __all__ = [
     "ConditionalInferenceError",
     "FCLimit",
-    "GameCosts",
     "Law",
     "Projection",
     "Projections",
@@ -39,11 +35,9 @@ __all__ = [
     "conditional_inference_error",
     "conditional_refined_information",
     "decompose",
-    "fc_bregman",
     "fc_limit",
     "full_conditional_divergence",
     "full_conditionals",
-    "game_costs",
     "hierarchical_collections",
     "m_projection",
     "marginal_refined_information",

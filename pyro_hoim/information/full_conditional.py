@@ -21,12 +21,9 @@ from .laws import Law
 
 __all__ = [
     "FCLimit",
-    "GameCosts",
-    "fc_bregman",
     "fc_limit",
     "full_conditional_divergence",
     "full_conditionals",
-    "game_costs",
     "m_projection",
     "node_divergence",
 ]
@@ -143,9 +140,10 @@ def full_conditional_divergence(
     .. math:: FC(p \| q) = \sum_i c_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{q(x_i \mid x_{-i})} \le KL(p \| q)
 
     The weighted mean of the divergences of p from the manifolds of q's conditionals. It is the Bregman divergence of
-    :func:`fc_bregman`, and minimising it over q maximises the pseudo-likelihood. Infinite, like KL, where q has
-    probability zero and p has not; such cells of q have no conditional that could be compared. Zero for laws with the
-    same conditionals, which for positive laws are the same law. Costs O(cells x variables).
+    :math:`f(p) = -\sum_i c_i H(X_i \mid X_{-i})`, and minimising it over q maximises the pseudo-likelihood.
+    Infinite, like KL, where q has probability zero and p has not; such cells of q have no conditional that could be
+    compared. Zero for laws with the same conditionals, which for positive laws are the same law.
+    Costs O(cells x variables).
 
     Args:
         p: the first law; observations stand for their empirical law.
@@ -245,89 +243,6 @@ def fc_limit(
     found = [_node_divergence(codes, mass, node) for node in conditionals.nodes]
     value = math.fsum(w * d for w, d in zip(c, found, strict=True))
     return FCLimit(value, dict(zip(names, found, strict=True)), dict(zip(names, c, strict=True)))
-
-
-def fc_bregman(p: Law | Observations | StationaryLaw, weights: Weights = None) -> float:
-    r"""The convex function whose Bregman divergence is the full conditional divergence, in nats.
-
-    .. math:: f(p) = -\sum_i c_i \, H(X_i \mid X_{-i}), \qquad
-        FC(p \| q) = f(p) - f(q) - \nabla f(q) \cdot (p - q), \qquad
-        \frac{\partial f}{\partial q(x)} = \sum_i c_i \log q(x_i \mid x_{-i})
-
-    Args:
-        p: the law; observations stand for their empirical law.
-        weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
-
-    Raises:
-        InputError: weights out of range.
-
-    References:
-        Paper 5, section 3.2, after equation 8.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.25, 0.25], [0.25, 0.25]])
-        >>> round(fc_bregman(law), 6)  # -log 2
-        -0.693147
-    """
-    law = as_law(p, "p")
-    c = selection_probs(law.domain, law.domain.names, weights, "weights")
-    table = law.probs.numpy()
-    support = table > 0
-    terms = [w * _log_conditional(table, i)[support] for i, w in enumerate(c)]
-    return math.fsum((table[support] * np.sum(terms, 0)).tolist()) if len(c) else 0.0
-
-
-@dataclass(frozen=True)
-class GameCosts:
-    r"""Costs of the players of the game that the random scan plays.
-
-    Attributes:
-        nodes: :math:`KL(p \| p_i)` by variable, what player i makes least by the choice of p_i in E(theta_i).
-        mixture: :math:`\sum_i c_i \, KL(p_i \| r)`, what the last player makes least by the choice of r.
-    """
-
-    nodes: Mapping[str, float]
-    mixture: float
-
-
-def game_costs(
-    p: Law | StationaryLaw,
-    projections: Mapping[str, Law] | Sequence[Law],
-    weights: Weights = None,
-    *,
-    mixture: Law | StationaryLaw | None = None,
-) -> GameCosts:
-    r"""Costs in the game of n + 1 players whose Nash equilibrium is the stationary law and its m-projections.
-
-    Player i chooses :math:`p_i` on its manifold and pays :math:`KL(p \| p_i)`; the last one chooses r and pays
-    :math:`\sum_i c_i KL(p_i \| r)`. The best choices are the m-projections of p and their mean with weights c.
-
-    Args:
-        p: the law of the moment.
-        projections: the choices p_i by name, or in schema order.
-        weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
-        mixture: the choice r; default p, as in the equilibrium.
-
-    Raises:
-        InputError: another number of choices, another domain, or weights out of range.
-
-    References:
-        Paper 5, section 3.2, before equation 6.
-    """
-    law = as_law(p, "p")
-    names = law.domain.names
-    if isinstance(projections, Mapping):
-        law.domain.indices(projections)
-        given = [projections[name] for name in names if name in projections]
-    else:
-        given = list(projections)
-    if len(given) != len(names):
-        raise InputError(f"projections: expected {len(names)} laws, one per variable, received {len(given)}")
-    last = law if mixture is None else as_law(mixture, "mixture")
-    c = selection_probs(law.domain, names, weights, "weights").tolist()
-    nodes = {name: law.divergence(choice) for name, choice in zip(names, given, strict=True)}
-    return GameCosts(nodes, math.fsum(w * choice.divergence(last) for w, choice in zip(c, given, strict=True)))
 
 
 def as_law(p: Law | Observations | StationaryLaw, argument: str) -> Law:

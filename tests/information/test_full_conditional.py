@@ -14,11 +14,9 @@ from pyro_hoim import Domain, InputError, InputTypeError, MissingDataError, Obse
 from pyro_hoim.information import (
     Law,
     conditional_inference_error,
-    fc_bregman,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
-    game_costs,
     m_projection,
     node_divergence,
     random_dirichlet_law,
@@ -158,7 +156,6 @@ def test_observations_stand_for_their_empirical_law() -> None:
     assert_close(
         full_conditional_divergence(data, settled), full_conditional_divergence(law, Law(MIXED, settled.probs))
     )
-    assert_close(fc_bregman(data), fc_bregman(law))
 
 
 def test_limit_of_many_variables_needs_no_table() -> None:
@@ -256,18 +253,10 @@ def test_divergence_is_the_bregman_divergence_of_its_function() -> None:
     (slope,) = torch.autograd.grad(f(variable), variable)
     logs = sum(c * (q.probs / q.probs.sum(i, keepdim=True)).log() for i, c in enumerate(UNEQUAL))
     assert_close(slope, logs)
-    assert_close(fc_bregman(p, UNEQUAL), float(f(p.probs)))
-    gap = fc_bregman(p, UNEQUAL) - fc_bregman(q, UNEQUAL) - float((slope * (p.probs - q.probs)).sum())
+    gap = float(f(p.probs) - f(q.probs) - (slope * (p.probs - q.probs)).sum())
     assert_close(full_conditional_divergence(p, q, UNEQUAL), gap)
     # Convex: a chord lies above.
-    middle = Law(MIXED, (p.probs + q.probs) / 2)
-    assert fc_bregman(middle, UNEQUAL) < (fc_bregman(p, UNEQUAL) + fc_bregman(q, UNEQUAL)) / 2
-    assert_close(fc_bregman(p), -np.mean([_conditional_entropy(p, i) for i in range(3)]))
-
-
-def _conditional_entropy(law, i):
-    table = law.probs.numpy()
-    return -math.fsum(table[x] * math.log(conditional(table, x, i)) for x in states(law.domain))
+    assert f((p.probs + q.probs) / 2) < (f(p.probs) + f(q.probs)) / 2
 
 
 def test_maximal_pseudo_likelihood_is_minimal_divergence() -> None:
@@ -285,24 +274,30 @@ def test_maximal_pseudo_likelihood_is_minimal_divergence() -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.01, 1))
 def test_stationary_law_is_a_nash_equilibrium(seed, step) -> None:
-    """Section 3.2: no player gains by another choice on its manifold, or in the space of all laws."""
+    """Section 3.2: player i pays KL(p || p_i) for p_i on its manifold, the last one sum_i c_i KL(p_i || r) for r.
+
+    No player gains by another choice on its manifold, or in the space of all laws.
+    """
+
+    def mixture_cost(choices, last):
+        return math.fsum(c * choice.divergence(last) for c, choice in zip(UNEQUAL, choices, strict=True))
+
     network = random_network(MIXED, np.random.default_rng(seed))
     settled = stationary_law(network, selection=UNEQUAL)
     p = Law(MIXED, settled.probs)
     choices = {node.variable: m_projection(p, node) for node in network.nodes}
-    at_rest = game_costs(settled, choices, UNEQUAL)
     other = law_of(MIXED, seed + 1)
     for name in "abc":
         moved = (1 - step) * choices[name].probs + step * m_projection(other, network.node(name)).probs
-        cost = game_costs(p, {**choices, name: Law(MIXED, moved)}, UNEQUAL).nodes[name]
-        assert cost >= at_rest.nodes[name] - 1e-13
-        assert_close(at_rest.nodes[name], node_divergence(p, network.node(name)))
+        at_rest = p.divergence(choices[name])
+        assert p.divergence(Law(MIXED, moved)) >= at_rest - 1e-13
+        assert_close(at_rest, node_divergence(p, network.node(name)))
     moved = Law(MIXED, (1 - step) * p.probs + step * other.probs)
-    assert game_costs(p, list(choices.values()), UNEQUAL, mixture=moved).mixture > at_rest.mixture
+    assert mixture_cost(choices.values(), moved) > mixture_cost(choices.values(), p)
     # Off the equilibrium the last player gains by moving to the mean of the projections, one step of the chain.
     choices = [m_projection(other, node) for node in network.nodes]
     mean = Law(MIXED, sum(c * choice.probs for c, choice in zip(UNEQUAL, choices, strict=True)))
-    assert game_costs(other, choices, UNEQUAL, mixture=mean).mixture < game_costs(other, choices, UNEQUAL).mixture
+    assert mixture_cost(choices, mean) < mixture_cost(choices, other)
 
 
 # Arguments
@@ -327,8 +322,6 @@ def test_bad_arguments_are_refused() -> None:
         fc_limit(p, network, [0.5, 0.5, 0.5])
     with pytest.raises(InputError, match="weights: expected a positive probability for 'c', received 0"):
         full_conditional_divergence(p, p, [0.5, 0.5, 0])
-    with pytest.raises(InputError, match="projections: expected 3 laws, one per variable, received 1"):
-        game_costs(p, [p])
     holes = Observations(MIXED, torch.tensor([[0, -1, 1], [0, 0, 1]]))
     with pytest.raises(MissingDataError, match="p: expected complete observations, received 1 missing cells"):
         fc_limit(holes, network)
