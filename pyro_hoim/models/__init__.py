@@ -2,7 +2,6 @@
 
 from .adapted_conditionals import ClampedConditional, ModelConditional
 from .base import ConditionalModel, EnergyModel
-from .classifier_conditional import ClassifierConditional, FeatureEncoding, encode_features
 from .decision_graph import CompiledGraph, DecisionGraph, Merge, Split
 from .dependency_network import DependencyConditionals
 from .generalized_root import GeneralizedRootEnergy
@@ -25,7 +24,6 @@ from .root_structure import RootStructure
 
 __all__ = [
     "ClampedConditional",
-    "ClassifierConditional",
     "Coding",
     "CompiledGraph",
     "ConditionalModel",
@@ -33,7 +31,6 @@ __all__ = [
     "DependencyConditionals",
     "EnergyModel",
     "ExponentialFamily",
-    "FeatureEncoding",
     "GaussianFamily",
     "GeneralizedRootEnergy",
     "LeafConditional",
@@ -53,7 +50,6 @@ __all__ = [
     "TableConditional",
     "TruncatedPoissonFamily",
     "check_normalizable",
-    "encode_features",
     "node_bounds",
     "node_family",
     "node_log_partition",

@@ -230,7 +230,7 @@ class DependencyConditionals:
     # Other networks
 
     def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
-        """The same network with plain tables in place of models and classifiers where these are small enough.
+        """The same network with plain tables in place of models where these are small enough.
 
         Compiled samplers read tables only. Tables and leaf tables stay as they are; a new table is in float64.
 

@@ -64,7 +64,7 @@ def safe_log(probs: torch.Tensor) -> torch.Tensor:
     return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
 
 
-def check_table(probs: object, rows: str, argument: str = "probs", *, tolerance: float | None = None) -> torch.Tensor:
+def check_table(probs: object, rows: str, argument: str = "probs") -> torch.Tensor:
     """A floating tensor whose last dimension holds laws, or an error that names the first row that is none."""
     if not isinstance(probs, torch.Tensor) or probs.dtype not in _TOLERANCE:
         received = probs.dtype if isinstance(probs, torch.Tensor) else type(probs).__name__
@@ -77,7 +77,7 @@ def check_table(probs: object, rows: str, argument: str = "probs", *, tolerance:
             f"{argument}: expected finite probabilities from 0 on, received {values[where].item()} at index {where}"
         )
     totals = values.sum(-1)
-    is_off = (totals - 1).abs() > (_TOLERANCE[probs.dtype] if tolerance is None else tolerance)
+    is_off = (totals - 1).abs() > _TOLERANCE[probs.dtype]
     if bool(is_off.any()):
         where = tuple(int(i) for i in is_off.nonzero()[0])
         position = where[0] if len(where) == 1 else where

@@ -70,7 +70,7 @@ class PseudoGibbsChains:
         seed: seed of everything random. Chain c has its own stream, which depends on (seed, c) alone: more chains or
             threads change nothing (the torch engine has one stream for all chains).
         engine: "compiled" walks decision graphs and tables (CPU); "torch" takes every conditional on any device, one
-            call per update; "auto" is compiled where all variables that are drawn allow it. Models and classifiers
+            call per update; "auto" is compiled where all variables that are drawn allow it. Models
             with few neighbours become tables by :meth:`~pyro_hoim.models.DependencyConditionals.tabulated`.
         precision: of the compiled conditionals; in float32 probabilities have errors of 1e-7, and levels below that
             may never be drawn.

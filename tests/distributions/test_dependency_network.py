@@ -24,10 +24,10 @@ from pyro.optim import ClippedAdam
 from pyro_hoim.distributions import DependencyNetwork, HierarchicalLogLinear, StateIndexReparam, StateSpace
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import (
-    ClassifierConditional,
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
+    ModelConditional,
     NodeConditional,
     TableConditional,
 )
@@ -492,18 +492,15 @@ def test_networks_that_remember_their_start_are_refused_and_the_states_named():
     assert network.log_pseudo_prob(torch.tensor([[0, 0], [0, 1]])).tolist() == [0.0, -math.inf]
 
 
-class Even:
-    """A classifier that says even odds; it may say zero for all one knows."""
-
-    classes_ = (0, 1)
-
-    def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        return np.full((len(features), 2), 0.5)
+def foreign(domain: Domain, name: str) -> ModelConditional:
+    """Even odds from a model of which nothing else is known: it may say zero."""
+    fair = torch.full((2,), 0.5, dtype=torch.float64)
+    return ModelConditional(DependencyConditionals(TableConditional(domain, n, [], fair) for n in domain.names), name)
 
 
 def test_undecided_networks_warn_once():
     domain = Domain.from_cardinalities([2] * 17)
-    nodes = [ClassifierConditional(domain, name, Even(), encoding="codes") for name in domain.names]
+    nodes = [foreign(domain, name) for name in domain.names]
     network = DependencyNetwork(DependencyConditionals(nodes), num_sweeps=1)
     with pytest.warns(ConvergenceWarning, match="not known whether the chain has a single limiting law"):
         network.sample((2,))
@@ -521,10 +518,10 @@ def test_a_network_with_two_laws_is_refused_without_naming_options_that_a_law_la
     assert "check=False" not in str(error.value)
 
 
-def test_classifiers_serve():
+def test_conditionals_of_models_serve():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     nodes: list[NodeConditional] = [
-        ClassifierConditional(domain, "a", Even()),
+        foreign(domain, "a"),
         TableConditional(domain, "b", ["a"], torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)),
     ]
     network = DependencyNetwork(DependencyConditionals(nodes))

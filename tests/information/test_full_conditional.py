@@ -22,10 +22,10 @@ from pyro_hoim.information import (
     random_dirichlet_law,
 )
 from pyro_hoim.models import (
-    ClassifierConditional,
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
+    ModelConditional,
     TableConditional,
 )
 from pyro_hoim.partition import stationary_law
@@ -118,12 +118,6 @@ def test_projection_is_the_product_of_margin_and_conditional() -> None:
 
 
 def test_all_kinds_of_conditionals_are_read() -> None:
-    class Half:
-        classes_ = np.array([0, 1])
-
-        def predict_proba(self, rows):
-            return np.full((len(rows), 2), 0.5)
-
     p = law_of(MIXED, 5)
     graph = DecisionGraph(MIXED, "b").split(0, "a")
     leaves = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], dtype=torch.float32)
@@ -131,7 +125,7 @@ def test_all_kinds_of_conditionals_are_read() -> None:
         [
             TableConditional(MIXED, "a", ["c"], torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)),
             LeafConditional(graph, leaves),
-            ClassifierConditional(MIXED, "c", Half()),
+            ModelConditional(random_network(MIXED, np.random.default_rng(5)), "c"),
         ]
     )
     table = p.probs.numpy()

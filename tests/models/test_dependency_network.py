@@ -16,7 +16,6 @@ from hypothesis import given, strategies as st
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import (
     ClampedConditional,
-    ClassifierConditional,
     ConditionalModel,
     DecisionGraph,
     DependencyConditionals,
@@ -26,9 +25,8 @@ from pyro_hoim.models import (
     ModelConditional,
     NodeConditional,
     TableConditional,
-    encode_features,
 )
-from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import RandomModel, domains, enumerate_codes, exact_table, models
 
@@ -73,21 +71,6 @@ def random_network(domain: Domain, seed: int = 0) -> DependencyConditionals:
     return DependencyConditionals(nodes)
 
 
-class Frequencies:
-    """A classifier without any library: the law of the target for every row of features that occurred."""
-
-    def __init__(self, features: np.ndarray, target: np.ndarray) -> None:
-        self.classes_ = np.unique(target)
-        self.n_features_in_ = features.shape[1]
-        self._found: dict[tuple[float, ...], np.ndarray] = {}
-        for row in {tuple(r) for r in features.tolist()}:
-            here = target[(features == row).all(1)]
-            self._found[row] = np.array([(here == c).mean() for c in self.classes_])
-
-    def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        return np.stack([self._found[tuple(row)] for row in features.tolist()])
-
-
 # Conditionals of one variable
 
 
@@ -119,7 +102,7 @@ def test_leaf_tables_select_the_row_of_the_replayed_leaf(domain: Domain, seed: i
     assert torch.equal(node.log_probs(states(domain)), expected)
 
 
-@pytest.mark.parametrize("kind", ["table", "leaf", "model", "classifier", "clamped"])
+@pytest.mark.parametrize("kind", ["table", "leaf", "model", "clamped"])
 def test_laws_of_a_conditional(kind: str) -> None:
     node = some_node(kind)
     x = states(node.domain)
@@ -153,11 +136,6 @@ def some_node(kind: str) -> NodeConditional:
         case "model":
             graph = InteractionHypergraph(DOMAIN, [("a", "b"), ("c",)], closure=True)
             return ModelConditional(LogLinearEnergy(graph, torch.linspace(-1, 1, graph.num_terms).double()), "b")
-        case "classifier":
-            x = states(DOMAIN)
-            return ClassifierConditional(
-                DOMAIN, "b", Frequencies(encode_features(DOMAIN, x, ["a", "c"]), x[:, 1].numpy()), reads=["c", "a"]
-            )
         case _:
             return ClampedConditional(random_table(DOMAIN, "b", ["c", "a"], 0), {"c": 1})
 
@@ -209,8 +187,6 @@ def test_precision_follows_the_table() -> None:
     assert table.log_probs(x).dtype == torch.float32
     assert table.to(dtype=torch.float64).probs.dtype == torch.float64
     assert some_node("model").to(dtype=torch.float32).log_probs(x).dtype == torch.float32  # type: ignore[attr-defined]
-    moved = some_node("classifier").to(dtype=torch.float32)  # type: ignore[attr-defined]
-    assert moved.log_probs(x).dtype == torch.float32
 
 
 ROWS = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
@@ -288,117 +264,6 @@ def test_control_sums_within_rounding_are_accepted() -> None:
     assert TableConditional(DOMAIN, "a", ["b"], probs).probs is probs
     with pytest.raises(InputError, match=r"sums to"):
         TableConditional(DOMAIN, "a", ["b"], probs.double())
-
-
-# Classifiers
-
-
-def test_features_are_indicators_or_codes() -> None:
-    x = torch.tensor([[1, 2, 0, 0], [0, 0, 1, 0]])
-    assert encode_features(DOMAIN, x, ["b", "a"]).tolist() == [[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]]
-    assert encode_features(DOMAIN, x, ["c", "b"], "codes").tolist() == [[2, 0], [0, 1]]
-    assert encode_features(DOMAIN, x, []).shape == (2, 0)
-    with pytest.raises(InputError, match=r"'indicators' or 'codes', received 'floats'"):
-        encode_features(DOMAIN, x, ["b"], "floats")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("encoding", ["indicators", "codes"])
-@pytest.mark.parametrize("labels", [False, True])
-def test_a_classifier_of_frequencies_is_the_table_of_frequencies(encoding: Any, labels: bool) -> None:
-    domain = Domain([Variable("a", ("no", "yes")), Variable("b", ("low", "mid", "high")), Variable("c", ("u", "v"))])
-    x = torch.randint(2, (400, 3), generator=torch.Generator().manual_seed(0))
-    x[:, 1] += x[:, 2]
-    reads = ["a", "c"]
-    target = np.array(domain["b"].labels)[x[:, 1]] if labels else x[:, 1].numpy()
-    node = ClassifierConditional(
-        domain, "b", Frequencies(encode_features(domain, x, reads, encoding), target), reads=reads, encoding=encoding
-    )
-    counts = torch.zeros(2, 2, 3, dtype=torch.float64)
-    counts.index_put_((x[:, 0], x[:, 2], x[:, 1]), torch.ones(400, dtype=torch.float64), accumulate=True)
-    table = TableConditional(domain, "b", reads, counts / counts.sum(-1, keepdim=True))
-    torch.testing.assert_close(node.log_probs(states(domain)), table.log_probs(states(domain)), **EXACT)
-    assert node.reads == ("a", "c")
-    assert node.has_zeros
-
-
-def test_levels_that_a_classifier_never_saw_have_the_floor() -> None:
-    x = torch.tensor([[0, 0, 0, 0], [1, 2, 0, 0]])
-    fitted = Frequencies(encode_features(DOMAIN, x, ["a"]), x[:, 1].numpy())
-    node = ClassifierConditional(DOMAIN, "b", fitted, reads=["a"])
-    assert node.log_probs(x).exp().tolist() == [[1, 0, 0], [0, 0, 1]]
-    floored = ClassifierConditional(DOMAIN, "b", fitted, reads=["a"], floor=0.01)
-    torch.testing.assert_close(
-        floored.log_probs(x).exp(), torch.tensor([[0.98, 0.01, 0.01], [0.01, 0.01, 0.98]], dtype=torch.float64), **EXACT
-    )
-    assert not floored.has_zeros
-
-
-def broken(probs: Any, classes: Any = (0, 1), **more: Any) -> Any:
-    """A classifier that always answers the same."""
-
-    class Broken:
-        classes_ = classes
-
-        def predict_proba(self, features: np.ndarray) -> Any:
-            return np.tile(probs, (len(features), 1))
-
-    fitted = Broken()
-    for name, value in more.items():
-        setattr(fitted, name, value)
-    return fitted
-
-
-@pytest.mark.parametrize(
-    ("classifier", "options", "error", "message"),
-    [
-        (object(), {}, InputTypeError, r"with 'predict_proba', received object"),
-        (type("Unfitted", (), {"predict_proba": None})(), {}, InputTypeError, r"with 'classes_', received Unfitted"),
-        (broken([1], [0, 2]), {}, InputError, r"codes from 0 to 1, received 2"),
-        (broken([1], [0.5]), {}, InputError, r"received 0\.5"),
-        (broken([1], ["0", "2"]), {}, UnknownNameError, r"unknown label '2'"),
-        (broken([1], [np.array([0, 1]), np.array([0, 1])]), {}, InputTypeError, r"one target"),
-        (broken([1], n_features_in_=3), {}, InputError, r"6 columns of encode_features, received one fitted on 3"),
-        (broken([1]), {"reads": []}, InputError, r"at least one variable"),
-        (broken([1]), {"reads": ["a"]}, InputError, r"reads: .* other variables than 'a'"),
-        (broken([1]), {"floor": 0.5}, InputError, r"below 1/2, received 0\.5"),
-        (broken([1]), {"floor": -0.1}, InputError, r"floor"),
-        (broken([1]), {"encoding": "text"}, InputError, r"'text'"),
-    ],
-)
-def test_unsuitable_classifiers_are_refused(classifier: Any, options: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        ClassifierConditional(DOMAIN, "a", classifier, **options)
-
-
-@pytest.mark.parametrize(
-    ("probs", "message"),
-    [
-        ([0.3, 0.3, 0.4], r"classifier of 'a': expected probabilities of shape \(12, 2\), received \(12, 3\)"),
-        ([0.5, 0.4], r"classifier of 'a': expected rows that sum to one, but row 0 sums to 0\.9"),
-        ([1.5, -0.5], r"classifier of 'a': .* received -0\.5"),
-        ([math.nan, 1.0], r"classifier of 'a': .* received nan"),
-    ],
-)
-def test_answers_that_are_no_laws_are_refused(probs: list[float], message: str) -> None:
-    node = ClassifierConditional(DOMAIN, "a", broken(probs))
-    with pytest.raises(InputError, match=message):
-        node.log_probs(states(DOMAIN))
-
-
-def test_classifiers_of_scikit_learn_serve() -> None:
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.tree import DecisionTreeClassifier
-
-    x = torch.randint(2, (300, 4), generator=torch.Generator().manual_seed(1))
-    x[:, 3] = 0
-    features = encode_features(DOMAIN, x, ["b", "c", "d"])
-    fitted = DecisionTreeClassifier(random_state=0).fit(features, x[:, 0].numpy())
-    node = ClassifierConditional(DOMAIN, "a", fitted)
-    assert np.array_equal(node.log_probs(x).exp().numpy(), fitted.predict_proba(features))
-    forest = RandomForestClassifier(5, random_state=0)
-    labels = np.array(DOMAIN["a"].labels)[x[:, 0]]
-    node = ClassifierConditional(DOMAIN, "a", forest.fit(features, labels))
-    np.testing.assert_allclose(node.log_probs(x).exp().numpy(), forest.predict_proba(features), **EXACT)
 
 
 # Networks

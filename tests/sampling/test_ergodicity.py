@@ -10,11 +10,11 @@ import torch
 
 from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.models import (
-    ClassifierConditional,
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
     LogLinearEnergy,
+    ModelConditional,
     TableConditional,
 )
 from pyro_hoim.partition import stationary_law
@@ -209,17 +209,9 @@ def test_large_networks_are_decided_by_a_common_state_or_not_at_all() -> None:
     assert check_ergodic(chain_of(8, COPY)).num_closed == 2  # the control: small enough to see that it is not
 
 
-class Sure:
-    """A classifier that is always sure."""
-
-    classes_ = np.array([0])
-
-    def predict_proba(self, features: Any) -> np.ndarray:
-        return np.ones((len(features), 1))
-
-
 def test_foreign_conditionals_are_looked_at_too() -> None:
-    sure = ClassifierConditional(PAIR, "a", Sure())
+    always = TableConditional(PAIR, "a", [], torch.tensor([1.0, 0.0]))
+    sure = ModelConditional(DependencyConditionals([always, TableConditional(PAIR, "b", ["a"], COPY)]), "a")
     found = check_ergodic(DependencyConditionals([sure, TableConditional(PAIR, "b", ["a"], COPY)]))
     assert found.absorbing_states == ({"a": "no", "b": "no"},)
     assert found.has_unique_law

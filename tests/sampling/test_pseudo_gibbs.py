@@ -20,11 +20,11 @@ from pyro_hoim.distributions import DependencyNetwork
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import PseudoGibbs
 from pyro_hoim.models import (
-    ClassifierConditional,
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
     LogLinearEnergy,
+    ModelConditional,
     TableConditional,
 )
 from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains, sample_pseudo_gibbs
@@ -244,28 +244,20 @@ def test_conditionals_of_a_joint_law_give_that_law(engine: str, scan: Any) -> No
     assert refuses(counts, stationary(scan_matrix(network(7), scan, "abd", weights)))
 
 
-class Frequencies:
-    """A classifier with the interface of scikit-learn that reads indicators of the levels."""
-
-    classes_ = np.array([0, 2])
-
-    def predict_proba(self, features: Any) -> np.ndarray:
-        score = np.asarray(features, dtype=np.float64) @ np.linspace(-1.0, 1.0, np.shape(features)[-1])
-        positive = 1 / (1 + np.exp(-score))
-        return np.stack([1 - positive, positive], axis=-1)
-
-
 @scans
 def test_foreign_conditionals_are_sampled_too(scan: Any) -> None:
     mixed = network(9)
-    classifier = ClassifierConditional(DOMAIN, "b", Frequencies())
-    conditionals = DependencyConditionals([mixed.node("a"), classifier, mixed.node("c"), mixed.node("d")])
+    score = torch.linspace(-1.0, 1.0, 4, dtype=torch.float64).reshape(2, 1, 2)
+    unseen = torch.stack([torch.sigmoid(-score), torch.zeros_like(score), torch.sigmoid(score)], -1)
+    table = TableConditional(DOMAIN, "b", ["a", "c", "d"], unseen)
+    foreign = ModelConditional(DependencyConditionals([mixed.node("a"), table, mixed.node("c"), mixed.node("d")]), "b")
+    conditionals = DependencyConditionals([mixed.node("a"), foreign, mixed.node("c"), mixed.node("d")])
     matrix = scan_matrix(conditionals, scan, "abd")
     chains = PseudoGibbsChains(conditionals, SIZE, scan=scan, seed=10)
     assert "ConditionalEngine" in repr(chains)
     chains.sweep(30)
     law = stationary(matrix)
-    assert law.reshape(CARDS)[:, 1].max() < 1e-12  # a level that the classifier does not know
+    assert law.reshape(CARDS)[:, 1].max() < 1e-12  # a level that never occurs
     law[law < 1e-12] = 0
     counts = counts_of(chains.codes)
     assert_exact_law(counts, law)
