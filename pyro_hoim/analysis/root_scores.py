@@ -173,6 +173,13 @@ class RootModel:
             values = table.rows(np.arange(start, min(start + size, table.num_rows))).to_tensor()
             yield values[:, free], (values[:, fixed] == wanted).all(1)
 
+    def some_rows(self, table: CountTable, most: int) -> torch.Tensor:
+        """Values of the free columns in at most so many rows, evenly spaced, (n, d) float64."""
+        size = min(most, table.num_rows)
+        return (
+            table.rows(np.arange(size) * table.num_rows // max(size, 1)).columns(self.energy.domain.names).to_tensor()
+        )
+
     def log_pseudo_prob(self, table: CountTable) -> np.ndarray:
         """Log pseudo-likelihood of every row, (N,), nats; minus infinity for impossible rows.
 

@@ -28,6 +28,7 @@ from .seen import score_seen, seen_lines
 __all__ = ["predict_with_roots", "root_interactions", "root_log_z", "sample_roots", "score_with_roots"]
 
 _BURN_IN = 200
+_ROWS = 4096  # of a file, to choose starts of a search from
 _EDGE = 48  # characters
 
 
@@ -130,7 +131,8 @@ def score_with_roots(
     if method == "auto" and chains is None and temperatures is None and seed is None:
         log_z, reason = exact_log_partition(found.energy)
     else:
-        log_z, reason = root_log_z_of(found.energy, method, chains, temperatures, seed), ""
+        starts = found.some_rows(table, _ROWS) if method == "ais" and found.energy.family.is_discrete else None
+        log_z, reason = root_log_z_of(found.energy, method, chains, temperatures, seed, starts), ""
     value = None if log_z is None else float(log_z.value)
     scores = found.scores(table, value)
 

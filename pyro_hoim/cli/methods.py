@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,9 @@ from ..partition import AnnealedImportance, Auto, LogPartition, RootAnnealed, Ro
 from ..partition._annealed_result import ADVICE
 from .options import SEED, WholeNumber
 from .wording import in_option_words
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of", "root_log_z_of"]
 
@@ -57,9 +60,16 @@ def is_terminal() -> bool:
 
 
 def log_z_of(
-    model: ModelFile, method: str, chains: int | None, temperatures: str | None, seed: int | None
+    model: ModelFile,
+    method: str,
+    chains: int | None,
+    temperatures: str | None,
+    seed: int | None,
+    starts: torch.Tensor | None = None,
 ) -> LogPartition:
     """Log Z of the model in a file by the method asked for, balanced coding; ``auto`` prefers exact to what is kept.
+
+    An estimate looks for modes from ``starts`` (n, d), too.
 
     Raises:
         InputError: an option of ais without ``--method ais``, or temperatures that are no number.
@@ -70,14 +80,19 @@ def log_z_of(
     if kept is not None and not Auto().plan(model.hypergraph).feasible:
         notes = tuple(_in_option_words(note) for note in kept.notes)
         return replace(kept, method=f"{kept.method}, as the model file holds it", notes=notes)
-    return _log_z(energy, method, chains, temperatures, seed, AnnealedImportance, Auto())
+    return _log_z(energy, method, chains, temperatures, seed, AnnealedImportance, Auto(), starts)
 
 
 def root_log_z_of(
-    energy: GeneralizedRootEnergy, method: str, chains: int | None, temperatures: str | None, seed: int | None
+    energy: GeneralizedRootEnergy,
+    method: str,
+    chains: int | None,
+    temperatures: str | None,
+    seed: int | None,
+    starts: torch.Tensor | None = None,
 ) -> LogPartition:
     """Log Z of a generalized root model; as :func:`log_z_of`."""
-    return _log_z(energy, method, chains, temperatures, seed, RootAnnealed, RootAuto())
+    return _log_z(energy, method, chains, temperatures, seed, RootAnnealed, RootAuto(), starts)
 
 
 def _log_z(
@@ -88,9 +103,10 @@ def _log_z(
     seed: int | None,
     annealed: type[AnnealedImportance | RootAnnealed],
     auto: Auto | RootAuto,
+    starts: torch.Tensor | None,
 ) -> LogPartition:
     if method == "ais":
-        result = _annealed(annealed, chains, temperatures, seed).log_partition(energy)
+        result = _annealed(annealed, chains, temperatures, seed, starts).log_partition(energy)
         return replace(result, notes=tuple(_in_option_words(note) for note in result.notes))
     for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
         if value is not None:
@@ -108,9 +124,12 @@ def _in_option_words(note: str) -> str:
     return in_option_words(note.replace(ADVICE, _ADVICE), None if context is None else context.command)
 
 
-def _annealed(kind: Any, chains: int | None, temperatures: str | None, seed: int | None) -> Any:
+def _annealed(
+    kind: Any, chains: int | None, temperatures: str | None, seed: int | None, starts: torch.Tensor | None
+) -> Any:
     """The backend that the options describe."""
     common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0, "progress": is_terminal()}
+    common["starts"] = starts if starts is not None and len(starts) else None
     if temperatures == "adaptive":
         return kind(temperatures="adaptive", **common)
     text = str(kind.num_temperatures) if temperatures is None else temperatures.strip()

@@ -16,6 +16,7 @@ from ..errors import InputError, IntractableError
 from ..learning.given import ClampedGibbs, RowMethod
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
+from ..partition._start_rows import chosen_rows
 from ..report.words import plural
 from .impossible import check_evidence, num_impossible
 from .labels import read_known
@@ -208,6 +209,12 @@ def _draw(
     return torch.cat(parts)
 
 
+def _rows(data: Observations) -> torch.Tensor:
+    """Complete rows (n, d) that a search for modes starts from."""
+    merged = data.drop_missing().unique()
+    return chosen_rows(merged.codes, merged.counts)
+
+
 @click.command()
 @MODEL
 @DATA
@@ -253,7 +260,7 @@ def score(
     data, unseen = read_known(energy.domain, file, missing)
     if not data.total_count > 0:
         raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
-    log_z = log_z_of(stored, method, chains, temperatures, seed)
+    log_z = log_z_of(stored, method, chains, temperatures, seed, _rows(data) if method == "ais" else None)
     values = score_rows(energy, data, log_z=float(log_z.value))
     impossible = num_impossible(stored, data)
     nll = math.inf if impossible else values.nll

@@ -11,6 +11,7 @@ import torch
 
 from ..errors import InputError, InputTypeError, is_whole
 from ..sampling.schedule import GibbsSchedule
+from ._start_rows import checked_rows
 from .weights import MIN_CHAINS
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def check_options(options: AnnealedImportance) -> None:
         object.__setattr__(options, "temperatures", _checked_path(options.temperatures))
     _check_reference(options)
     _check_runs(options)
+    if options.starts is not None:
+        object.__setattr__(options, "starts", checked_rows(options.starts, "AnnealedImportance"))
     if options.engine not in ("auto", "products", "tables", "torch"):
         raise InputError(
             f"AnnealedImportance engine: expected 'auto', 'products', 'tables' or 'torch', received {options.engine!r}"

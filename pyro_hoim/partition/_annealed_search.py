@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,12 +17,14 @@ from . import _annealed_runs as annealed_runs
 from ._annealed_reference import reference_normaliser
 from ._annealed_verdict import num_steps
 from ._mode_checks import ModeRuns, hamming, pick_modes
+from ._start_rows import rows_for
 
 if TYPE_CHECKING:
     from ._mode_checks import Modes
+    from ._start_rows import Rows
     from .annealed import AnnealedImportance
 
-__all__ = ["ascend", "found_modes", "mode_runs"]
+__all__ = ["ascend", "found_modes", "mode_runs", "rows_of"]
 
 Codes = NDArray[np.int64]
 
@@ -43,8 +45,8 @@ _FEWEST = 64  # chains of such a run, where there are as many
 def ascend(options: AnnealedImportance, run: annealed_runs.Run) -> tuple[torch.Tensor, torch.Tensor]:
     """States (*batch, n, d) at which ascents ended, and their log q (*batch, n).
 
-    They start from chain ends, from overdispersed random states and from the best cells of the strongest interactions;
-    first single variables move, then, from the best states, whole interactions where that is cheap.
+    They start from chain ends, from overdispersed random states, from the best cells of the strongest interactions, and
+    from the rows of the options, which are among the states.
     """
     model, count = run.model, min(_STARTS, max(_FEWEST, options.num_chains))
     batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
@@ -52,8 +54,35 @@ def ascend(options: AnnealedImportance, run: annealed_runs.Run) -> tuple[torch.T
         return run.ends, run.log_q
     random = np.random.default_rng(annealed_runs.derived(run.seed, 7))
     starts = _starts(run, count, random)
+    found, rows = [_searched(options, run, starts)], rows_of(options, model.hypergraph)
+    if rows is not None:
+        rows = rows.to(model.tables.device).expand(*batch, -1, -1)
+        found += [_climbed(options, run, rows, GibbsSchedule(), 0), _searched(options, run, rows)]
+    states, log_q = zip(*found, strict=True)
+    return torch.cat(states, -2), torch.cat(log_q, -1)
+
+
+def rows_of(options: AnnealedImportance, graph: InteractionHypergraph) -> torch.Tensor | None:
+    """The rows to start from (n, d), where there are any.
+
+    Raises:
+        InputError: they are no states of the model.
+    """
+    if options.starts is None:
+        return None
+    return rows_for(cast("Rows", options.starts), [k - 1 for k in graph.domain.cardinalities], "AnnealedImportance")
+
+
+def _searched(
+    options: AnnealedImportance, run: annealed_runs.Run, starts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (*batch, n, d) and their log q (*batch, n) after moves of single variables.
+
+    From the best of them whole interactions move as well, where that is cheap; these states are added.
+    """
+    batch, (count, d) = starts.shape[:-2], starts.shape[-2:]
     states, log_q = _climbed(options, run, starts, GibbsSchedule(), _SWEEPS)
-    blocks = _block_schedule(options, model.hypergraph, min(_BLOCK_STARTS, count))
+    blocks = _block_schedule(options, run.model.hypergraph, min(_BLOCK_STARTS, count))
     if blocks is None:
         return states, log_q
     best = log_q.argsort(-1, descending=True)[..., :_BLOCK_STARTS, None].expand(*batch, -1, d)

@@ -14,7 +14,7 @@ from ._annealed_verdict import METHOD, Checks, estimate_of, islands_of, num_step
 from ._certificate import Certificate, certificate, state_text
 from ._mode_checks import Weighed, root_distance, weighed
 from ._root_annealed_runs import AnnealedRun, RootReverse
-from ._root_annealed_search import climbed_counts, count_mode_runs, count_modes
+from ._root_annealed_search import climbed_counts, count_mode_runs, count_modes, rows_of
 from .base import Cost, LogPartition
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _checked(options: RootAnnealed, run: AnnealedRun, reverse: RootReverse | Non
     rounding = _CONDITIONALS * math.sqrt(run.ends.shape[-1]) * spread
     if not run.energy.family.is_discrete:
         return Checks(Certificate.none(1), None, rounding)
-    states, log_q = climbed_counts(run)
+    states, log_q = climbed_counts(run, rows_of(options, run.energy))
     met = [run.ends, states, *([] if reverse is None else [reverse.states])]
     values = [-run.energy.energy(part, validate=False)[None] for part in met]
     found = None

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
+from ..errors import InputError
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.node_log_partition import node_log_partition
 from ._mode_checks import ModeRuns, Modes, pick_modes, root_distance
 from ._root_annealed_runs import AnnealedRun, Annealer, derived
+from ._start_rows import rows_for
 
 if TYPE_CHECKING:
+    from ._start_rows import Rows
     from .root_annealed import RootAnnealed
 
-__all__ = ["climbed_counts", "count_mode_runs", "count_modes"]
+__all__ = ["climbed_counts", "count_mode_runs", "count_modes", "rows_of"]
 
-_ENDS = 16  # chain ends that ascents begin with
+_ENDS = 16  # chain ends that ascents begin with, and as many rows
 _LARGEST = 2**14  # count that all variables start from together
 _ROUNDS = 6  # of an ascent
 _NEAR = 3  # counts up and down that a move looks at
@@ -26,16 +29,34 @@ _RUNS = 4  # of them with runs of their own
 _FEWEST = 64  # chains of such a run, where there are as many
 
 
-def climbed_counts(run: AnnealedRun) -> tuple[torch.Tensor, torch.Tensor]:
+def rows_of(options: RootAnnealed, energy: GeneralizedRootEnergy) -> torch.Tensor | None:
+    """The rows to start from (n, d), float64, where there are any.
+
+    Raises:
+        InputError: they are no states of the model, or the model is one of densities.
+    """
+    if options.starts is None:
+        return None
+    if not energy.family.is_discrete:
+        raise InputError(
+            "RootAnnealed starts: densities bound nothing, so that rows help with counts only; leave them out"
+        )
+    largest = [energy.family.largest_value] * len(energy.domain)
+    return rows_for(cast("Rows", options.starts), largest, "RootAnnealed").double()
+
+
+def climbed_counts(run: AnnealedRun, rows: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """States (n, d) at which ascents in one variable at a time ended, and their log q (n,).
 
-    They start from chain ends and from states with all counts alike, on a geometric grid.
+    They start from chain ends, from states with all counts alike, on a geometric grid, and from the best of the rows
+    (m, d), all of which are among the states.
     """
     energy = run.energy
     largest = min(energy.family.largest_value, float(_LARGEST))
     levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
-    best = (-energy.energy(run.ends, validate=False)).argsort(descending=True)[:_ENDS]
-    states = torch.cat([run.ends[best], levels[:, None].expand(-1, run.ends.shape[-1])]).clone()
+    seen = run.ends[:0] if rows is None else rows
+    best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (run.ends, seen))
+    states = torch.cat([run.ends[best], levels[:, None].expand(-1, run.ends.shape[-1]), seen[better]]).clone()
     grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
     for round_number in range(_ROUNDS):
         before = states.clone()
@@ -52,6 +73,7 @@ def climbed_counts(run: AnnealedRun) -> tuple[torch.Tensor, torch.Tensor]:
             states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
         if torch.equal(before, states):
             break
+    states = torch.cat([states, seen])
     return states, -energy.energy(states, validate=False)
 
 

@@ -6,7 +6,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -21,6 +21,8 @@ from ._annealed_autograd import constant, log_z_with_eta
 from ._annealed_options import _checked_path
 from ._annealed_verdict import estimate_of
 from ._root_annealed_result import annealing_cost, judged
+from ._root_annealed_search import rows_of
+from ._start_rows import checked_rows
 from .base import Cost, LogPartition
 from .root_base import checked_psi
 from .weights import MIN_CHAINS
@@ -61,12 +63,18 @@ class RootAnnealed:
         combine: report Bennett's acceptance ratio of both runs instead of the forward estimate; needs perfect samples.
         level: of the one-sided limits.
         seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness.
+        starts: states of counts, such as rows of data, that count as met, as of ``AnnealedImportance``; ascents start
+            from the 16 of largest log q.
         burn_in: sweeps at beta 1 before a state counts as a draw.
         progress: show a bar.
         allow_undecided: go on where it is not known whether the model has a finite constant.
 
+    Shape:
+        starts (rows, d).
+
     Raises:
-        InputError: an option outside its range.
+        InputError: an option outside its range, or a missing cell in ``starts``.
+        InputTypeError: ``starts`` that are no numbers.
 
     References:
         Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001.
@@ -94,6 +102,7 @@ class RootAnnealed:
     combine: bool = False
     level: float = 0.99
     seed: int | None = None
+    starts: torch.Tensor | Sequence[Sequence[float]] | None = field(default=None, repr=False)
     burn_in: int = 100
     progress: bool = False
     allow_undecided: bool = False
@@ -131,6 +140,8 @@ class RootAnnealed:
                     f"RootAnnealed islands: expected at least {MIN_CHAINS} that divide num_chains={self.num_chains}, "
                     f"received {self.islands}"
                 )
+        if self.starts is not None:
+            object.__setattr__(self, "starts", checked_rows(self.starts, "RootAnnealed"))
         if self.combine and (self.reverse is False or self.resample_below is not None):
             raise InputError("RootAnnealed combine: needs the reverse run, and no resampling")
 
@@ -159,7 +170,8 @@ class RootAnnealed:
         Raises:
             InputError: the model has no finite constant (the direction is told), psi is not finite, a torch.func
                 transformation is at work, the terms of single variables alone cannot be normalised, so that there is
-                nothing to start from, or a conditional that cannot or whose mode is beyond 2^53 is met on the way.
+                nothing to start from, ``starts`` are no states of counts, or a conditional that cannot or whose mode is
+                beyond 2^53 is met on the way.
             IntractableError: whether the model has a finite constant is not known; ``combine`` without perfect
                 samples; a second derivative.
 
@@ -169,6 +181,7 @@ class RootAnnealed:
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
+        rows_of(self, energy)
         elements = self._elements(energy)
         if not elements:
             nothing = energy.psi.sum(-1)

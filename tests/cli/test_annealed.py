@@ -288,3 +288,25 @@ def test_the_command_runs_what_the_library_runs(capsys: pytest.CaptureFixture[st
     own = backend.log_partition(stored("small.safetensors"))
     assert result["value"] == float(own.value) and result["lower"] == float(own.lower)
     assert math.isclose(float(Auto().log_partition(stored("small.safetensors")).value), result["value"], abs_tol=0.5)
+
+
+@pytest.mark.parametrize("method", ["ais", "auto"])
+def test_scores_look_for_modes_from_the_rows(
+    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[Any] = []
+    original = AnnealedImportance.log_partition
+
+    def recorded(self: AnnealedImportance, model: LogLinearEnergy) -> LogPartition:
+        given.append(self.starts)
+        return original(self, model)
+
+    monkeypatch.setattr(AnnealedImportance, "log_partition", recorded)
+    header = ",".join(stored("small.safetensors").domain.names)
+    labels = [[0, 2, 1, 0, 1, 1], [1, 0, 0, 0, 2, 0], [0, 2, 1, 0, 1, 1]]
+    lines = [",".join(map(str, row)) for row in labels]
+    Path("rows.csv").write_text("\n".join([header, *lines, ",2,1,0,1,0"]) + "\n")
+    options = [*CHEAP, "--seed", "1"] if method == "ais" else []
+    result = call_json(["score", "small.safetensors", "rows.csv", *options], capsys)
+    assert result["rows"] == 4
+    assert given == ([((0, 2, 1, 0, 1, 1), (1, 0, 0, 0, 2, 0))] if method == "ais" else [])

@@ -22,8 +22,8 @@ from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.learning.root_regression import fit_roots
 from pyro_hoim.model_file import load_roots
-from pyro_hoim.models import PoissonFamily, TruncatedPoissonFamily
-from pyro_hoim.partition import RootAuto
+from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.partition import LogPartition, RootAnnealed, RootAuto
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 GRM = ["--model", "grm", "--split", "1,0,0"]
@@ -147,6 +147,16 @@ def test_exact_models_have_a_likelihood(small: Path, capsys: pytest.CaptureFixtu
     assert estimate["kind"] == "biased"
     limit = scipy.stats.t.isf(FALSE_ALARM_RATE / 2, 63)
     assert abs(estimate["value"] - log_z) < limit * estimate["std_error"]
+    given: list[Any] = []
+
+    def recorded(self: RootAnnealed, energy: GeneralizedRootEnergy) -> LogPartition:
+        given.append(self.starts)
+        return RootAuto().log_partition(energy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RootAnnealed, "log_partition", recorded)
+        call_json(["score", str(small / "out"), str(small / "rows.csv"), *annealing], capsys)
+    assert given == [tuple(map(tuple, rows.to_tensor().unique(dim=0).tolist()))]
     scored = call_json(["score", str(small / "out"), str(small / "rows.csv")], capsys)
     assert scored["nll"] == pytest.approx(found["nll"]["train"], rel=1e-9)
     assert scored["kl"] == pytest.approx(found["kl"]["train"], rel=1e-9)

@@ -12,10 +12,17 @@ from scipy import stats
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, MissingDataError, UnknownNameError
 from pyro_hoim.learning import L1, L2, GroupL2
-from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining, Trainer
+from pyro_hoim.learning.training import (
+    InteractionRidge,
+    SampledTrainer,
+    SampledTraining,
+    Trainer,
+    _sampled_loss,
+    sampled,
+)
 from pyro_hoim.learning.training._adam import Adam
 from pyro_hoim.learning.training._sampled_coordinates import Coordinates
-from pyro_hoim.learning.training._sampled_loss import _bounded, _compared, _refused
+from pyro_hoim.learning.training._sampled_loss import _bounded, _compared, _refused, annealed_log_z
 from pyro_hoim.learning.training._sampled_start import forest_law, law_of_singles, network_law
 from pyro_hoim.learning.training._tables import MarginsOfRows
 from pyro_hoim.learning.training._weighted_chains import (
@@ -42,6 +49,7 @@ from pyro_hoim.testing import (
     standard_hypergraphs,
     total_variation_bound,
 )
+from pyro_hoim.testing.hard_models import needle
 from pyro_hoim.testing.training import check_trainer
 
 CARDS = {"a": 2, "b": 3, "c": 4, "d": 2}
@@ -751,3 +759,37 @@ def test_states_met_bound_log_z_from_below():
     within = bounded(float(good.std_error) - math.log(2))
     assert within.verdict == "consistent"
     assert float(within.value) == pytest.approx(float(good.value) + float(good.std_error), abs=1e-9)
+
+
+@pytest.mark.fixed_seed  # of the control: a chain meets the state in a few runs of a hundred
+def test_log_z_is_held_to_the_rows_and_to_ascents_from_them(monkeypatch):
+    monkeypatch.setattr(_sampled_loss, "_FIRST", (32, 20))
+    model = needle(18, 22.0, seed=1)
+    graph, tables = model.energy.hypergraph, model.energy.tables
+    planted = torch.tensor(np.unravel_index(int(tables.argmax()), (2,) * 18))
+    starts = (law_of_singles(graph, tables.numpy()),)
+    blind = annealed_log_z(model.energy, SampledTraining(), starts, 0)
+    assert blind.verdict == "consistent"  # the control
+    assert float(blind.value) < model.log_z - 9
+    near = planted.clone()
+    near[0] = 1 - near[0]
+    for row in (planted, near):
+        found = annealed_log_z(model.energy, SampledTraining(), starts, 0, row[None])
+        assert found.verdict == "unreliable"
+        assert 22.0 <= float(found.lower_bound) <= model.log_z
+        assert float(found.value) == pytest.approx(model.log_z, abs=1e-3)
+        assert any(f"such as (x0={int(planted[0])}, x1={int(planted[1])}," in note for note in found.notes)
+
+
+def test_trainers_hold_log_z_to_their_rows(monkeypatch):
+    given = []
+
+    def recorded(*arguments):
+        given.append(arguments[4])
+        return annealed_log_z(*arguments)
+
+    monkeypatch.setattr(sampled, "annealed_log_z", recorded)
+    rows = Observations.from_tensor([[0, 1], [1, 1], [0, 1], [1, 0]], Domain.from_cardinalities([2, 2]), [1, 2, 3, 0])
+    trainer = SampledTrainer(rows, InteractionHypergraph.saturated(rows.domain))
+    trainer.loss(rows)
+    assert [part.tolist() for part in given] == [[[0, 1], [1, 1]]]

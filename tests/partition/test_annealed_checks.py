@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 
@@ -11,11 +12,14 @@ import torch
 from scipy import stats
 
 from pyro_hoim.distributions import GeneralizedRoot, HierarchicalLogLinear
-from pyro_hoim.errors import ConvergenceWarning, IntractableError
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
+from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, LogLinearEnergy, TruncatedPoissonFamily
+from pyro_hoim.models.root_structure import RootStructure
 from pyro_hoim.partition import (
     AnnealedImportance,
     LogPartition,
     RootAnnealed,
+    RootEnumeration,
     Verdict,
     _annealed_result,
     _annealing,
@@ -28,12 +32,15 @@ from pyro_hoim.partition._annealed_verdict import Checks, result_of
 from pyro_hoim.partition._certificate import Certificate, certificate
 from pyro_hoim.partition._mean_limit import log_mean_lower_limit
 from pyro_hoim.partition._mode_checks import hamming, pick_modes, root_distance
+from pyro_hoim.partition._start_rows import chosen_rows
+from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 from pyro_hoim.testing.hard_models import (
     condensing_level,
     curie_weiss,
     easy_models,
     is_false_claim,
+    log_linear_energy,
     mean_field_spins,
     root_counts,
     two_wells,
@@ -208,11 +215,131 @@ def test_counterexamples_are_not_believed(name, no_perfect_starts, monkeypatch):
     assert result.verdict == "unreliable"
     if is_root:
         monkeypatch.setattr(
-            _root_annealed_result, "climbed_counts", lambda run: (run.ends, -run.energy.energy(run.ends))
+            _root_annealed_result, "climbed_counts", lambda run, rows: (run.ends, -run.energy.energy(run.ends))
         )
     else:
         monkeypatch.setattr(_annealed_result, "ascend", lambda options, run: (run.ends, run.log_q))
     assert is_false_claim(run(backend, model.energy), model.log_z)  # the control: without the search they are
+
+
+def decoyed_needle(size=18, height=22.0):
+    """One state of weight exp(height) among equal ones, behind a larger cell that another table takes back."""
+    flat = np.zeros((2,) * size)
+    rng = np.random.default_rng(1)
+    planted, decoy = (tuple(rng.integers(0, 2, size).tolist()) for _ in range(2))
+    flat[planted], flat[decoy] = height, height + 2
+    against = np.zeros((2,) * (size - 1))
+    against[decoy[:-1]] = -2 * height
+    energy = log_linear_energy([2] * size, {tuple(range(size)): flat, tuple(range(size - 1)): against})
+    rest = [height, 2 - height, -2 * height]  # the planted state, the decoy and its neighbour; all others are alike
+    return energy, torch.tensor(planted), float(np.logaddexp.reduce([math.log(2**size - 3), *rest]))
+
+
+@pytest.mark.fixed_seed  # of the control: a chain meets the planted state in one run of about fifty
+def test_a_mode_that_only_the_rows_hold_is_found_from_them(no_perfect_starts):
+    energy, planted, log_z = decoyed_needle()
+    options = {"num_chains": 32, "num_temperatures": 20, "burn_in": 10, "seed": 1}
+    blind = run(AnnealedImportance(**options), energy)
+    assert blind.verdict == "consistent"  # the control
+    assert is_false_claim(blind, log_z)
+    near = planted.clone()
+    near[3] = 1 - near[3]
+    others = torch.randint(2, (40, 18), generator=torch.Generator().manual_seed(1))
+    for row in (planted, near):  # states met, and ascents
+        found = run(AnnealedImportance(**options, starts=torch.cat([others, row[None]])), energy)
+        assert found.verdict == "unreliable"
+        assert 22.0 <= float(found.lower_bound) <= log_z
+        assert float(found.value) == pytest.approx(log_z, abs=1e-3)
+        state = ", ".join(f"x{i}={k}" for i, k in enumerate(planted.tolist()[:12]))
+        assert any(f"the state ({state}, ...) alone" in note for note in found.notes)
+    elsewhere = run(AnnealedImportance(**options, starts=others), energy)
+    for name in ("value", "std_error", "lower", "upper"):  # rows change no random number of the runs
+        assert torch.equal(getattr(elsewhere, name), getattr(blind, name))
+
+
+def test_a_mode_of_counts_that_only_the_rows_hold_is_found_from_them(no_perfect_starts):
+    names = ("a", "b", "c", "d")  # the first three rise together; the last, while it is not zero, keeps them down
+    structure = RootStructure.simplified(
+        Domain([Variable(n, kind="count") for n in names]), itertools.combinations(names, 2)
+    )
+    psi = torch.tensor([-25.0, -25.0, -25.0, -1.0, 13.65, 13.65, -40.0, 13.65, -40.0, -40.0], dtype=torch.float64)
+    energy = GeneralizedRootEnergy(structure, psi, TruncatedPoissonFamily(20))
+    log_z = float(RootEnumeration().log_partition(energy).value)
+    blind = run(RootAnnealed(**QUICK, seed=1), energy)
+    assert blind.verdict == "consistent"  # the control
+    assert is_false_claim(blind, log_z)
+    for row in ([9, 9, 9, 0], [20, 17, 15, 0]):  # the mode itself, and one that leads there
+        found = run(RootAnnealed(**QUICK, seed=1, starts=[[0, 0, 0, 1], row]), energy)
+        assert not is_false_claim(found, log_z)
+        assert found.verdict == "unreliable"
+        assert float(blind.value) + 1 < float(found.lower_bound) <= log_z + 1e-9
+        assert any("d=0) alone has log q" in note for note in found.notes)
+    reals = RootStructure.simplified(Domain([Variable("a", kind="real")]), [])
+    densities = GeneralizedRootEnergy(reals, -psi[:1].abs(), ExponentialFamily())
+    with pytest.raises(InputError, match="densities bound nothing"):
+        RootAnnealed(starts=[[1.0]]).log_partition(densities)
+
+
+def test_rows_of_a_batch_belong_to_every_element(no_perfect_starts):
+    model = mean_field_spins(12, -0.3, 1.0, 0.5)
+    states, log_q = enumerated(model.energy)
+    both = LogLinearEnergy(model.energy.hypergraph, torch.stack([model.energy.tables, 0 * model.energy.tables]))
+    chosen = states[log_q.argsort()[:200]]  # that no run meets
+    options = {"num_chains": 16, "num_temperatures": 5, "seed": 1, "reverse": False}
+    without, found = (run(AnnealedImportance(**options, starts=s), both) for s in (None, chosen))
+    assert float(found.lower_bound[1]) >= math.log(200)
+    assert bool((found.lower_bound > without.lower_bound).all())
+    assert bool((found.lower_bound <= torch.tensor([model.log_z, 12 * math.log(2)]) + 1e-12).all())
+
+
+def test_rows_are_chosen_by_weight_and_evenly_whatever_their_order():
+    rows = torch.cartesian_prod(*[torch.arange(3)] * 7)
+    counts = torch.ones(len(rows))
+    counts[1000:1100] = 5
+    chosen = chosen_rows(rows, counts)
+    assert len(chosen) == len(chosen.unique(dim=0)) == 256
+    strides = torch.tensor([3**k for k in range(6, -1, -1)])
+    places = (chosen @ strides).tolist()
+    assert set(range(1000, 1100)) <= set(places)
+    assert places == sorted(places)
+    assert max(np.diff(places)) < 3**7 / 128 + 1
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(chosen_rows(rows[order], counts[order]), chosen)
+    repeated = torch.repeat_interleave(rows, counts.long(), 0)
+    assert torch.equal(chosen_rows(repeated), chosen)
+    assert AnnealedImportance(starts=repeated) == AnnealedImportance(starts=chosen)
+
+
+@pytest.mark.parametrize("backend", [AnnealedImportance, RootAnnealed])
+@pytest.mark.parametrize(
+    ("starts", "error", "message"),
+    [
+        ([0, 1], InputError, r"shape \(rows, variables\), received shape \(2,\)"),
+        (torch.zeros(0, 4), InputError, "at least one row"),
+        ([[0, -1]], InputError, "complete rows .* received -1; leave out rows with missing cells"),
+        ([[0, math.nan]], InputError, "whole numbers from 0, received nan"),
+        ([[0, 0.5]], InputError, "whole numbers from 0, received 0.5"),
+        ([[2.0**60, 0]], InputError, "received 1.15292e[+]18"),
+        ("rows", InputTypeError, "received str"),
+        (torch.ones(2, 2, dtype=torch.bool), InputTypeError, "level codes or counts"),
+    ],
+)
+def test_starts_that_are_no_rows_are_refused(backend, starts, error, message):
+    with pytest.raises(error, match=f"{backend.__name__} starts: .*{message}"):
+        backend(starts=starts)
+
+
+def test_starts_that_are_no_states_of_the_model_are_refused():
+    energy = curie_weiss(4, 1.0).energy
+    for starts, message in (([[0, 1]], "rows of 4 cells, .* received 2"), ([[0, 1, 2, 0]], "at most 1 .* received 2")):
+        with pytest.raises(InputError, match=message):
+            AnnealedImportance(starts=starts).log_partition(energy)
+    counts = root_counts(4, -1.0, 0.1).energy
+    with pytest.raises(InputError, match="rows of 4 cells"):
+        RootAnnealed(starts=[[1, 2]]).log_partition(counts)
+    limited = GeneralizedRootEnergy(counts.structure, counts.psi, TruncatedPoissonFamily(3))
+    with pytest.raises(InputError, match="at most 3 for variable number 1, received 4"):
+        RootAnnealed(starts=[[1, 4, 0, 0]]).log_partition(limited)
 
 
 @pytest.mark.slow
@@ -261,7 +388,9 @@ def test_a_log_probability_within_the_error_stays_a_number():
 
 def test_counts_are_held_to_it_and_densities_are_not(no_perfect_starts, monkeypatch):
     model = root_counts(12, -14.0, (math.log(20.0) + 14.0) / 11)
-    monkeypatch.setattr(_root_annealed_result, "climbed_counts", lambda run: (run.ends, -run.energy.energy(run.ends)))
+    monkeypatch.setattr(
+        _root_annealed_result, "climbed_counts", lambda run, rows: (run.ends, -run.energy.energy(run.ends))
+    )
     backend = RootAnnealed(num_chains=64, num_temperatures=20, seed=1, reverse=False)
     law = GeneralizedRoot(model.energy.structure, model.energy.psi, model.energy.family, partition=backend)
     with pytest.raises(IntractableError, match="x0=20, x1=20"):

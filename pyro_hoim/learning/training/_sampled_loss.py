@@ -70,14 +70,14 @@ class _Runs:
         log_weights = chains.anneal(_path(size[1]), start=self._first).numpy()
         return chains, log_weights + self._law.log_z
 
-    def climbed(self, chains: GibbsChains, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (1, chains, d) at which ascents from chains end, and their log q (1, chains)."""
+    def climbed(self, states: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (1, n, d) at which ascents from states (n, d) end, and their log q (1, n)."""
         cold = LogLinearEnergy(self.model.hypergraph, self.model.tables * _COLD, validate=False)
         ascents = GibbsChains(
             cold,
-            chains.num_chains,
+            len(states),
             schedule=self._schedule,
-            init=chains.codes,
+            init=states,
             seed=seed,
             engine=self._settings.engine,
         )
@@ -100,13 +100,18 @@ def _path(num_temperatures: int) -> torch.Tensor:
 
 
 def annealed_log_z(
-    model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
+    model: LogLinearEnergy,
+    settings: SampledTraining,
+    starts: Sequence[StartLaw],
+    seed: int,
+    rows: torch.Tensor | None = None,
 ) -> LogPartition:
     """Forward estimate with a standard error of at most that of the settings, or the largest run within their budget.
 
     The runs begin at the first of the starts. No choice is made among them by their own errors, since a run that missed
     something has a small one. One more run begins at the second start, which is wide: where its estimate is larger
-    beyond error, there are modes that the others have missed, and the result is not reliable.
+    beyond error, there are modes that the others have missed, and the result is not reliable. Ascents start from the
+    ends of all chains and from ``rows`` (n, d) of the data, for states that bound log Z.
     """
     runs = _Runs(model, settings, starts[0])
     size, k = _FIRST, 0
@@ -122,11 +127,13 @@ def annealed_log_z(
             found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
             break
         size, k = larger, k + 1
-    met = [_met(chains), runs.climbed(chains, seed_of(seed, 301))]
+    met = [_met(chains), runs.climbed(chains.codes, seed_of(seed, 301))]
+    if rows is not None:
+        met += [(rows[None], -model.energy(rows)[None]), runs.climbed(rows, seed_of(seed, 303))]
     for start in starts[1:]:
         others = _Runs(model, settings, start)
         chains, wide = others.forward(_FIRST, seed_of(seed, 201))
-        met += [_met(chains), others.climbed(chains, seed_of(seed, 302))]
+        met += [_met(chains), others.climbed(chains.codes, seed_of(seed, 302))]
         found = _compared(found, log_mean_weight(wide[None]))
     return _bounded(found, model.hypergraph.domain, met)
 

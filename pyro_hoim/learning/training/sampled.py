@@ -15,6 +15,7 @@ from ...data import Observations
 from ...errors import InputError, InputTypeError
 from ...models import LogLinearEnergy
 from ...partition import LogPartition
+from ...partition._start_rows import chosen_rows
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..arguments import check_data
 from ._sampled_coordinates import Coordinates, SampledPenalty, check_penalty
@@ -68,8 +69,9 @@ class SampledTrainer:
 
     *Results.* Gradients have sampling error, so parameters are as good as the number of chains. Log Z is estimated by
     annealed importance sampling on chains of its own, never by the chains of the path, whose weights belong to
-    parameters that were fitted to them. Its error bar is refused where runs from the independent law find more. All
-    results are functions of the state: equal calls give equal numbers.
+    parameters that were fitted to them. Its error bar is refused where runs from the independent law find more, or
+    where it is below the bound of the states met, up to 256 of the rows among them. All results are functions of the
+    state: equal calls give equal numbers.
 
     Args:
         rows: complete training rows.
@@ -326,7 +328,9 @@ class SampledTrainer:
 
     def _forward_log_z(self) -> LogPartition:
         if self._log_z is None:
-            self._log_z = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS))
+            merged = self.rows.unique()
+            rows = chosen_rows(merged.codes, merged.counts)
+            self._log_z = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
         return self._log_z
 
     def loss(self, rows: Observations) -> Loss:
