@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -77,6 +77,10 @@ class CountSource:
         if constant:
             found.append(f"Constant column{'s' * (len(constant) > 1)}: {listed(constant)}.")
         return tuple(found)
+
+    def facts(self) -> dict[str, Any]:
+        """Nothing that the fit does not tell."""
+        return {}
 
 
 def check_support(rows: CountTable, family: NodeFamily) -> None:

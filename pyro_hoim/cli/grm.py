@@ -4,151 +4,167 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..analysis.roots import AUTO_L1, RootAnalysis, analyse_roots
-from ..data import CountTable
+from ..core import Asked, Option, Request, Study
 from ..errors import InputError
 from ..learning.root_regression import RootTerm
 from ..models import NodeFamily, node_family
 from ..report.root_page import root_plain_report, write_root_report
 from ..report.words import plural
 from .count_reading import CountSource
-from .methods import is_terminal
-from .options import WholeNumber
-from .output import Output, log_partition_json, peak_memory_mb
-from .session import Session, announce, session
+from .labelled import JOBS, ORDER
+from .output import log_partition_json
+from .reading import Fractions, held_out_split
 
-__all__ = ["GRM_ONLY", "GRM_OPTIONS", "GrmOptions", "run_grm", "tuple_json"]
-
-GRM_ONLY = ("family", "l1", "vocab", "maximum", "symmetrize", "refit_terms", "stagewise", "full")
-"""Names of the options of ``fit`` that belong to generalized root models."""
+__all__ = ["ROOT_OPTIONS", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
 
 _TOP = 50
 _MOST_L1 = 1e6
-_F = TypeVar("_F", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
-        "--family",
-        type=click.Choice(["poisson", "truncated-poisson", "exponential", "gaussian"]),
+
+ROOT_OPTIONS = (
+    Option(
+        "family",
+        "With grm: law of a column given all others.",
+        kind="choice",
+        choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
         default="poisson",
-        show_default=True,
-        help="With grm: law of a column given all others.",
+        is_shown=True,
     ),
-    click.option(
-        "--l1",
+    Option(
+        "l1",
+        "With grm: penalty of every coefficient, nats a row. Several (or auto: "
+        f"{', '.join(f'{value:g}' for value in AUTO_L1)}) are compared on the validation rows.  [default: 0.01]",
         multiple=True,
         metavar="LAMBDA|auto",
-        help="With grm: penalty of every coefficient, nats a row. Several (or auto: "
-        f"{', '.join(f'{value:g}' for value in AUTO_L1)}) are compared on the validation rows.  [default: 0.01]",
     ),
-    click.option(
-        "--vocab",
-        type=click.Path(path_type=Path),
+    Option(
+        "vocab",
+        "With grm: column names of a .npz file, one a line.  [default: the same name with _vocab.txt]",
+        kind="path",
         metavar="FILE",
-        help="With grm: column names of a .npz file, one a line.  [default: the same name with _vocab.txt]",
     ),
-    click.option(
-        "--maximum",
-        type=WholeNumber(1, 2**53),
+    Option(
+        "maximum",
+        "With grm: largest count of --family truncated-poisson.",
+        kind="whole",
+        low=1,
+        high=2**53,
         metavar="R",
-        help="With grm: largest count of --family truncated-poisson.",
     ),
-    click.option(
-        "--symmetrize",
-        type=click.Choice(["mean", "and", "or"]),
+    Option(
+        "symmetrize",
+        "With grm: how the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
+        "zero where one is absent; or: the mean of those present.",
+        kind="choice",
+        choices=("mean", "and", "or"),
         default="mean",
-        show_default=True,
-        help="With grm: how the coefficients of a tuple at its columns become one: their mean, absent ones as zero; "
-        "and: zero where one is absent; or: the mean of those present.",
+        is_shown=True,
     ),
-    click.option(
-        "--refit-terms",
-        type=click.Choice(["none", "singles", "all"]),
+    Option(
+        "refit_terms",
+        "With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
+        "published way, which can predict worse than independent columns.",
+        kind="choice",
+        choices=("none", "singles", "all"),
         default="all",
-        show_default=True,
-        help="With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: "
-        "the published way, which can predict worse than independent columns.",
+        is_shown=True,
     ),
-    click.option(
-        "--stagewise", is_flag=True, help="With grm: learn pairs first, then only triples of mutually tied columns."
-    ),
-    click.option(
-        "--full/--no-full",
-        default=None,
-        help="With grm: also lower roots: square and cube roots of single columns (which let counts spread more than "
+    Option("stagewise", "With grm: learn pairs first, then only triples of mutually tied columns.", kind="flag"),
+    Option(
+        "full",
+        "With grm: also lower roots: square and cube roots of single columns (which let counts spread more than "
         "Poisson ones do), cube roots of pairs. Of gaussian columns these hold the mean.  [default: gaussian only]",
+        kind="switch",
     ),
+    ORDER,
+    JOBS,
 )
 
 
-def GRM_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
-    """Add the options of learning a generalized root model to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @dataclass(frozen=True)
-class GrmOptions:
-    """What the command line says about learning; see :func:`~pyro_hoim.analysis.analyse_roots`."""
+class RootPlan:
+    """Learning a generalized root model; see :func:`~pyro_hoim.analysis.analyse_roots`.
 
+    Attributes:
+        asked: the options.
+        family: law of a column given all others.
+        l1: penalties, falling.
+    """
+
+    asked: Asked
     family: NodeFamily
-    order: int | None
     l1: tuple[float, ...]
-    symmetrize: str
-    refit: str
-    stagewise: bool
-    full: bool
-    jobs: int | None
 
-    @classmethod
-    def parse(
-        cls,
-        family: str,
-        maximum: int | None,
-        order: int | None,
-        l1: tuple[str, ...],
-        symmetrize: str,
-        refit: str,
-        stagewise: bool,
-        full: bool | None,
-        jobs: int | None,
-        has_validation: bool,
-    ) -> GrmOptions:
-        """Options checked against each other.
+    def read(self) -> CountSource:
+        """The counts or real numbers."""
+        return CountSource.read(self.asked.source or "", self.asked.columns, self.asked["vocab"], self.family)
 
-        Raises:
-            InputError: a maximum without truncated-poisson or the reverse, an order below 1, a penalty that is no
-                number from 0, one that is repeated, or several of them without validation rows.
-        """
-        if family == "truncated-poisson" and maximum is None:
-            raise InputError("--maximum: --family truncated-poisson needs its largest count")
-        if family != "truncated-poisson" and maximum is not None:
-            raise InputError(f"--maximum: belongs to --family truncated-poisson, received --family {family}")
-        if order is not None and order < 1:
-            raise InputError(f"--order: expected a whole number of at least 1, received {order}")
-        penalties = parse_l1(l1)
-        if len(penalties) > 1 and not has_validation:
-            raise InputError(
-                "--l1: several penalties are compared on validation rows; pass --split, such as --split 0.7,0.1,0.2"
-            )
-        lower = family == "gaussian" if full is None else full
-        return cls(node_family(family, maximum), order, penalties, symmetrize, refit, stagewise, lower, jobs)
+    def complete(self, source: CountSource) -> CountSource:
+        """The same rows, refused where they have fewer columns than the order asked for."""
+        order, columns = self.asked["order"], len(source.rows.domain)
+        if order is not None and order > columns:
+            raise InputError(f"--order: expected 1 to {columns} (the number of columns), received {order}")
+        return source
 
-    def for_columns(self, num_columns: int) -> GrmOptions:
-        """The same with an order: by default 3, or the number of columns where there are fewer.
+    def split(self, source: CountSource) -> Fractions:
+        """A fifth of the rows is held out, and another one where several penalties are compared."""
+        return held_out_split(source.rows.num_rows, len(self.l1) > 1)
 
-        Raises:
-            InputError: an order above the number of columns.
-        """
-        if self.order is not None and self.order > num_columns:
-            raise InputError(f"--order: expected 1 to {num_columns} (the number of columns), received {self.order}")
-        return replace(self, order=min(3, num_columns) if self.order is None else self.order)
+    def run(self, request: Request) -> Study:
+        """Learn from the training rows, and leave the model and the report."""
+        asked, source = self.asked, request.source
+        num_columns, order, full = len(source.rows.domain), asked["order"], asked["full"]
+        rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
+        request.announce(
+            f"learning {columns} from {rows}; an interrupted run is continued by --resume from {request.checkpoint}"
+        )
+        analysis = analyse_roots(
+            request.parts,
+            self.family,
+            order=min(3, num_columns) if order is None else order,
+            l1=self.l1,
+            symmetrize=asked["symmetrize"],
+            refit=asked["refit_terms"],
+            stagewise=asked["stagewise"],
+            full=self.family.name == "gaussian" if full is None else full,
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            seed=request.seed,
+            title=source.name,
+            about=request.about,
+            checkpoint=request.checkpoint,
+            resume=request.resume,
+            progress=request.progress,
+        )
+        request.announce("writing the report")
+        write_root_report(analysis, request.folder)
+        return Study(_summary(analysis), root_plain_report(analysis))
+
+
+def plan_roots(asked: Asked) -> RootPlan:
+    """Options checked against each other.
+
+    Raises:
+        InputError: no file, a maximum without truncated-poisson or the reverse, an order below 1, a penalty that is no
+            number from 0, one that is repeated, or several of them without validation rows.
+    """
+    family, maximum, order = asked["family"], asked["maximum"], asked["order"]
+    if asked.source is None:
+        raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
+    if family == "truncated-poisson" and maximum is None:
+        raise InputError("--maximum: --family truncated-poisson needs its largest count")
+    if family != "truncated-poisson" and maximum is not None:
+        raise InputError(f"--maximum: belongs to --family truncated-poisson, received --family {family}")
+    if order is not None and order < 1:
+        raise InputError(f"--order: expected a whole number of at least 1, received {order}")
+    penalties = parse_l1(asked["l1"])
+    if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
+        raise InputError(
+            "--l1: several penalties are compared on validation rows; pass --split, such as --split 0.7,0.1,0.2"
+        )
+    return RootPlan(asked, node_family(family, maximum), penalties)
 
 
 def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
@@ -180,46 +196,6 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
     return tuple(sorted(found, reverse=True))
 
 
-def run_grm(parts: dict[str, CountTable], options: GrmOptions, output: Output[CountSource]) -> None:
-    """Learn a generalized root model from the training rows, and write and print what was found.
-
-    Args:
-        parts: rows of train, validation and test.
-        options: of learning.
-        output: what to write and print.
-    """
-    source = output.table
-    with session(output.folder(), output.started, output.as_read) as run:
-        rows, columns = plural(parts["train"].num_rows, "row"), plural(len(source.rows.domain), "column")
-        announce(
-            f"learning {columns} from {rows}; an interrupted run is continued by --resume from {run.checkpoint}",
-            output.started,
-        )
-        analysis = analyse_roots(
-            parts,
-            options.family,
-            order=options.order or 1,
-            l1=options.l1,
-            symmetrize=options.symmetrize,
-            refit=options.refit,
-            stagewise=options.stagewise,
-            full=options.full,
-            jobs=-1 if options.jobs is None else options.jobs,
-            seed=output.seed,
-            title=source.name,
-            about=[*source.about, *source.told()],
-            checkpoint=run.checkpoint,
-            resume=output.resume,
-            progress=is_terminal(),
-        )
-        announce("writing the report", output.started)
-        write_root_report(analysis, run.folder)
-        output.write(_summary(analysis, run), run)
-    if not output.as_json:
-        output.echo(root_plain_report(analysis))
-        click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
-
-
 def tuple_json(term: RootTerm) -> dict[str, Any]:
     """The JSON object of a term: its names, tensor entry and coefficient."""
     j, size = term.key
@@ -238,7 +214,7 @@ def _singles(analysis: RootAnalysis) -> list[RootTerm]:
     return [term for key in keys for term in sorted(analysis.fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
 
 
-def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
+def _summary(analysis: RootAnalysis) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
     found, parts = analysis.fit, analysis.parts
 
@@ -248,8 +224,6 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
     edges = [term for term in found.terms() if term.key[1] > 1]
     names = next(part for part in parts.values() if part is not None).baselines
     return {
-        "model": str(run.folder / "model.safetensors"),
-        "report": str(run.folder / "report.html"),
         "num_variables": len(analysis.domain),
         "num_states": None,
         "num_interactions": analysis.num_interactions,
@@ -300,7 +274,4 @@ def _summary(analysis: RootAnalysis, run: Session) -> dict[str, Any]:
             for term in found.terms(key, num=_TOP, sign=sign)
         ],
         "stage_seconds": dict(analysis.seconds),
-        "seconds": run.seconds,
-        "peak_memory_mb": peak_memory_mb(),
-        "seed": analysis.seed,
     }

@@ -4,113 +4,95 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from ..analysis import NetworkAnalysis, analyse_network
+from ..analysis.learn import check_columns
+from ..core import Asked, Option, Request, Study
 from ..data import Observations
 from ..report import network_plain_report, num_states_text, write_network_report
 from ..report.words import plural
-from .methods import is_terminal
-from .options import Number, WholeNumber
-from .output import Output, peak_memory_mb, whole
-from .reading import Table
-from .session import Session, announce, session
+from .labelled import JOBS, LABELLED, read_labelled
+from .output import whole
+from .reading import Fractions, Missing, Table, held_out_split
 
-__all__ = ["NETWORK_ONLY", "NETWORK_OPTIONS", "NetworkOptions", "run_network"]
+__all__ = ["NETWORK_OPTIONS", "NetworkPlan"]
 
-NETWORK_ONLY = ("alpha", "max_leaves", "lossless")
-"""Names of the options of ``fit`` that belong to dependency networks alone."""
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
-        "--alpha",
-        type=Number(1e6, zero=True),
+NETWORK_OPTIONS = (
+    Option(
+        "alpha",
+        "With a dependency network: total of the Dirichlet prior of every leaf; 0 is no smoothing.",
+        kind="number",
+        high=1e6,
         default=1.0,
-        show_default=True,
-        help="With a dependency network: total of the Dirichlet prior of every leaf; 0 is no smoothing.",
+        is_shown=True,
     ),
-    click.option(
-        "--max-leaves", type=WholeNumber(1), metavar="N", help="With a dependency network: most leaves of a graph."
+    Option("max_leaves", "With a dependency network: most leaves of a graph.", kind="whole", low=1, metavar="N"),
+    Option(
+        "lossless",
+        "With a dependency network: also try asking all other columns at once, where they have few states.",
+        kind="flag",
     ),
-    click.option(
-        "--lossless",
-        is_flag=True,
-        help="With a dependency network: also try asking all other columns at once, where they have few states.",
-    ),
-    click.option(
-        "--jobs",
-        type=WholeNumber(1),
-        metavar="N",
-        help="With --posterior: chains drawn at a time, each in a process; with a dependency network or grm: columns "
-        "learned at a time.  [default: one per core]",
-    ),
+    JOBS,
+    *LABELLED,
 )
 
 
-def NETWORK_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
-    """Add the options of learning a dependency network to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @dataclass(frozen=True)
-class NetworkOptions:
-    """What the command line says about learning a network; see :func:`~pyro_hoim.analysis.analyse_network`."""
+class NetworkPlan:
+    """Learning a dependency network; see :func:`~pyro_hoim.analysis.analyse_network`."""
 
-    alpha: float = 1.0
-    max_leaves: int | None = None
-    lossless: bool = False
-    jobs: int | None = None
+    asked: Asked
 
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)[0]
 
-def run_network(parts: dict[str, Observations], options: NetworkOptions, output: Output[Table]) -> None:
-    """Learn a dependency network from the training rows, and write and print what was found.
+    def complete(self, source: Table) -> Table:
+        """The table with missing cells dealt with, refused where no column can be learned."""
+        table = source.complete(Missing.parse(self.asked["missing"]), None)
+        check_columns(table.rows)
+        return table
 
-    Args:
-        parts: rows of train, validation and test.
-        options: of learning.
-        output: what to write and print.
-    """
-    table = output.table
-    with session(output.folder(), output.started, output.as_read) as run:
-        rows, columns = plural(parts["train"].total_count, "row"), plural(len(table.rows.domain), "column")
-        announce(
-            f"learning {columns} from {rows}; an interrupted run is continued by --resume from {run.checkpoint}",
-            output.started,
+    def split(self, source: Table) -> Fractions:
+        """A fifth of the rows is held out."""
+        return held_out_split(source.rows.total_count)
+
+    def run(self, request: Request) -> Study:
+        """Learn from the training rows, and leave the model and the report."""
+        rows = request.source.rows
+        about = request.about
+        learned = plural(request.parts["train"].total_count, "row"), plural(len(rows.domain), "column")
+        request.announce(
+            f"learning {learned[1]} from {learned[0]}; an interrupted run is continued by --resume from "
+            f"{request.checkpoint}"
         )
-        about = [*table.about, *table.told()]
-        if table.rows.has_missing:
+        if isinstance(rows, Observations) and rows.has_missing:
             about.append(
                 "Missing cells were kept (--missing marginalise): a column is learned from the rows in which it is "
                 "known, and a row without a cell that a graph asks goes to every answer with that answer's share."
             )
+        asked = self.asked
         analysis = analyse_network(
-            parts,
-            alpha=options.alpha,
-            max_leaves=options.max_leaves,
-            lossless=options.lossless,
-            jobs=-1 if options.jobs is None else options.jobs,
-            target=output.target,
-            seed=output.seed,
-            title=table.name,
+            request.parts,
+            alpha=asked["alpha"],
+            max_leaves=asked["max_leaves"],
+            lossless=asked["lossless"],
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            target=asked["target"],
+            seed=request.seed,
+            title=request.source.name,
             about=about,
-            checkpoint=run.checkpoint / "network.safetensors",
-            resume=output.resume,
-            progress=is_terminal(),
+            checkpoint=request.checkpoint / "network.safetensors",
+            resume=request.resume,
+            progress=request.progress,
         )
-        announce("writing the report", output.started)
-        write_network_report(analysis, run.folder)
-        output.write(_summary(analysis, run, table), run)
-    if not output.as_json:
-        output.echo(network_plain_report(analysis))
-        click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
+        request.announce("writing the report")
+        write_network_report(analysis, request.folder)
+        return Study(_summary(analysis), network_plain_report(analysis))
 
 
-def _summary(analysis: NetworkAnalysis, run: Session, table: Table) -> dict[str, Any]:
+def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
     learned, parts, domain = analysis.learned, analysis.parts, analysis.domain
 
@@ -118,8 +100,6 @@ def _summary(analysis: NetworkAnalysis, run: Session, table: Table) -> dict[str,
         return {part: None if found is None else read(found) for part, found in parts.items()}
 
     summary: dict[str, Any] = {
-        "model": str(run.folder / "model.safetensors"),
-        "report": str(run.folder / "report.html"),
         "num_variables": len(domain),
         "num_states": num_states_text(domain.num_states),
         "num_interactions": len(analysis.edges),
@@ -128,8 +108,6 @@ def _summary(analysis: NetworkAnalysis, run: Session, table: Table) -> dict[str,
         "edges": [[edge.parent, edge.child] for edge in analysis.edges],
         "log_partition": None,
         "rows": {part: 0 if found is None else whole(found.scores.rows) for part, found in parts.items()},
-        "dropped_rows": whole(table.dropped_rows),
-        "constant_columns": list(table.constant_columns),
         "impossible_rows": each(lambda found: whole(found.scores.impossible_rows)),
         "approximate_rows": each(lambda found: whole(found.scores.approximate_rows)),
         "kl": each(lambda found: found.scores.kl),
@@ -164,10 +142,4 @@ def _summary(analysis: NetworkAnalysis, run: Session, table: Table) -> dict[str,
         summary["accuracy"] = each(
             lambda found: found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
         )
-    return {
-        **summary,
-        "stage_seconds": dict(analysis.seconds),
-        "seconds": run.seconds,
-        "peak_memory_mb": peak_memory_mb(),
-        "seed": analysis.seed,
-    }
+    return {**summary, "stage_seconds": dict(analysis.seconds)}

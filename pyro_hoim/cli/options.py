@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ..core import Option
 from ..errors import InputError
 
-__all__ = ["SEED", "Number", "WholeNumber", "option_of"]
+__all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]
 
 
 def option_of(param: click.Parameter | None) -> str:
@@ -48,7 +50,7 @@ class Number(click.FloatRange):
 
     name = "number"
 
-    def __init__(self, high: float, zero: bool = False) -> None:
+    def __init__(self, high: float | None, zero: bool = False) -> None:
         super().__init__(0, high, min_open=not zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -69,3 +71,27 @@ class Number(click.FloatRange):
 
 SEED = WholeNumber(0, 2**31 - 1)
 """Type of every ``--seed``."""
+
+
+def click_option(option: Option) -> click.Option:
+    """An option of a family as click knows it."""
+    flag = f"--{option.name.replace('_', '-')}"
+    low, high = (None if bound is None else int(bound) for bound in (option.low, option.high))
+    types: dict[str, Any] = {
+        "text": str,
+        "choice": click.Choice(option.choices),
+        "whole": WholeNumber(low, high),
+        "number": Number(option.high, zero=not option.is_open),
+        "path": click.Path(path_type=Path),
+    }
+    is_flag = option.kind in ("flag", "switch")
+    return click.Option(
+        [f"{flag}/--no-{flag[2:]}" if option.kind == "switch" else flag, option.name],
+        type=None if is_flag else types[option.kind],
+        is_flag=is_flag,
+        default=() if option.multiple else False if option.kind == "flag" else option.default,
+        multiple=option.multiple,
+        metavar=option.metavar,
+        show_default=option.is_shown,
+        help=option.help,
+    )

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import click
 
-from ..data import CountTable, Observations
 from ..errors import InputError
 from ..partition import LogPartition
-from .count_reading import CountSource
-from .reading import Fractions, Table
-from .seen import keep_split
-from .session import Session
 
-__all__ = ["Output", "echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
+__all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
 
 
 def _finite(value: Any) -> Any:
@@ -117,56 +110,3 @@ def _unfinished(folder: Path) -> Path:
     if not any(path.name != "run.json" for path in (folder / "checkpoint").glob("*")):
         click.echo(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
     return folder
-
-
-_Source = TypeVar("_Source", Table, CountSource)
-
-
-@dataclass(frozen=True)
-class Output(Generic[_Source]):
-    """What a fit is told about its table and about what to print and write.
-
-    Attributes:
-        table: name, rows and where they come from.
-        as_read: the rows before any were left out.
-        target: column to predict.
-        seed: of everything random.
-        out: folder to write; a new one by default.
-        resume: continue in it.
-        as_json: print JSON instead of text.
-        started: ``time.perf_counter()`` when the command began.
-        fractions: of training, validation and test rows.
-        prior: text of ``--prior``; None where it was not given.
-    """
-
-    table: _Source
-    as_read: Observations | CountTable
-    target: str | None
-    seed: int
-    out: Path | None
-    resume: bool
-    as_json: bool
-    started: float
-    fractions: Fractions
-    prior: str | None = None
-
-    def folder(self) -> Path:
-        """The folder to write to, not made here.
-
-        Raises:
-            InputError: as :func:`new_folder`.
-        """
-        return new_folder(self.out, self.table.name, self.resume)
-
-    def write(self, summary: Mapping[str, Any], run: Session) -> None:
-        """Leave ``fit.json`` in the folder of a run, print it where JSON is wanted, and remove the checkpoints."""
-        keep_split(run.folder, self.table.rows, self.fractions, self.seed)
-        (run.folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
-        shutil.rmtree(run.checkpoint)
-        if self.as_json:
-            echo_json(summary)
-
-    def echo(self, report: str) -> None:
-        """Print a report, after what is to be said of the rows."""
-        told = self.table.told()
-        click.echo("\n".join([*told, *([""] if told else []), report]))

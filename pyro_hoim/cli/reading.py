@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any
 
 import torch
 
@@ -136,6 +136,15 @@ class Table:
         if self.ordinal_columns:
             found.append(f"Taken as ordered: {listed(self.ordinal_columns)} (--ordinal none takes no column so).")
         return tuple(found)
+
+    def facts(self) -> dict[str, Any]:
+        """Rows that were left out, columns that nothing can be learned of, and those taken as ordered."""
+        dropped = self.dropped_rows
+        return {
+            "dropped_rows": int(dropped) if dropped.is_integer() else dropped,
+            "constant_columns": list(self.constant_columns),
+            "ordinal_columns": list(self.ordinal_columns),
+        }
 
     def complete(self, missing: Missing, reason: str | None) -> Table:
         """The table with missing cells dealt with as the command line says.
@@ -291,9 +300,6 @@ def parse_split(text: str | None, default: Fractions = ALL_TRAIN) -> Fractions:
     return parts[0], parts[1], parts[2]
 
 
-_Rows = TypeVar("_Rows", Observations, CountTable)
-
-
 def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
     """The default of dependency networks and root models, which are scored on rows that they were not learned from.
 
@@ -306,14 +312,16 @@ def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
     return ALL_TRAIN if num_rows < _LEAST_HELD_OUT else (0.8, 0.0, 0.2)
 
 
-def split_rows(data: _Rows, fractions: Fractions, seed: int) -> dict[str, _Rows]:
+def split_rows(
+    data: Observations | CountTable, fractions: Fractions, seed: int
+) -> dict[str, Observations | CountTable]:
     """The three parts.
 
     Raises:
         InputError: a part that was asked for holds no row.
     """
     names = ["train", "validation", "test"]
-    parts = dict(zip(names, cast("tuple[_Rows, ...]", data.split(fractions, seed)), strict=True))
+    parts = dict(zip(names, data.split(fractions, seed), strict=True))
     for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
         if fraction and not rows.total_count > 0:
             raise InputError(

@@ -2,166 +2,156 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from ..analysis import Prior
-from ..analysis.learn import LearnedAnalysis, LearnedModel, analyse_learned, learn, train_collection
-from ..data import Observations
+from ..analysis.learn import LearnedAnalysis, LearnedModel, analyse_learned, check_columns, learn, train_collection
+from ..core import Asked, Option, Request, Study
 from ..errors import InputError, IntractableError
-from ..learning.training import InteractionRidge
 from ..report.blocks import num_states_text
 from ..report.learned_page import write_learned_report
 from ..report.learned_plain import learned_plain_report
 from ..report.words import plural
+from ..schema import Domain
 from ..structure import InteractionHypergraph
-from .options import Number, WholeNumber
-from .output import Output, log_partition_json, peak_memory_mb, whole
-from .reading import Table
-from .session import Session, announce, session
+from .labelled import read_labelled
+from .output import log_partition_json, whole
+from .reading import SELECT_SPLIT, Fractions, Missing, Table
 from .wording import in_option_words
 
-__all__ = ["SELECT_OPTIONS", "SelectOptions", "run_select", "run_trained"]
+__all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 
 _MAX_TERMS = 2**23
-_F = TypeVar("_F", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option("--refit", is_flag=True, help="With --select: at the end fit training and validation rows together."),
-    click.option(
-        "--heredity",
-        type=Number(1),
+
+SELECT_OPTIONS = (
+    Option("refit", "With --select: at the end fit training and validation rows together.", kind="flag"),
+    Option(
+        "heredity",
+        "With --select: share of the subsets one variable smaller that a set must have in the model.",
+        kind="number",
+        high=1,
+        is_open=True,
         default=0.3,
-        show_default=True,
-        help="With --select: share of the subsets one variable smaller that a set must have in the model.",
+        is_shown=True,
     ),
-    click.option(
-        "--per-round",
-        type=WholeNumber(1),
+    Option(
+        "per_round",
+        "With --select: interactions added in the first round beyond pairs; twice as many in every further one.",
+        kind="whole",
+        low=1,
         default=60,
-        show_default=True,
+        is_shown=True,
         metavar="N",
-        help="With --select: interactions added in the first round beyond pairs; twice as many in every further one.",
     ),
-    click.option(
-        "--trainer",
-        type=click.Choice(["auto", "exact", "sampled", "pseudo-likelihood"]),
+    Option(
+        "trainer",
+        "With --select: how models are fitted; auto is exact up to about two million states.",
+        kind="choice",
+        choices=("auto", "exact", "sampled", "pseudo-likelihood"),
         default="auto",
-        show_default=True,
-        help="With --select: how models are fitted; auto is exact up to about two million states.",
+        is_shown=True,
     ),
-    click.option(
-        "--ordinal",
+    Option(
+        "ordinal",
+        "With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
         default="auto",
-        show_default=True,
+        is_shown=True,
         metavar="auto|none|NAMES",
-        help="With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
     ),
 )
 
 
-def SELECT_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
-    """Add the options of a search to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @dataclass(frozen=True)
-class SelectOptions:
-    """What the command line says about a search.
+class SelectPlan:
+    """Learning which interactions there are, from training and validation rows.
 
     Attributes:
-        max_order: variables of the largest interaction.
-        heredity: threshold.
-        per_round: sets added in the first round beyond pairs, twice as many in every further one.
-        trainer: kind of trainer.
-        refit: train on both parts at the end.
-        strengths: of a prior, which are kept; None lets the rows choose them.
+        asked: the options.
+        prior: whose strengths are kept; None lets the rows choose them.
     """
 
-    max_order: int = 3
-    heredity: float = 0.3
-    per_round: int = 60
-    trainer: str = "auto"
-    refit: bool = False
-    strengths: InteractionRidge | None = None
+    asked: Asked
+    prior: Prior | None
 
-    @classmethod
-    def parse(
-        cls, data: Observations, order: int | None, heredity: float, per_round: int, trainer: str, refit: bool
-    ) -> SelectOptions:
-        """Options that fit the data.
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)[0]
+
+    def complete(self, source: Table) -> Table:
+        """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
+        table = source.complete(
+            Missing.parse(self.asked["missing"]), "--select, whose validation rows must be complete"
+        )
+        check_columns(table.rows)
+        table = table.with_ordinal(self.asked["ordinal"])
+        self._max_order(table.rows.domain)
+        return table
+
+    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
+        """Half of the rows is held out."""
+        return SELECT_SPLIT
+
+    def run(self, request: Request) -> Study:
+        """Learn, and leave the models and the report.
 
         Raises:
-            InputError: an order below 2 or above the number of variables.
+            InputError: no training or validation rows, or a prior that training has not.
         """
+        asked, parts = self.asked, request.parts
+        max_order = self._max_order(request.source.rows.domain)
+        strengths = _fixed(self.prior, request.source.rows.domain, max_order)
+        for part in ("train", "validation"):
+            if not parts[part].total_count > 0:
+                raise InputError(
+                    f"--select: the {part} part is empty; rows are needed to fit and others to decide when to stop. "
+                    "Use a --split whose first two fractions are large enough, such as 0.7,0.3,0"
+                )
+
+        def work(checkpoint: Path) -> LearnedModel:
+            return learn(
+                parts["train"],
+                parts["validation"],
+                max_order=max_order,
+                heredity=asked["heredity"],
+                per_round=asked["per_round"],
+                trainer=asked["trainer"],
+                refit=asked["refit"],
+                **strengths,
+                seed=request.seed,
+                checkpoint=checkpoint,
+                resume=request.resume,
+                progress=True,
+            )
+
+        rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
+        return _study(work, asked, request, f"learning from {rows[0]}, judged on {rows[1]} of validation")
+
+    def _max_order(self, domain: Domain) -> int:
+        """Variables of the largest interaction."""
+        order = self.asked["order"]
         if order is None:
-            order = max(2, min(3, len(data.domain)))
-        elif not 2 <= order <= len(data.domain):
+            return max(2, min(3, len(domain)))
+        if not 2 <= order <= len(domain):
             raise InputError(
-                f"--order: with --select expected 2 to {len(data.domain)} (the number of variables), the size of the "
+                f"--order: with --select expected 2 to {len(domain)} (the number of variables), the size of the "
                 f"largest interaction; received {order}"
             )
-        return cls(order, heredity, per_round, trainer, refit)
+        return order
 
 
-def run_select(parts: Mapping[str, Observations], options: SelectOptions, output: Output[Table]) -> None:
-    """Learn a model from train and validation rows, and write and print what was found.
-
-    Args:
-        parts: rows of train, validation and test.
-        options: of the search.
-        output: what to write and print.
-
-    Raises:
-        InputError: no training or validation rows.
-    """
-    for part in ("train", "validation"):
-        if not parts[part].total_count > 0:
-            raise InputError(
-                f"--select: the {part} part is empty; rows are needed to fit and others to decide when to stop. "
-                "Use a --split whose first two fractions are large enough, such as 0.7,0.3,0"
-            )
-
-    def work(checkpoint: Path) -> LearnedModel:
-        return learn(
-            parts["train"],
-            parts["validation"],
-            max_order=options.max_order,
-            heredity=options.heredity,
-            per_round=options.per_round,
-            trainer=options.trainer,  # type: ignore[arg-type]
-            refit=options.refit,
-            **_fixed(options.strengths),
-            seed=output.seed,
-            checkpoint=checkpoint,
-            resume=output.resume,
-            progress=True,
-        )
-
-    rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
-    _run(work, parts, output, f"learning from {rows[0]}, judged on {rows[1]} of validation")
-
-
-def run_trained(
-    parts: Mapping[str, Observations],
-    hypergraph: InteractionHypergraph,
-    reason: str,
-    output: Output[Table],
-    prior: Prior | None = None,
-) -> None:
+def train_given(
+    asked: Asked, hypergraph: InteractionHypergraph, reason: str, request: Request, prior: Prior | None
+) -> Study:
     """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
 
     Args:
-        parts: rows of train, validation and test.
+        asked: the options.
         hypergraph: the interactions.
         reason: why exact inference is out of reach.
-        output: what to write and print.
+        request: rows and folder.
         prior: whose strengths are kept; None lets the rows choose them.
 
     Raises:
@@ -173,25 +163,23 @@ def run_trained(
             f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
             f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
         )
-    domain = hypergraph.domain
-    strengths = _fixed(None if prior is None else prior.strengths(domain, hypergraph.order, "--prior"))
+    strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
     reason = in_option_words(reason)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
     def work(checkpoint: Path) -> LearnedModel:
         return train_collection(
-            parts["train"],
+            request.parts["train"],
             hypergraph,
-            seed=output.seed,
+            seed=request.seed,
             checkpoint=checkpoint,
-            resume=output.resume,
+            resume=request.resume,
             progress=True,
             **strengths,
         )
 
-    table = replace(output.table, about=(*output.table.about, told))
-    rows = plural(parts["train"].total_count, "row")
-    _run(work, parts, replace(output, table=table), f"fitting {rows} by sampled gradients")
+    rows = plural(request.parts["train"].total_count, "row")
+    return _study(work, asked, request, f"fitting {rows} by sampled gradients", told)
 
 
 def _continued(learned: LearnedModel, earlier_seconds: float) -> LearnedModel:
@@ -200,48 +188,46 @@ def _continued(learned: LearnedModel, earlier_seconds: float) -> LearnedModel:
     return replace(learned, seconds={"earlier_sessions": earlier_seconds, **learned.seconds}, structure=structure)
 
 
-def _fixed(strengths: InteractionRidge | None) -> dict[str, Any]:
-    """Arguments of a training under strengths that the rows do not move."""
-    return {} if strengths is None else {"penalty": strengths, "evidence_rounds": 0}
+def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> dict[str, Any]:
+    """Arguments of a training under the strengths of a prior, which the rows do not move."""
+    if prior is None:
+        return {}
+    return {"penalty": prior.strengths(domain, max_order, "--prior"), "evidence_rounds": 0}
 
 
-def _run(
-    work: Callable[[Path], LearnedModel], parts: Mapping[str, Observations], output: Output[Table], stage: str
-) -> None:
-    table = output.table
-    with session(output.folder(), output.started, output.as_read) as run:
-        begin = time.perf_counter()
-        announce(f"{stage}; an interrupted run is continued by --resume from {run.checkpoint}", begin)
-        learned = work(run.checkpoint)
-        if run.earlier_seconds:
-            learned = _continued(learned, run.earlier_seconds)
-        shown = learned if learned.structure is None else learned.structure
-        announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}", begin)
-        about = [*table.about, *table.told()]
-        analysis = analyse_learned(
-            learned, parts, target=output.target, title=table.name, about=about, seed=output.seed
-        )
-        announce("writing the report", begin)
-        write_learned_report(analysis, run.folder)
-        output.write({**learned_summary(analysis, run, table), "prior": output.prior}, run)
-    if not output.as_json:
-        output.echo(learned_plain_report(analysis))
-        click.echo(f"\nreport: {run.folder / 'report.html'}\nmodel:  {run.folder / 'model.safetensors'}")
-        if analysis.model is not learned:
-            click.echo(f"predictive model: {run.folder / 'predictive.safetensors'}")
+def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request, stage: str, *told: str) -> Study:
+    """Train, score, and leave the models and the report."""
+    request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
+    learned = work(request.checkpoint)
+    if request.earlier_seconds:
+        learned = _continued(learned, request.earlier_seconds)
+    shown = learned if learned.structure is None else learned.structure
+    request.announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}")
+    source = request.source
+    analysis = analyse_learned(
+        learned,
+        request.parts,
+        target=asked["target"],
+        title=source.name,
+        about=[*source.about, *told, *source.told()],
+        seed=request.seed,
+    )
+    request.announce("writing the report")
+    write_learned_report(analysis, request.folder)
+    files = {} if analysis.model is learned else {"predictive model": "predictive.safetensors"}
+    summary = {**_summary(analysis, request.folder), "prior": asked["prior"]}
+    return Study(summary, learned_plain_report(analysis), files)
 
 
-def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> dict[str, Any]:
+def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
-    learned, folder = analysis.model, run.folder
+    learned = analysis.model
     graph, log_z, parts = learned.hypergraph, learned.log_partition, analysis.parts
 
     def each(read: Callable[[Any], Any]) -> dict[str, Any]:
         return {part: None if found is None else read(found) for part, found in parts.items()}
 
     summary: dict[str, Any] = {
-        "model": str(folder / "model.safetensors"),
-        "report": str(folder / "report.html"),
         "num_variables": len(graph.domain),
         "num_states": num_states_text(graph.domain.num_states),
         "num_interactions": graph.num_interactions,
@@ -252,9 +238,6 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
             "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
         },
         "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
-        "dropped_rows": whole(table.dropped_rows),
-        "constant_columns": list(table.constant_columns),
-        "ordinal_columns": list(table.ordinal_columns),
         "kl": each(lambda found: found.model.kl),
         "nll": each(lambda found: found.model.nll),
         "pseudo_nll": each(lambda found: found.model.pseudo_nll),
@@ -297,13 +280,7 @@ def learned_summary(analysis: LearnedAnalysis, run: Session, table: Table) -> di
             "best_round": learned.selection.best_round,
             "rounds": [_round(entry.to_json()) for entry in learned.selection.rounds],
         }
-    return {
-        **summary,
-        "stage_seconds": learned.seconds,
-        "seconds": run.seconds,
-        "peak_memory_mb": peak_memory_mb(),
-        "seed": analysis.seed,
-    }
+    return {**summary, "stage_seconds": learned.seconds}
 
 
 def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:

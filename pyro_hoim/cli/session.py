@@ -150,7 +150,7 @@ def _options() -> dict[str, str]:
     if context is None:
         return {}
     found: dict[str, str] = {}
-    for param in context.command.params:
+    for param in context.command.get_params(context):
         value = context.params.get(str(param.name))
         if param.name not in _FREE and value is not None and value is not False and value != ():
             words = [str(v) for v in value] if isinstance(value, tuple) else [] if value is True else [str(value)]

@@ -55,7 +55,7 @@ def in_option_words(message: str, command: click.Command | None = None) -> str:
     text = " ".join(message.split())
     for pattern, words in _PHRASES:
         text = re.sub(pattern, words, text)
-    options = {} if command is None else {str(p.name): option_of(p) for p in command.params}
+    options = {} if command is None else {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
     known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
     text = _LEADING.sub(lambda found: known.get(found[1], found[1]), text)
 

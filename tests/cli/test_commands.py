@@ -383,7 +383,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(
     def refuse(*_: object, **__: object) -> None:
         raise InputError("refused late")
 
-    monkeypatch.setattr("pyro_hoim.cli.fit.analyse", refuse)
+    monkeypatch.setattr("pyro_hoim.cli.log_linear.analyse", refuse)
     assert run(["fit", "titanic", "--out", "new"]) == 2
     assert "refused late" in capsys.readouterr().err and not Path("new").exists()
     kept = Path("kept/checkpoint")
