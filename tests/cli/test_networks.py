@@ -302,10 +302,11 @@ def test_wrong_options_of_fit_are_named(words: list[str], message: str, capsys: 
 
 
 def test_options_of_networks_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"], ["--jobs", "1"]):
+    for option in (["--alpha", "2"], ["--max-leaves", "3"], ["--lossless"]):
         line = refused(["fit", "czech_autoworkers", *option], capsys)
-        owners = "--posterior, or to --model dependency-network or grm" if option[0] == "--jobs" else None
-        assert line == f"{option[0]}: belongs to {owners or '--model dependency-network'}, received --model log-linear"
+        assert line == f"{option[0]}: belongs to --model dependency-network, received --model log-linear"
+    line = refused(["fit", "czech_autoworkers", "--jobs", "1"], capsys)
+    assert line == "--jobs: of a log-linear model belongs to --posterior"
     line = refused(["fit", "czech_autoworkers", "--model", "grm"], capsys)
     assert line == "czech_autoworkers: no such file, nor one of the data sets of counts classic3"
 
