@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forkserver
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -46,20 +45,15 @@ def test_killed_run_is_resumed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     jobs = ["--jobs", "2" if how == signal.SIGKILL else "1"]  # one run with its chains in processes, and one without
-    command = [sys.executable, "-c", "from pyro_hoim.cli import main; main()", "fit", *jobs, *OPTIONS, "broken"]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-    )
+    program = f"from pyro_hoim.cli import main; main({['fit', *jobs, *OPTIONS, 'broken']!r})"
+    process = forkserver.start(program, tmp_path / "output")
     first = Path("broken/checkpoint/order-1-chain-0.safetensors")
     deadline = time.monotonic() + 120
-    while not first.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not first.exists() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.005)
     os.kill(process.pid, how)
-    status = process.wait(60)
-    assert status == (130 if how == signal.SIGINT else -9)
+    process.join(60)
+    assert process.exitcode == (130 if how == signal.SIGINT else -9)
     assert not Path("broken/fit.json").exists()
     kept = load_file(str(first))["theta"]
     stamp = first.stat().st_mtime_ns

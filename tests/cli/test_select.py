@@ -6,12 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -217,19 +216,15 @@ def test_too_large_for_exact_inference_is_sampled(
 def test_killed_run_is_resumed(how: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     source = write("coins.csv", rows_of(500))
     options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{FEW}from pyro_hoim.cli import main; main()", *options, "broken"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-    )
+    program = f"{FEW}from pyro_hoim.cli import main; main({[*options, 'broken']!r})"
+    process = forkserver.start(program, Path("output"))
     first = Path("broken/checkpoint/search.safetensors")
     deadline = time.monotonic() + 240
-    while not first.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not first.exists() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.005)
-    process.send_signal(how)
-    assert process.wait(60) == (130 if how == signal.SIGINT else -9)
+    os.kill(process.pid, how)
+    process.join(60)
+    assert process.exitcode == (130 if how == signal.SIGINT else -9)
     assert not Path("broken/fit.json").exists()
 
     assert run([*options, "broken"]) == 2

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -806,10 +807,7 @@ def test_a_kernel_goes_to_a_fresh_process(tmp_path: Path, monkeypatch: pytest.Mo
     kernel.setup(0)  # the chain that is under way stays behind
     (tmp_path / "kernel.pkl").write_bytes(pickle.dumps(kernel))
     script = FRESH.format(folder=str(tmp_path), kernel=str(tmp_path / "kernel.pkl"))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment,
-                          timeout=120)  # fmt: skip
-    assert done.returncode == 0 and "done" in done.stdout, done.stderr
+    assert "done" in forkserver.run(script, tmp_path / "output")
 
 
 @pytest.mark.slow

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+import forkserver
 import numpy as np
 import pytest
 import torch
@@ -365,22 +365,17 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
     program = textwrap.dedent(PROGRAM.format(folder=str(Path(__file__).parent), path=str(path)))
     for pause in (0.3, 0.1, 0.03, 0.0):  # a busy machine may let the run end before the signal is sent
         path.unlink(missing_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-        )
+        process = forkserver.start(program, tmp_path / "output")
         deadline = time.monotonic() + 120
-        while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        while not path.exists() and process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
         time.sleep(pause)
-        process.send_signal(how)
-        _, said = process.communicate(timeout=60)
-        if process.returncode:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, how)
+        process.join(60)
+        if process.exitcode:
             break
-    assert process.returncode == -how, said
+    assert process.exitcode == -how, (tmp_path / "output").read_text()
     short = sample_chains(small_model(), 50, 20_000, checkpoint=path, resume=True, **SETTINGS)
     whole = sample_chains(small_model(), 50, 20_000, **SETTINGS)
     assert_equal_runs(whole, short)

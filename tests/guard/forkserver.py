@@ -1,0 +1,48 @@
+"""Processes in which the library is imported already, for tests that kill them or let them fork.
+
+They are forked from a server, one for each process of pytest, which imports once and runs nothing itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["pyro.infer", "pyro_hoim.analysis", "pyro_hoim.cli", "pyro_hoim.inference"])
+
+
+def start(program: str, output: Path, *arguments: str) -> ForkServerProcess:
+    """Run a program as ``python -c`` does, in a session of its own; what it writes goes to a file."""
+    process = _CONTEXT.Process(target=_run, args=(program, str(output), arguments))
+    process.start()
+    return process
+
+
+def run(program: str, output: Path, *arguments: str) -> str:
+    """Wait for a program that ends with status 0; what it wrote."""
+    process = start(program, output, *arguments)
+    process.join(240)
+    if process.is_alive():
+        process.kill()
+    written = output.read_text(encoding="utf-8")
+    assert process.exitcode == 0, written
+    return written
+
+
+def _run(program: str, output: str, arguments: tuple[str, ...]) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    with open(output, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv[:] = ["-c", *arguments]
+    try:
+        exec(program, {"__name__": "__main__"})
+    except KeyboardInterrupt:  # ends an interpreter by the signal, and a process of multiprocessing with status 1
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
