@@ -91,7 +91,9 @@ def test_closed_form_without_interaction() -> None:
     assert found.covariance == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize(("family", "single"), [(PoissonFamily(), 0.5), (ExponentialFamily(), -1.0)])
+@pytest.mark.parametrize(
+    ("family", "single"), [(PoissonFamily(), 0.5), pytest.param(ExponentialFamily(), -1.0, marks=pytest.mark.slow)]
+)
 def test_chains_have_the_correlation(family: NodeFamily, single: float) -> None:
     """20,000 independent chains; the bound is normal, from the spread of the centred products, at the stated rate."""
     energy = _pair(family, single, 0.6)

@@ -177,13 +177,13 @@ def test_other_families(family, order):
             structure,
             torch.from_numpy(rows).double(),
             family,
-            num_draws=20,
-            num_warmup=30,
+            num_draws=5,
+            num_warmup=10,
             num_chains=2,
             progress=False,
         )
-    assert found.psi.shape == (2, 20, structure.num_terms)
-    assert found.energy.batch_shape == (2, 20)
+    assert found.psi.shape == (2, 5, structure.num_terms)
+    assert found.energy.batch_shape == (2, 5)
     assert bool(torch.isfinite(found.psi).all())
     likelihood = RootPseudoLikelihood(structure, torch.from_numpy(rows).double(), family)
     slope = likelihood.gradient(found.mode.numpy()) - found.mode.numpy() * (structure.multiplicity.numpy() / 3.0) ** 2

@@ -30,7 +30,7 @@ def is_published(value, num_variables):
     return abs(value - printed) < 3 * (1 - printed**2) / np.sqrt(100)
 
 
-@pytest.mark.parametrize("num_variables", [3, 4, 5])
+@pytest.mark.parametrize("num_variables", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_dirichlet_laws_of_concentration_03_have_the_published_correlations(num_variables) -> None:
     found = correlation(num_variables, lambda domain, generator: random_dirichlet_law(domain, 0.3, generator=generator))
     assert is_published(found, num_variables)

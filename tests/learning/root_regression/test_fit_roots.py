@@ -216,6 +216,7 @@ def test_workers_and_kinds_of_data_do_not_matter():
         check_equal(one, other)
 
 
+@pytest.mark.slow  # the cluster below is sent the same tasks, and starts no interpreter
 def test_processes_give_the_same_result():
     x = count_table(13, 60, 4)
     expected = fit_roots(x, order=3)
