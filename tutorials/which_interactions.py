@@ -54,6 +54,7 @@ summary.round(3)
 # %%
 triples = likelihood_ratio_test(fits[2], fits[3])
 print(f"pairs against triples: {triples.statistic:.2f} on {triples.df} df, p = {triples.p_value:.3f}")
+print(f"by {triples.p_value_method}, because {triples.p_value_note}")
 
 # %% [markdown]
 # ## Which pairs?

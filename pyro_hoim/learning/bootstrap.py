@@ -1,20 +1,20 @@
-r"""Parametric bootstrap of the goodness of fit: tables drawn from the fitted model, refitted by proportional fitting.
+r"""Statistics of tables drawn under a fitted model, each refitted by proportional fitting.
 
-A table of N rows is a multinomial draw from the fitted cell probabilities, so no chain is needed. Its fitted table
-follows from the margins of the maximal interactions by iterative proportional fitting that starts at the fitted table
-itself, all draws at once.
+The fitted table of a drawn one follows from the margins of the maximal interactions by iterative proportional fitting
+that starts at the model's own expected counts, all draws at once. The observed table is refitted with them, so that
+what is compared was computed alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.special import xlogy
 
-__all__ = ["MIN_TABLES", "BootstrapStatistics", "bootstrap_cost", "bootstrap_statistics"]
+__all__ = ["MIN_TABLES", "DrawnStatistics", "bootstrap_cost", "drawn_statistics", "multinomial_tables"]
 
 MIN_TABLES = 99
 """Fewest tables that a p-value is computed from: it is then at least 0.01."""
@@ -30,16 +30,16 @@ _CHUNK = 2**18
 
 
 @dataclass(frozen=True)
-class BootstrapStatistics:
-    """Statistics of tables drawn from a fitted model, each against its own refit.
+class DrawnStatistics:
+    """Statistics of the observed table, then of tables drawn from a fitted model, each against its own refit.
 
     Attributes:
-        deviance: G2 of every table.
-        pearson: X2 of every table.
-        num_unfinished: tables whose refit stopped before its criterion; their statistics are upper limits.
+        deviance: G2 of every table, against the saturated model or a larger one.
+        pearson: X2 of every table, against the saturated model.
+        num_unfinished: tables with a refit that stopped before its criterion.
 
     Shape:
-        deviance, pearson (num_tables,).
+        deviance, pearson (1 + number of tables,).
     """
 
     deviance: np.ndarray
@@ -47,7 +47,7 @@ class BootstrapStatistics:
     num_unfinished: int
 
     def __len__(self) -> int:
-        return len(self.deviance)
+        return len(self.deviance) - 1
 
 
 def bootstrap_cost(num_cells: int, num_margins: int) -> int:
@@ -55,17 +55,25 @@ def bootstrap_cost(num_cells: int, num_margins: int) -> int:
     return num_cells * (_SAMPLING + 2 * num_margins)
 
 
-def bootstrap_statistics(
-    probs: np.ndarray,
-    total: int,
+def multinomial_tables(expected: np.ndarray, total: int, seed: int) -> Callable[[int], np.ndarray]:
+    """Tables of a number of rows drawn from expected counts (num_cells,), as columns (num_cells, size)."""
+    random, probs = np.random.default_rng(seed), expected / expected.sum()
+    return lambda size: random.multinomial(total, probs, size=size).T.astype(float)
+
+
+def drawn_statistics(
+    draw: Callable[[int], np.ndarray],
+    observed: np.ndarray,
+    expected: np.ndarray,
     margins: Sequence[np.ndarray],
+    larger: Sequence[np.ndarray] | None,
     df: int,
     *,
     num_tables: int,
     budget: float,
-    seed: int,
-) -> BootstrapStatistics:
-    r"""Deviance and Pearson's statistic of tables drawn from a fitted model and refitted.
+    drawing: float | None = None,
+) -> DrawnStatistics:
+    r"""Deviance and Pearson's statistic of drawn tables, refitted.
 
     One cycle of proportional fitting scales the table to the drawn margins of every maximal interaction in turn. The
     scaling by :math:`r_k` lowers the deviance by :math:`2 \sum_k n_k \log r_k`, so that the deviance is known at every
@@ -73,61 +81,75 @@ def bootstrap_statistics(
     :math:`\sqrt{2\,\mathrm{df}}`.
 
     Args:
-        probs: positive probabilities of the cells that are not fitted as zero.
-        total: rows N of every table.
-        margins: for every maximal interaction the number of the marginal cell that each cell belongs to.
+        draw: gives the next tables; the same ones come first however they are asked for.
+        observed: counts of the observed table.
+        expected: positive fitted counts of the cells that are not fitted as zero.
+        margins: for every maximal interaction the number of the marginal cell that each cell belongs to; none where
+            the drawn tables have the observed margins.
+        larger: the same of a larger model, from which the deviance is then counted; None for the saturated model.
         df: degrees of freedom, positive.
         num_tables: tables asked for.
         budget: cell updates after which no further tables are begun; at most twice as many are made.
-        seed: of the draws; the same tables come first whatever their number.
+        drawing: cost of drawing a table, in cell updates; default that of a multinomial table.
 
     Shape:
-        probs (num_cells,); margins (num_cells,) each.
+        observed, expected (num_cells,); margins, larger (num_cells,) each; drawn tables (num_cells, size).
 
     Returns:
-        :class:`BootstrapStatistics` of at most ``num_tables`` tables.
+        :class:`DrawnStatistics` of at most ``num_tables`` tables and the observed one.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, section 3.5; Anthony
         Davison and David Hinkley, Bootstrap Methods and their Application, 1997, section 4.2.
     """
-    random = np.random.default_rng(seed)
-    sums = [csr_matrix((np.ones(len(m)), (m, np.arange(len(m)))), shape=(m.max() + 1, len(m))) for m in margins]
-    slowest = len(probs) * (_SAMPLING + _MAX_CYCLES * max(len(margins), 1))
-    size = max(1, int(min(num_tables, _CHUNK // len(probs), budget // slowest)))
+    models = [_Margins(of) for of in (margins, larger) if of is not None]
+    drawing = _SAMPLING * len(expected) if drawing is None else drawing
+    slowest = drawing + len(expected) * _MAX_CYCLES * max(sum(len(model.members) for model in models), 1)
+    size = max(1, int(min(num_tables, _CHUNK // len(expected), budget // slowest)))
     tolerance = _TOLERANCE * (2 * df) ** 0.5
     found: list[tuple[np.ndarray, np.ndarray]] = []
-    done = unfinished = 0
-    spent = 0.0
+    done, unfinished, spent = -1, 0, 0.0
     while done < num_tables and spent < budget:
-        drawn = random.multinomial(total, probs, size=size)[: num_tables - done].T.astype(float)
-        deviance, pearson, updates, late = _refit(drawn, total * probs, margins, sums, tolerance)
+        drawn = observed[:, None].astype(float) if done < 0 else draw(min(size, num_tables - done))
+        deviance, pearson, updates, is_late = _refit(drawn, expected, models[0], tolerance)
+        if len(models) > 1:
+            lower, _, more, also = _refit(drawn, expected, models[1], tolerance)
+            deviance, updates, is_late = deviance - lower, updates + more, is_late | also
         found.append((deviance, pearson))
         done += drawn.shape[1]
-        spent += updates + _SAMPLING * drawn.size
-        unfinished += late
+        spent += updates + drawing * drawn.shape[1]
+        unfinished += int(is_late.sum())
     deviances, pearsons = (np.concatenate(column) for column in zip(*found, strict=True))
-    return BootstrapStatistics(deviances, pearsons, unfinished)
+    return DrawnStatistics(deviances, pearsons, unfinished)
+
+
+class _Margins:
+    """Marginal cell of every cell, and the sums over them, for the maximal interactions of a model."""
+
+    def __init__(self, members: Sequence[np.ndarray]) -> None:
+        self.members = members
+        self.sums = [
+            csr_matrix((np.ones(len(m)), (m, np.arange(len(m)))), shape=(m.max() + 1, len(m))) for m in members
+        ]
 
 
 def _refit(
     drawn: np.ndarray,
     expected: np.ndarray,
-    margins: Sequence[np.ndarray],
-    sums: Sequence[csr_matrix],
+    model: _Margins,
     tolerance: float,
-) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Deviance, Pearson's statistic, updates made and tables left unfinished, of tables as columns (cells, tables)."""
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Deviance, Pearson's statistic, updates made and who was left unfinished, of tables as columns (cells, tables)."""
     deviance = 2 * (xlogy(drawn, drawn).sum(0) - np.log(expected) @ drawn)
     pearson = np.empty(drawn.shape[1])
-    targets = [matrix @ drawn for matrix in sums]
+    targets = [matrix @ drawn for matrix in model.sums]
     fitted = np.repeat(expected[:, None], drawn.shape[1], axis=1)
     active = np.arange(drawn.shape[1])
     before = np.full(len(active), np.inf)
     updates = 0.0
     for _ in range(_MAX_CYCLES):
         gain = np.zeros(len(active))
-        for member, matrix, target in zip(margins, sums, targets, strict=True):
+        for member, matrix, target in zip(model.members, model.sums, targets, strict=True):
             present = matrix @ fitted
             ratio = np.divide(target, present, out=np.zeros_like(target), where=present > 0)
             gain += 2 * xlogy(target, ratio).sum(0)
@@ -146,7 +168,9 @@ def _refit(
             break
     if len(active):
         pearson[active] = _pearson(drawn[:, active], fitted)
-    return deviance, pearson, updates, len(active)
+    is_late = np.zeros(drawn.shape[1], dtype=bool)
+    is_late[active] = True
+    return deviance, pearson, updates, is_late
 
 
 def _pearson(drawn: np.ndarray, fitted: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""Tables of a decomposable model drawn given the margins that it fits, for an exact test of goodness of fit.
+r"""Tables of a decomposable model drawn given the margins that it fits, for exact tests of that model.
 
 Given the margins of its cliques the table does not depend on theta, and every way to pair up the rows' parts is equally
 likely: clique after clique of the junction tree, the levels that a clique adds are dealt out at random among the rows
@@ -7,13 +7,14 @@ with the same levels of its separator. Every drawn table has the fitted table of
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from scipy.special import xlogy
 
 from ..data import Observations
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["conditional_cost", "conditional_statistics"]
+__all__ = ["conditional_cost", "conditional_tables"]
 
 
 def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> float:
@@ -21,20 +22,19 @@ def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> f
     return data.total_count * len(hypergraph.junction_tree()) + hypergraph.domain.num_states / 8
 
 
-def conditional_statistics(
-    hypergraph: InteractionHypergraph, data: Observations, expected: np.ndarray, *, num_tables: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """G2 and X2 of tables drawn given the observed margins of the cliques.
+def conditional_tables(
+    hypergraph: InteractionHypergraph, data: Observations, cells: np.ndarray, seed: int
+) -> Callable[[int], np.ndarray]:
+    """Tables drawn given the observed margins of the cliques.
 
     Args:
         hypergraph: a decomposable collection.
         data: complete rows with whole counts.
-        expected: fitted counts of all cells, row-major; zero outside the facial set.
-        num_tables: tables.
-        seed: of the draws; the same tables come first whatever their number.
+        cells: mask of the cells that are not fitted as zero, row-major; drawn tables hold rows in no others.
+        seed: of the draws; the same tables come first however they are asked for.
 
     Shape:
-        expected (num_states,); results (num_tables,) each.
+        cells (num_states,); drawn tables (cells in the mask, size).
 
     References:
         Alan Agresti, A survey of exact inference for contingency tables, 1992, section 3; Steffen Lauritzen, Graphical
@@ -51,20 +51,21 @@ def conditional_statistics(
         steps.append((separator, added, codes[order][:, added]))
     random = np.random.default_rng(seed)
     covered = {i for _, added, _ in steps for i in added}
-    found = np.empty((2, num_tables))
-    for number in range(num_tables):
-        drawn = np.zeros_like(codes)
-        for i in set(range(len(cards))) - covered:
-            drawn[:, i] = random.permutation(codes[:, i])
-        for separator, added, dealt in steps:
-            order = np.argsort(_numbers(drawn, separator, cards) + random.random(len(drawn)))
-            drawn[order[:, None], added] = dealt
-        counts = np.bincount(_numbers(drawn, list(range(len(cards))), cards).astype(np.int64), minlength=len(expected))
-        present = counts > 0
-        ratio = counts[present] / expected[present]
-        found[0, number] = 2 * xlogy(counts[present], ratio).sum()
-        found[1, number] = (counts[present] * ratio).sum() - len(codes)
-    return found[0], found[1]
+
+    def draw(size: int) -> np.ndarray:
+        tables = np.empty((int(cells.sum()), size))
+        for number in range(size):
+            drawn = np.zeros_like(codes)
+            for i in set(range(len(cards))) - covered:
+                drawn[:, i] = random.permutation(codes[:, i])
+            for separator, added, dealt in steps:
+                order = np.argsort(_numbers(drawn, separator, cards) + random.random(len(drawn)))
+                drawn[order[:, None], added] = dealt
+            states = _numbers(drawn, list(range(len(cards))), cards).astype(np.int64)
+            tables[:, number] = np.bincount(states, minlength=len(cells))[cells]
+        return tables
+
+    return draw
 
 
 def _numbers(codes: np.ndarray, columns: list[int], cards: tuple[int, ...]) -> np.ndarray:

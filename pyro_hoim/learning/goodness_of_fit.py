@@ -11,7 +11,7 @@ import torch
 
 from ..errors import InputError
 from ..models._margins import MARGIN_TOLERANCE
-from .p_values import NUM_TABLES, chi_square_tail, p_value_of
+from .p_values import NUM_TABLES, Comparison, p_value_of
 from .result import FitResult
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
@@ -146,7 +146,7 @@ def goodness_of_fit(
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
-    test = p_value_of(result, deviance, pearson, adjusted, p_value, num_tables, seed)
+    test = p_value_of(Comparison(result, None, deviance, pearson, adjusted), p_value, num_tables, seed)
     is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
     known = result.existence is None or result.existence.num_cells_zero is not None
     return GoodnessOfFit(
@@ -180,31 +180,72 @@ class LikelihoodRatioTest:
         statistic: twice the gain in log-likelihood of the larger model.
         df: difference of their parameters on the possible cells.
         df_adjusted: difference of the parameters that the data identify.
-        p_value: chi-square with ``df_adjusted``; NaN without degrees of freedom.
+        p_value: of the statistic; NaN where there is none, and :attr:`p_value_note` says why.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``exact``, ``bootstrap``, or None without a p-value.
+        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 for ``chi-square``.
+        num_tables: tables drawn, 0 for ``chi-square``.
+        p_value_resolution: step between the values that ``p_value`` can take, and the smallest of them,
+            1 / (num_tables + 1); 0 for ``chi-square``, NaN without a p-value.
+        p_value_note: how the method was chosen, or why there is no p-value, in words.
     """
 
     statistic: float
     df: int
     df_adjusted: int
     p_value: float
+    p_value_method: Literal["chi-square", "exact", "bootstrap"] | None
+    p_value_std_error: float
+    num_tables: int
+    p_value_resolution: float
+    p_value_note: str
 
 
-def likelihood_ratio_test(small: FitResult, big: FitResult) -> LikelihoodRatioTest:
+def likelihood_ratio_test(
+    small: FitResult,
+    big: FitResult,
+    p_value: Literal["auto", "chi-square", "exact", "bootstrap"] | None = "auto",
+    *,
+    num_tables: int = NUM_TABLES,
+    seed: int = 0,
+) -> LikelihoodRatioTest:
     r"""Likelihood-ratio test of a model against a larger one that contains it.
 
     .. math:: G^2(\mathrm{small} \mid \mathrm{big}) = 2 (\ell_{\mathrm{big}} - \ell_{\mathrm{small}})
+
+    The p-value is chosen as in :func:`goodness_of_fit`. The mean of the statistic exceeds df by at most about
+    :math:`\tfrac16 \sum_x l_x^2 / \hat m_x`, with the expected counts of the small model and the leverage
+    :math:`l_x \le 1` of a cell in the big one (1 in the saturated one). Where that is at most 0.05 standard deviations
+    :math:`\sqrt{2\,\mathrm{df}}`, ``auto`` relies on chi-square. Elsewhere a decomposable small model is tested
+    exactly, given its margins, and any other by a parametric bootstrap of the statistic. For the latter all margins
+    that it fits must hold at least 5 rows, and :math:`\tfrac16 \sum_x l_x^2 s_x / \hat m_x^2`, with the leverage
+    :math:`s_x` in the small model, must be as small: by so much do errors of the fit move the mean. Both models are
+    fitted again to every table drawn.
 
     Args:
         small: unpenalised maximum-likelihood fit of the null model.
         big: the same of a model with all its interactions and more, to the same data. Fits to sufficient statistics
             are taken for fits to the same data when the margins they share agree.
+        p_value: ``chi-square``; ``exact``: the share of tables with the margins of a decomposable small model whose
+            statistic is at least the observed one; ``bootstrap``: the same share of tables drawn from the fitted small
+            model; ``auto`` chooses as above; None computes none.
+        num_tables: tables that are drawn, as in :func:`goodness_of_fit`.
+        seed: of these tables.
 
     Returns:
         :class:`LikelihoodRatioTest`.
 
     Raises:
         InputError: models that are not nested, different data or structural zeros, or fits that are not
-            maximum-likelihood estimates.
+            maximum-likelihood estimates; ``p_value``, ``num_tables`` or ``seed`` as in :func:`goodness_of_fit`; or a
+            method was asked for that these fits do not have.
+
+    Randomness:
+        Of the tables drawn, from ``seed`` only.
+
+    References:
+        Gauss Cordeiro, Improved likelihood ratio statistics for generalized linear models, 1983, Journal of the Royal
+        Statistical Society B 45(3), for the mean of the statistic; Anthony Davison and David Hinkley, Bootstrap Methods
+        and their Application, 1997, section 4.2.
 
     Example:
         >>> from pyro_hoim.data import Observations
@@ -238,7 +279,19 @@ def likelihood_ratio_test(small: FitResult, big: FitResult) -> LikelihoodRatioTe
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted
-    return LikelihoodRatioTest(statistic, df, adjusted, chi_square_tail(statistic, adjusted))
+    test = p_value_of(Comparison(small, big, statistic, math.nan, adjusted), p_value, num_tables, seed)
+    resolution = 1 / (test.num_tables + 1) if test.num_tables else 0.0
+    return LikelihoodRatioTest(
+        statistic=statistic,
+        df=df,
+        df_adjusted=adjusted,
+        p_value=test.value,
+        p_value_method=test.method,
+        p_value_std_error=test.std_error,
+        num_tables=test.num_tables,
+        p_value_resolution=math.nan if test.method is None else resolution,
+        p_value_note=test.note,
+    )
 
 
 def _same_data(small: FitResult, big: FitResult) -> bool:

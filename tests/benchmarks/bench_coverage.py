@@ -15,7 +15,7 @@ import warnings
 
 import numpy as np
 import torch
-from harness import ROOT
+from harness import publish
 
 from pyro_hoim import Domain, Enumeration, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.sampling import recorder
@@ -113,11 +113,7 @@ def main():
             f"| {log_odds}, {chains}, {sweeps} | {found[0][2][0]:.5f} | {len(found)} | {(ours < 3).mean():.0%} "
             f"| {(ours > 5).mean():.0%} | {(batches < 3).mean():.0%} | {(batches > 5).mean():.0%} |"
         )
-    text = "\n".join(lines)
-    print(text)
-    if arguments.append:
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}\n")
+    publish("\n".join(lines), arguments.append)
 
 
 if __name__ == "__main__":

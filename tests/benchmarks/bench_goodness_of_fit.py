@@ -15,11 +15,11 @@ import time
 import warnings
 
 import numpy as np
-from harness import ROOT
+from harness import publish
 from scipy.stats import chi2
+from test_bootstrap import independent_law, order_model, statistics_of
 
-from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness_of_fit
-from pyro_hoim.learning.bootstrap import bootstrap_statistics
+from pyro_hoim import Observations, fit, goodness_of_fit
 from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS
 
 MODELS = {
@@ -31,29 +31,17 @@ MODELS = {
 SPARSE = (((2, 60, 3), 600), ((30, 30), 400), ((2,) * 8, 100), ((2, 120, 2), 360))
 
 
-def law(cards, skew):
-    random = np.random.default_rng(7)
-    probs = np.ones(cards)
-    for axis, size in enumerate(cards):
-        probs *= np.exp(skew * random.normal(size=size)).reshape([-1 if i == axis else 1 for i in range(len(cards))])
-    return probs.ravel() / probs.sum()
-
-
 def sizes_at_the_limit(cards, order, skew, excess, num_tables=20_000):
-    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(list(cards)), order)
-    probs = law(cards, skew)
-    df = probs.size - 1 - graph.num_parameters
-    total = math.ceil((1 / probs).sum() / (6 * excess * math.sqrt(2 * df)))
-    codes = np.indices(cards).reshape(len(cards), -1)
-    sets = itertools.combinations(range(len(cards)), order)
-    margins = [np.ravel_multi_index(tuple(codes[list(s)]), [cards[i] for i in s]) for s in sets]
-    found = bootstrap_statistics(probs, total, margins, df, num_tables=num_tables, budget=math.inf, seed=1)
-    return total, [(chi2.sf(values, df) <= 0.05).mean() for values in (found.deviance, found.pearson)]
+    law = independent_law(cards, skew)
+    df = law.size - 1 - order_model(cards, order).num_parameters
+    total = math.ceil((1 / law).sum() / (6 * excess * math.sqrt(2 * df)))
+    *found, df = statistics_of(cards, order, law, total, num_tables)
+    return total, [(chi2.sf(values, df) <= 0.05).mean() for values in found]
 
 
 def sparse_sizes(cards, total, num_tables=200):
-    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(list(cards)), 1)
-    random, probs, found = np.random.default_rng(11), law(cards, 0.3), []
+    graph = order_model(cards, 1)
+    random, probs, found = np.random.default_rng(11), independent_law(cards, 0.3), []
     seconds = 0.0
     for number in range(num_tables):
         table = random.multinomial(total, probs).reshape(cards)
@@ -100,11 +88,7 @@ def main():
         ),
         "",
     ]
-    text = "\n".join([*head, *lines])
-    print(text)
-    if arguments.append:
-        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}\n")
+    publish("\n".join([*head, *lines]), arguments.append)
 
 
 if __name__ == "__main__":

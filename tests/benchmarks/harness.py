@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 import time
 import venv
@@ -23,6 +24,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = Path(__file__).resolve().parent / "peers"
 MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
 CORES = os.cpu_count() or 1
+
+
+sys.path.append(str(ROOT / "tests" / "learning"))  # laws and tables that tests share with benchmarks
+
+
+def publish(text, append):
+    """Print a section; append it to docs/benchmarks.md."""
+    print(text)
+    if append:
+        with (ROOT / "docs" / "benchmarks.md").open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
 
 
 def median(call, repeats, warm=2):

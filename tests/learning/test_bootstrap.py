@@ -5,14 +5,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import xlogy
 from scipy.stats import binom, chi2
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning import L2, fit, goodness_of_fit
-from pyro_hoim.learning.bootstrap import MIN_TABLES, bootstrap_cost, bootstrap_statistics
-from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS
+from pyro_hoim.learning import L2, fit, goodness_of_fit, likelihood_ratio_test
+from pyro_hoim.learning.bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
+from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS, _leverage
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -40,24 +41,27 @@ def independent_law(cards, skew):
     return law.ravel() / law.sum()
 
 
+def drawn_from(law, total, margins, df, num_tables, seed, budget=math.inf):
+    tables = multinomial_tables(total * law, total, seed)
+    return drawn_statistics(tables, total * law, total * law, margins, None, df, num_tables=num_tables, budget=budget)
+
+
 def statistics_of(cards, order, law, total, num_tables, seed=1):
-    graph = order_model(cards, order)
-    df = law.size - 1 - graph.num_parameters
-    found = bootstrap_statistics(
-        law, total, margins_of(cards, order), df, num_tables=num_tables, budget=math.inf, seed=seed
-    )
-    return found, df
+    """G2 and X2 of tables drawn from a law, and their degrees of freedom."""
+    df = law.size - 1 - order_model(cards, order).num_parameters
+    found = drawn_from(law, total, margins_of(cards, order), df, num_tables, seed)
+    return found.deviance[1:], found.pearson[1:], df
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 @pytest.mark.parametrize(("cards", "order", "total"), [((2, 3, 4), 1, 40), ((2, 2, 3, 2), 2, 200), ((3, 3, 2), 2, 60)])
 def test_refits_are_those_of_newton(cards, order, total):
     law = independent_law(cards, 0.6)
-    found, df = statistics_of(cards, order, law, total, 25)
+    deviances, pearsons, df = statistics_of(cards, order, law, total, 25)
     tables = np.random.default_rng(1).multinomial(total, law, size=25)
     graph = order_model(cards, order)
     zero_margins = 0
-    for table, deviance, pearson in zip(tables, found.deviance, found.pearson, strict=True):
+    for table, deviance, pearson in zip(tables, deviances, pearsons, strict=True):
         result = fit(graph, Observations.from_table(graph.domain, table.reshape(cards)))
         zero_margins += result.status == "infinite"
         exact = goodness_of_fit(result, None)
@@ -69,12 +73,13 @@ def test_refits_are_those_of_newton(cards, order, total):
 
 def test_tables_come_in_the_same_order_and_within_the_budget():
     law, margins = independent_law((4, 4), 0.5), margins_of((4, 4), 1)
-    few, more = (bootstrap_statistics(law, 30, margins, 9, num_tables=n, budget=math.inf, seed=3) for n in (50, 120))
-    np.testing.assert_allclose(few.deviance, more.deviance[:50], rtol=1e-12)
-    other = bootstrap_statistics(law, 30, margins, 9, num_tables=50, budget=math.inf, seed=4)
+    few, more = (drawn_from(law, 30, margins, 9, num, 3) for num in (50, 120))
+    np.testing.assert_allclose(few.deviance, more.deviance[:51], rtol=1e-12)
+    assert few.deviance[0] == pytest.approx(0, abs=1e-9) and len(few) == 50
+    other = drawn_from(law, 30, margins, 9, 50, 4)
     assert np.abs(few.deviance - other.deviance).max() > 1
     budget = 200 * bootstrap_cost(16, 2)
-    assert MIN_TABLES <= len(bootstrap_statistics(law, 30, margins, 9, num_tables=10**5, budget=budget, seed=3)) < 400
+    assert MIN_TABLES <= len(drawn_from(law, 30, margins, 9, 10**5, 3, budget)) < 400
 
 
 def p_values(num_replications):
@@ -123,8 +128,8 @@ def test_size_of_chi_square_at_the_limit_of_the_rule(cards, order, skew):
     for excess in (MAX_MEAN_EXCESS, 8 * MAX_MEAN_EXCESS):
         df = law.size - 1 - order_model(cards, order).num_parameters
         total = math.ceil((1 / law).sum() / (6 * excess * math.sqrt(2 * df)))
-        found, df = statistics_of(cards, order, law, total, num)
-        sizes.append(int((chi2.sf(found.deviance, df) <= 0.05).sum()))
+        deviance, _, df = statistics_of(cards, order, law, total, num)
+        sizes.append(int((chi2.sf(deviance, df) <= 0.05).sum()))
     assert sizes[0] <= binom.isf(FALSE_ALARM_RATE, num, 0.06)
     assert sizes[1] > binom.isf(FALSE_ALARM_RATE, num, 0.06)  # control: a rule eight times as lax
 
@@ -227,11 +232,10 @@ def test_tests_that_would_take_long_are_not_begun(monkeypatch):
     domain = Domain.from_cardinalities({"a": 3, "b": 3})
     data = Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))
     result = fit(InteractionHypergraph.from_order(domain, 1), data)
-    monkeypatch.setattr("pyro_hoim.learning.p_values._CONDITIONAL_BUDGET", 99.0)
+    monkeypatch.setattr("pyro_hoim.learning.p_values._BUDGET", 99.0)
     test = goodness_of_fit(result)
     assert test.p_value_method is None and "an exact test with 99 tables would take longer" in test.p_value_note
     assert goodness_of_fit(result, "exact", num_tables=99).num_tables == 99
-    monkeypatch.setattr("pyro_hoim.learning.p_values._BUDGET", 1.0)
     cube = Observations.from_table(order_model((2, 2, 2), 2).domain, np.full((2, 2, 2), 3) + np.eye(2, dtype=int))
     pairs = fit(order_model((2, 2, 2), 2), cube)
     assert "a bootstrap with 99 tables would take longer" in goodness_of_fit(pairs).p_value_note
@@ -250,3 +254,144 @@ def test_wrong_arguments_are_named(options, message):
     data = load_table("hair_eye_color")
     with pytest.raises(InputError, match=message):
         goodness_of_fit(fit(InteractionHypergraph.from_order(data.domain, 2), data), **options)
+
+
+CYCLE = "a*b + b*c + c*d + d*a"
+
+
+def nested(cards, small, big):
+    domain = Domain.from_cardinalities(dict(zip("abcd", cards, strict=False)))
+    return [InteractionHypergraph.from_formula(domain, formula) for formula in (small, big)]
+
+
+def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
+    """Of tables from a law of the small model: by the method, and by chi-square."""
+    graphs, random, found = nested(cards, small, big), np.random.default_rng(12), []
+    for number in range(num):
+        data = Observations.from_table(graphs[0].domain, random.multinomial(total, law).reshape(cards))
+        fits = [fit(graph, data) for graph in graphs]
+        test = likelihood_ratio_test(*fits, "auto" if how == "exact" else how, num_tables=num_tables, seed=number)
+        assert (test.p_value_method, test.num_tables) == (how, num_tables)
+        assert test.p_value_resolution == 1 / (num_tables + 1) <= test.p_value
+        found.append((test.p_value, likelihood_ratio_test(*fits, "chi-square").p_value))
+    return np.array(found).T
+
+
+def check_size_of_nested(how, big, num):
+    drawn, control = nested_p_values(SMALL, "a + b + c", big, independent_law(SMALL, 0.3), 600, how, num)
+    most = binom.isf(FALSE_ALARM_RATE, num, 0.05)
+    limit = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * num)) + 1 / 100
+    assert (drawn <= 0.05).sum() <= most and distance_from_uniform(drawn) < limit
+    assert (control <= 0.05).sum() > most and distance_from_uniform(control) > limit
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+@pytest.mark.parametrize("how", ["exact", "bootstrap"])
+def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how):
+    check_size_of_nested(how, "a*b + b*c", 45)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+@pytest.mark.parametrize("how", ["exact", "bootstrap"])
+@pytest.mark.parametrize("big", ["a*b + b*c", "a*b + b*c + a*c"])
+def test_sizes_of_likelihood_ratios_of_many_sparse_tables(how, big):
+    check_size_of_nested(how, big, 200)
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+@pytest.mark.parametrize("num", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_likelihood_ratios_of_cycles_keep_their_level_in_a_bootstrap(num):
+    drawn, _ = nested_p_values((2,) * 4, CYCLE, CYCLE + "+ a*c", np.full(16, 1 / 16), 100, "bootstrap", num)
+    assert (drawn <= 0.05).sum() <= binom.isf(FALSE_ALARM_RATE, num, 0.05)
+    power = independent_law((2,) * 4, 0.0).reshape((2,) * 4).copy()
+    power[[0, 1], :, [0, 1]] *= 3
+    control, _ = nested_p_values((2,) * 4, CYCLE, CYCLE + "+ a*c", (power / power.sum()).ravel(), 100, "bootstrap", num)
+    assert (control <= 0.05).sum() > binom.isf(FALSE_ALARM_RATE, num, 0.05)
+
+
+def test_likelihood_ratios_of_dense_tables_are_those_of_chi_square():
+    data = load_table("ucb_admissions")
+    pairs = InteractionHypergraph.from_order(data.domain, 2)
+    for edge in pairs.edges:
+        if len(edge) == 2:
+            test = likelihood_ratio_test(fit(pairs.remove_edges([edge]), data), fit(pairs, data))
+            assert test.p_value_method == "chi-square" and test.num_tables == test.p_value_resolution == 0
+            assert test.p_value == pytest.approx(chi2.sf(test.statistic, test.df_adjusted), rel=1e-12)
+
+
+def test_against_the_saturated_model_the_test_is_one_of_goodness_of_fit():
+    counts = 1 + np.random.default_rng(5).poisson(1.0, (3, 4))
+    data = Observations.from_table(Domain.from_cardinalities({"a": 3, "b": 4}), counts)
+    small, big = (fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2))
+    test, quality = likelihood_ratio_test(small, big), goodness_of_fit(small)
+    assert test.p_value_note == quality.p_value_note and test.p_value_method == quality.p_value_method == "exact"
+    assert (test.p_value, test.p_value_std_error) == (quality.p_value, quality.p_value_std_error)
+    assert test != likelihood_ratio_test(small, big, seed=1)
+
+
+def test_the_exact_likelihood_ratio_is_that_of_the_enumerated_tables():
+    # Given the margins of a, b and c, the table of a and b is hypergeometric whatever c does.
+    counts = np.array([[[3, 4], [0, 1]], [[1, 1], [2, 4]]])
+    small, big = nested((2, 2, 2), "a + b + c", "a*b + c")
+    data = Observations.from_table(small.domain, counts)
+    found = likelihood_ratio_test(fit(small, data), fit(big, data), "exact", num_tables=5000)
+    pair = counts.sum(2)
+    row, column, total = pair[0].sum(), pair[:, 0].sum(), pair.sum()
+    expected = np.outer(pair.sum(1), pair.sum(0)) / total
+    truth = 0.0
+    for corner in range(max(0, row + column - total), min(row, column) + 1):
+        table = np.array([[corner, row - corner], [column - corner, total - row - column + corner]])
+        if 2 * xlogy(table, table / expected).sum() >= found.statistic - 1e-9:
+            truth += hypergeometric(row, column, total, corner)
+    assert abs(found.p_value - truth) < 5 * math.sqrt(truth * (1 - truth) / 5000) + 1e-3
+    control = likelihood_ratio_test(fit(small, data), fit(big, data), "chi-square").p_value
+    assert abs(control - truth) > 10 * math.sqrt(truth * (1 - truth) / 5000)
+
+
+def test_leverages_of_independence_are_known():
+    data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[30, 10, 4], [20, 40, 9]])
+    result = fit(InteractionHypergraph.from_order(data.domain, 1), data)
+    expected = result.probs.numpy().reshape(2, 3) * 113
+    truth = expected * (1 / expected.sum(1, keepdims=True) + 1 / expected.sum(0) - 1 / 113)
+    found = _leverage(result, np.ones(6, dtype=bool), expected.ravel())
+    np.testing.assert_allclose(found, truth.ravel(), rtol=1e-9)
+    np.testing.assert_array_equal(_leverage(None, np.ones(6, dtype=bool), expected.ravel()), 1)
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_likelihood_ratios_without_a_p_value_give_the_reason():
+    small, big = nested((2,) * 4, CYCLE, CYCLE + "+ a*c")
+    random = np.random.default_rng(3)
+    data = Observations.from_table(small.domain, random.multinomial(15, np.full(16, 1 / 16)).reshape((2,) * 4))
+    sparse = [fit(graph, data) for graph in (small, big)]
+    forty = Observations.from_table(small.domain, 2 + random.multinomial(8, np.full(16, 1 / 16)).reshape((2,) * 4))
+    few = [fit(graph, forty) for graph in (small, big)]
+    margins = [fit(graph, forty.marginal_counts(graph.edges)) for graph in (small, big)]
+    for fits, how, reason in (
+        (sparse, "auto", "some fitted margins hold fewer than 5 rows"),
+        (few, "auto", "errors of the fit raise that mean by up to"),
+        (margins, "auto", "the fit is not one to complete rows"),
+        (few, None, "none was asked for"),
+    ):
+        test = likelihood_ratio_test(*fits, how)
+        assert test.p_value_method is None and math.isnan(test.p_value) and math.isnan(test.p_value_resolution)
+        assert reason in test.p_value_note
+    with pytest.raises(InputError, match="no method 'exact', because the model is not decomposable"):
+        likelihood_ratio_test(*few, "exact")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_a_bootstrap_of_cycles_with_sparse_margins_would_reject_too_often():
+    graph, _ = nested((5,) * 4, CYCLE, CYCLE)
+    random = np.random.default_rng(3)
+    rejected = [0, 0]
+    for number in range(100):
+        for i, total in enumerate((100, 1000)):
+            table = random.multinomial(total, np.full(625, 1 / 625)).reshape((5,) * 4)
+            result = fit(graph, Observations.from_table(graph.domain, table))
+            rejected[i] += goodness_of_fit(result, "bootstrap", num_tables=99, seed=number).p_value <= 0.05
+            assert (goodness_of_fit(result, num_tables=99).p_value_method is None) == (i == 0)
+    most = binom.isf(FALSE_ALARM_RATE, 100, 0.05)
+    assert rejected[1] <= most < rejected[0]

@@ -113,13 +113,12 @@ def prune(
         MissingDataError: missing cells.
 
     Example:
+        >>> from pyro_hoim.datasets import load_table
         >>> from pyro_hoim.learning.training import ExactTrainer
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
-        >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(domain))
-        >>> prune(rows, rows, trainer, tolerance=0.01).hypergraph.edges
-        (('a',), ('b',), ('c',), ('a', 'b'))
+        >>> rows = load_table("hair_eye_color")
+        >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(rows.domain))
+        >>> len(prune(rows, rows, trainer, tolerance=0.01, max_rounds=1).hypergraph.edges)
+        6
     """
     check_rows(train, validation, trainer)
     begin = trainer.hypergraph if start is None else start
