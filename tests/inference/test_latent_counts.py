@@ -87,13 +87,13 @@ def test_infer_discrete_finds_the_most_probable_state() -> None:
 
 def draws(model: Any, num_draws: int) -> torch.Tensor:
     pyro.set_rng_seed(11)
-    return run_mcmc(MixedGibbs(model), num_draws, num_warmup=1, progress=False).get_samples()["x"]
+    return run_mcmc(MixedGibbs(model), num_draws, num_warmup=1, num_chains=1, progress=False).get_samples()["x"]
 
 
 def test_mixed_gibbs_draws_from_the_posterior() -> None:
     """Without continuous sites and with one element, draws are independent ones from the full conditional."""
     data = torch.full((300,), 0.4, dtype=torch.float64)
-    found = draws(lambda: program(data), 30).reshape(-1, 3)
+    found = draws(lambda: program(data), 120).reshape(-1, 3)
     posterior = joint(data[:1])[:, 0].softmax(0)
     assert_exact_law(count_states(found.long(), (3, 3, 3)), posterior)
     with pytest.raises(AssertionError):  # the control: the prior
