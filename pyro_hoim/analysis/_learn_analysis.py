@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..data import Observations
+from ..learning import mle_existence
+from ..learning.design import design_entries
+from ..learning.problems import SMALL_ENTRIES
 from ._learn_model import LearnedModel
 from .interaction_values import RemovalValue, removal_values
 from .scores import RowScores, interaction_table, prediction_accuracy, score_rows
@@ -78,6 +83,9 @@ class LearnedAnalysis:
             (``removal``), most valuable first.
         target: the column predicted.
         seed: of everything random.
+        num_parameters_fitted: free parameters of :attr:`model` that the rows it was fitted to identify, as
+            :attr:`~pyro_hoim.learning.FitResult.num_parameters_fitted`; None where these were not counted.
+        num_parameters_predictive: the same of ``learned``.
     """
 
     title: str
@@ -87,6 +95,8 @@ class LearnedAnalysis:
     interactions: tuple[dict[str, Any], ...]
     target: str | None
     seed: int
+    num_parameters_fitted: int | None = None
+    num_parameters_predictive: int | None = None
 
     @property
     def model(self) -> LearnedModel:
@@ -139,7 +149,30 @@ def analyse_learned(
             None if target is None else prediction_accuracy(energy, rows, target),
             None if model is learned else _predictive(learned, model, rows, target),
         )
-    return LearnedAnalysis(title, tuple(about), learned, found, _interactions(model, seed), target, seed)
+    rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
+    fitted = _together([part for part in rows if part is not None])
+    number = _num_identified(model, fitted)
+    richer = number if model is learned else _num_identified(learned, fitted)
+    values = _interactions(model, seed)
+    return LearnedAnalysis(title, tuple(about), learned, found, values, target, seed, number, richer)
+
+
+def _together(parts: Sequence[Observations]) -> Observations | None:
+    """The rows of all parts; None without any."""
+    if not parts:
+        return None
+    codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
+    return Observations(parts[0].domain, codes, counts)
+
+
+def _num_identified(learned: LearnedModel, rows: Observations | None) -> int | None:
+    """Free parameters that the rows identify; None where they are not those of the fit, or the table is too large."""
+    graph = learned.hypergraph
+    if rows is None or rows.total_count != learned.num_rows:
+        return None
+    is_small = design_entries(graph) <= SMALL_ENTRIES
+    found = mle_existence(graph, rows if is_small else rows.marginal_counts(graph.edges))
+    return found.num_parameters_identified(graph)
 
 
 def _predictive(

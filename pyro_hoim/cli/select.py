@@ -231,7 +231,8 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
         "num_variables": len(graph.domain),
         "num_states": num_states_text(graph.domain.num_states),
         "num_interactions": graph.num_interactions,
-        "num_parameters": graph.num_parameters,
+        "num_parameters": analysis.num_parameters_fitted,
+        "num_parameters_family": graph.num_parameters,
         "edges": [list(edge) for edge in graph.edges],
         "log_partition": {
             **(log_partition_json(log_z) or {}),
@@ -262,7 +263,8 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
         summary["predictive"] = {
             "model": str(folder / "predictive.safetensors"),
             "num_interactions": analysis.learned.hypergraph.num_interactions,
-            "num_parameters": analysis.learned.hypergraph.num_parameters,
+            "num_parameters": analysis.num_parameters_predictive,
+            "num_parameters_family": analysis.learned.hypergraph.num_parameters,
             "log_partition": log_partition_json(analysis.learned.log_partition),
             **{
                 name: each(lambda found, name=name: getattr(found.predictive.model, name))
@@ -297,8 +299,9 @@ def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
 
 
 def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A round without the names of what was added."""
-    return {name: value for name, value in entry.items() if name not in ("changed", "scores")}
+    """A round without the names of what was added; its parameters are those of the family."""
+    found = {name: value for name, value in entry.items() if name not in ("changed", "scores")}
+    return {"num_parameters_family" if name == "num_parameters" else name: value for name, value in found.items()}
 
 
 def _interaction(line: Mapping[str, Any]) -> dict[str, Any]:

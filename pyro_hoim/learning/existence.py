@@ -77,6 +77,10 @@ class MLEExistence:
     num_parameters_lost: int | None = None
     facial_set: np.ndarray | None = field(default=None, repr=False, compare=False)
 
+    def num_parameters_identified(self, hypergraph: InteractionHypergraph) -> int | None:
+        """Free parameters of the model that the data identify, as df, AIC and BIC count them; None if unknown."""
+        return None if self.num_parameters_lost is None else hypergraph.num_parameters - self.num_parameters_lost
+
     def describe(self, limit: int = 5) -> str:
         """One sentence; names up to ``limit`` offending combinations."""
         match self.kind:

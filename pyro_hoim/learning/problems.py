@@ -18,12 +18,12 @@ from .existence import Face, MLEExistence, check_impossible_counts, find_face, m
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
 
-__all__ = ["HeldOut", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
+__all__ = ["SMALL_ENTRIES", "HeldOut", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
 
 HeldOut = Callable[[np.ndarray, float], float]
 """Mean loss of held-out rows as a function of (free parameters, training loss)."""
 
-_SMALL_ENTRIES = 2**23
+SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
 _PUSH = 32.0
@@ -134,7 +134,7 @@ def general_problem(
     start = np.zeros(hypergraph.num_parameters) if begin is None else begin
     existence = None
     if penalty is None:
-        is_small = rows is not None and design_entries(hypergraph) <= _SMALL_ENTRIES
+        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
         existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
     return Problem(hypergraph, objective, start, num_rows, mean, rows, margins, None, existence, design=design)
 

@@ -151,8 +151,8 @@ class FitResult:
         """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""
         if self._face is not None:
             return self._face.rank
-        lost = self.existence.num_parameters_lost if self.existence is not None and self.status == "infinite" else None
-        return self.hypergraph.num_parameters - (lost or 0)
+        found = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
+        return self.hypergraph.num_parameters if found is None or self.status != "infinite" else found
 
     @property
     def recession(self) -> torch.Tensor | None:

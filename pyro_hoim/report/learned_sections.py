@@ -12,7 +12,7 @@ from .hypergraph_figure import hypergraph_figure
 from .learned_structure import structure_part, structure_sentences
 from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
-from .words import distinct_sentence, fixed, gain_sentence, plural, short_labels
+from .words import distinct_sentence, fixed, gain_sentence, parameters_text, plural, short_labels
 
 __all__ = ["learned_distinct", "learned_parts", "learned_summary", "learned_warnings", "worth_text"]
 
@@ -49,7 +49,7 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
             f"{analysis.title}: {plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
             f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'}) "
             f"taught {' and '.join(listed) if listed else 'no interaction'}, with "
-            f"{plural(graph.num_parameters, 'parameter')}."
+            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}."
         )
     ]
     worthy = sum(line["removal"] is not None and line["removal"].value >= _WORTHY for line in analysis.interactions)
@@ -203,12 +203,20 @@ def _capacity(analysis: LearnedAnalysis) -> Part | None:
         part.blocks.append(
             figure(
                 capacity_figure({"capacity curve": curve}),
-                "Divergence from training and validation rows against the number of parameters, round by round",
+                "Divergence from training and validation rows against the parameters of the family, round by round",
             )
         )
     part.blocks.append(
         table(
-            ["round", "interactions", "parameters", "training loss", "validation loss", "verdict", "seconds"],
+            [
+                "round",
+                "interactions",
+                "parameters of the family",
+                "training loss",
+                "validation loss",
+                "verdict",
+                "seconds",
+            ],
             [
                 [
                     r.number,

@@ -21,7 +21,7 @@ __all__ = ["capacity_figure"]
 DARK = "#17405a"
 LIGHT = "#7db4d6"
 _NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
-_LABELS = {"num_parameters": "free parameters", "num_interactions": "interactions"}
+_LABELS = {"num_parameters": "parameters of the family", "num_interactions": "interactions"}
 
 
 def capacity_figure(

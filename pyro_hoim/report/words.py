@@ -17,6 +17,7 @@ __all__ = [
     "gain_sentence",
     "listed",
     "literal",
+    "parameters_text",
     "plural",
     "short_edge",
     "short_labels",
@@ -79,6 +80,20 @@ def plural(count: float, noun: str, many: str = "") -> str:
     """A count with its noun: ``1 row``, ``2 rows``, ``1,200 rows``."""
     shown = f"{int(count):,}" if float(count).is_integer() else f"{count:g}"
     return f"{shown} {noun if count == 1 else many or noun + 's'}"
+
+
+def parameters_text(identified: int | None, family: int) -> str:
+    """How many parameters of a family the rows identify, and of how many where these differ.
+
+    Example:
+        >>> parameters_text(17, 18), parameters_text(18, 18)
+        ('17 parameters that the rows identify (18 of the family)', '18 parameters')
+    """
+    if identified == family:
+        return plural(family, "parameter")
+    if identified is None:
+        return f"{plural(family, 'parameter')} of the family (not computed: how many of them the rows identify)"
+    return f"{plural(identified, 'parameter')} that the rows identify ({family:,} of the family)"
 
 
 def fixed(value: float, digits: int = 4, sign: bool = False) -> str:

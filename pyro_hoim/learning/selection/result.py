@@ -125,7 +125,7 @@ class Selection:
         kl = "" if best.validation_kl is None else f", validation KL {best.validation_kl:.4f}"
         return (
             f"Selection({self.status}, best of {len(self.rounds)} rounds is {self.best_round}: "
-            f"{best.num_interactions} interactions, {best.num_parameters} parameters{kl})"
+            f"{best.num_interactions} interactions, {best.num_parameters} parameters of the family{kl})"
         )
 
     @property
