@@ -28,7 +28,7 @@ from .root_scores import (
     draw_roots,
     predict_roots,
 )
-from .roots import PathStep, RootAnalysis, RootPart, analyse_roots, compare_root_models
+from .roots import PathStep, RootAnalysis, RootPart, analyse_roots, compare_root_models, standardise_term
 from .sample_complexity import (
     Recovery,
     draw_rows,
@@ -41,8 +41,10 @@ from .scores import (
     CoefficientInterval,
     RowScores,
     coefficient_intervals,
+    gain_over_columns,
     interaction_table,
     matches_any,
+    mean_gain,
     num_impossible,
     prediction_accuracy,
     score_rows,
@@ -96,6 +98,7 @@ __all__ = [
     "file_stem",
     "find_law",
     "fit_independent",
+    "gain_over_columns",
     "impute",
     "impute_network",
     "interaction_table",
@@ -103,6 +106,7 @@ __all__ = [
     "log_odds_ratio",
     "log_z_difference",
     "matches_any",
+    "mean_gain",
     "normalised_errors",
     "num_impossible",
     "pair_moments",
@@ -118,6 +122,7 @@ __all__ = [
     "sample_complexity",
     "score_network",
     "score_rows",
+    "standardise_term",
     "structure_recovery",
     "synthesise",
     "synthetic_quality",

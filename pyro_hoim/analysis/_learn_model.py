@@ -82,6 +82,11 @@ class LearnedModel:
         """Log-likelihood above that of the independent model, in nats a row."""
         return score_rows(self.independent, rows).nll - self.score(rows).nll
 
+    def _column_shares(self) -> dict[str, list[float]]:
+        """Probabilities of the levels of every column under the independent model."""
+        graph, tables = self.independent.hypergraph, self.independent.tables
+        return {edge[0]: tables[where].softmax(0).tolist() for edge, where in graph.term_slices.items()}
+
     def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
         """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
 
@@ -95,6 +100,7 @@ class LearnedModel:
             "ridge": self.ridge.to_json(),
             "learned_edges": [list(edge) for edge in self.hypergraph.edges],
             "log_partition": self.log_partition.to_json(),
+            "independent": self._column_shares(),
             "refit": self.refit,
             "role": "structure" if self.elimination is not None else "predictive",
             **({} if info is None else info),

@@ -25,7 +25,15 @@ from .root_baselines import BASELINES, IndependentLaw, fit_independent
 from .root_scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
 from .scores import mean_gain
 
-__all__ = ["AUTO_L1", "PathStep", "RootAnalysis", "RootPart", "analyse_roots", "compare_root_models"]
+__all__ = [
+    "AUTO_L1",
+    "PathStep",
+    "RootAnalysis",
+    "RootPart",
+    "analyse_roots",
+    "compare_root_models",
+    "standardise_term",
+]
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
@@ -113,16 +121,8 @@ class RootAnalysis:
     scales: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
 
     def standardised(self, term: RootTerm) -> RootTerm:
-        r"""A term with the coefficient that it had were every column divided by its standard deviation.
-
-        .. math:: \psi \prod_{s} \sigma_s^{2 / j}
-
-        for the j-th root of the product of the squares, the statistics of real numbers. Terms of counts are unchanged.
-        """
-        if not self.scales:
-            return term
-        factor = math.prod(self.scales[name] ** (2 / term.key[0]) for name in term.names)
-        return replace(term, coefficient=term.coefficient * factor)
+        """A term per standard deviation of its columns, see :func:`standardise_term`."""
+        return standardise_term(term, self.scales)
 
     @property
     def domain(self) -> Domain:
@@ -193,9 +193,24 @@ class RootAnalysis:
             "symmetrize": found.symmetrize,
             "refit": "none" if found.refit is None else found.refit.method,
             "is_full": found.is_full,
+            "scales": dict(self.scales),
             "seed": self.seed,
         }
         save_roots(path, RootFile(found.structure, found.psi, found.family, info))
+
+
+def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
+    r"""A term with the coefficient that it had were every column divided by its standard deviation.
+
+    .. math:: \psi \prod_{s} \sigma_s^{2 / j}
+
+    for the j-th root of the product of the squares, the statistics of real numbers. Without scales, as of counts, the
+    term is unchanged.
+    """
+    if not scales:
+        return term
+    factor = math.prod(scales[name] ** (2 / term.key[0]) for name in term.names)
+    return replace(term, coefficient=term.coefficient * factor)
 
 
 def analyse_roots(

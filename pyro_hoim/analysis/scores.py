@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "CoefficientInterval",
     "RowScores",
     "coefficient_intervals",
+    "gain_over_columns",
     "interaction_table",
     "matches_any",
     "mean_gain",
@@ -110,6 +111,26 @@ def score_rows(
 def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) -> torch.Tensor:
     """Log-probability of the known cells of every row, (N,)."""
     return row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
+
+
+def gain_over_columns(
+    energy: LogLinearEnergy, data: Observations, log_z: float, shares: Mapping[str, Sequence[float]]
+) -> tuple[float | None, float | None]:
+    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`).
+
+    Args:
+        energy: one model.
+        data: rows over its domain with a positive total count; missing cells are summed over.
+        log_z: normalising constant of the energy.
+        shares: probabilities of the levels of every column, in the order of the domain.
+    """
+    present = data.counts > 0
+    codes = data.codes[present]
+    alone = torch.zeros(len(codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
+        alone += logs[codes[:, column]]
+    return mean_gain(_log_prob(energy, data, log_z)[present], alone, data.counts[present])
 
 
 def mean_gain(

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from ..analysis import standardise_term
 from ..analysis.root_scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
 from ..data import CountTable
 from ..errors import InputError, IntractableError, check_names
@@ -167,8 +168,6 @@ def score_with_roots(
     click.echo(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
     why = reason or "no log Z"
     click.echo(f"NLL per row         {number_text(scores.nll, why)}" + (" nats" if scores.nll is not None else ""))
-    if scores.kl is not None:
-        click.echo(f"KL to the file      {number_text(scores.kl)} nats")
     for line in seen_lines(parts, "pseudo_nll"):
         click.echo(line)
     if log_z is not None and log_z.kind != "exact":
@@ -238,12 +237,17 @@ def _describe(found: RootPrediction, rows: int) -> list[str]:
 
 
 def root_interactions(model: Path, top: int | None, as_json: bool) -> None:
-    """Tuples of two and more columns by the size of their coefficients."""
-    energy = _model(model).energy
+    """Tuples of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
+    stored = read_roots(model)
+    energy = RootModel.from_file(stored).energy
+    scales: dict[str, float] = stored.info.get("scales", {})
     values: list[float] = energy.coefficients.tolist()
     terms = [RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)]
-    chosen = sorted((term for term in terms if term.key[1] > 1), key=lambda term: -abs(term.coefficient))[:top]
-    rows: list[dict[str, Any]] = [tuple_json(term) for term in chosen]
+    pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
+    pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))[:top]
+    rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
+    if scales:
+        rows = [{**row, "standardised": own.coefficient} for row, (_, own) in zip(rows, pairs, strict=True)]
     if as_json:
         echo_json({"interactions": rows})
         return
@@ -252,7 +256,15 @@ def root_interactions(model: Path, top: int | None, as_json: bool) -> None:
         return
     names = [short_edge(row["edge"], _EDGE) for row in rows]
     width = max(len(n) for n in [*names, "interaction"])
-    click.echo(f"{'interaction':<{width}}  coefficient  tensor entry  root")
+    click.echo(f"{'interaction':<{width}}  {'     per SD  ' if scales else ''}coefficient  tensor entry  root")
     for name, row in zip(names, rows, strict=True):
-        shown = f"{coefficient(row['coefficient']):>11}  {coefficient(row['value']):>12}"
+        shown = f"{coefficient(row['standardised']):>11}  " if scales else ""
+        shown += f"{coefficient(row['coefficient']):>11}  {coefficient(row['value']):>12}"
         click.echo(f"{name:<{width}}  {shown}  {row['root']:>4}")
+    if scales:
+        click.echo(
+            "(per SD: of columns divided by their standard deviations among the training rows; coefficient and tensor "
+            "entry are in units of the columns)"
+        )
+    elif energy.family.name == "gaussian":
+        click.echo("(in units of the columns: the model file does not hold their standard deviations)")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 import torch
@@ -55,6 +56,11 @@ class UnseenLabels:
             f"                    The model gives them no probability: {consequence}.",
             "                    fit --levels or --levels-from makes such labels levels of the model.",
         ]
+
+    def note(self, consequence: str) -> None:
+        """The same on standard error, where standard output holds rows."""
+        for line in self.lines(consequence):
+            click.echo(f"pyro-hoim: note: {line}", err=True)
 
     def spread(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Lines of the rows that were kept, with empty lines for the others, in the order of the file."""

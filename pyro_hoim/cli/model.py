@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from ..data import Observations
 from ..errors import InputError, check_names
 from ..model_file import ModelFile, NetworkFile, RootFile, load_model, load_network, load_roots, model_kind
 from ..models import LogLinearEnergy
@@ -29,7 +28,6 @@ __all__ = [
     "number_text",
     "parse_given",
     "parse_values",
-    "read_for",
     "read_model",
     "read_network",
     "read_roots",
@@ -91,11 +89,6 @@ def read_roots(path: Path) -> RootFile:
 def energy_of(stored: ModelFile) -> LogLinearEnergy:
     """The energy of a model file, in float64 balanced tables."""
     return LogLinearEnergy.from_theta(stored.hypergraph, stored.theta, stored.coding)
-
-
-def read_for(domain: Domain, file: Path, missing: tuple[str, ...] = ()) -> Observations:
-    """Rows of a CSV file over the model's variables; unknown labels are refused."""
-    return Observations.from_csv(file, domain=domain, missing_values=("", *missing))
 
 
 def parse_given(given: tuple[str, ...], domain: Domain) -> dict[str, int]:

@@ -17,7 +17,7 @@ from ..learning.prediction import Prediction
 from ..report.words import fixed, plural, short_labels
 from .labels import UnseenLabels, read_known
 from .methods import is_terminal
-from .model import check_target_file, number_text, parse_given, read_for, read_network, write_rows
+from .model import check_target_file, number_text, parse_given, read_network, write_rows
 from .output import echo_json, whole
 from .seen import score_seen, seen_lines
 
@@ -100,7 +100,8 @@ def complete_with_network(
         raise InputError("--most-probable: needs the joint law, which a dependency network does not hold; leave it out")
     network = read_network(model).conditionals
     check_target_file(out)
-    data = read_for(network.domain, file, missing)
+    data, unseen = read_known(network.domain, file, missing)
+    unseen.note("they are not completed and not written")
     if not data.has_whole_counts or not data.total_count > 0:
         raise InputError("--complete: expected whole counts, not all zero")
     if method == "exact" and data.has_missing:
@@ -186,7 +187,6 @@ def score_with_network(
     click.echo(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
     click.echo(f"NLL per row         {number_text(scores.nll, gaps)}" + (" nats" if scores.nll is not None else ""))
     if found.law is not None:
-        click.echo(f"KL to the file      {number_text(scores.kl)}" + (" nats" if scores.kl is not None else ""))
         click.echo(f"FC to the file      {number_text(scores.fc)}" + (" nats" if scores.fc is not None else ""))
     click.echo(f"FC-limit            {number_text(scores.fc_limit)}" + (" nats" if scores.fc_limit is not None else ""))
     for line in seen_lines(parts, "pseudo_nll"):

@@ -61,16 +61,21 @@ def score_seen(
     return {name: {"rows": _total(part), **score(part)} for name, part in parts if _total(part) > 0}
 
 
-def seen_lines(parts: Mapping[str, Mapping[str, float | None]] | None, label: str) -> list[str]:
-    """Lines for a reader: which rows the model has seen, with one of their figures; none for another file."""
+def seen_lines(parts: Mapping[str, Mapping[str, float | None]] | None, *labels: str) -> list[str]:
+    """Lines for a reader: which rows the model has seen, with some of their figures; none for another file."""
     if parts is None:
         return []
     lines = ["this is the file that the model was fitted from:"]
     for name, found in parts.items():
-        value = found[label]
-        shown = "not available" if value is None else f"{value:.4f}"
-        lines.append(f"  {found['rows']:,} rows {_TOLD[name]}: {label.replace('_', '-')} {shown}")
+        shown = ", ".join(_figure(found, label) for label in labels)
+        lines.append(f"  {found['rows']:,} rows {_TOLD[name]}: {shown}")
     return lines
+
+
+def _figure(found: Mapping[str, float | None], label: str) -> str:
+    value, error = found[label], found.get(f"{label}_std_error")
+    shown = "not available" if value is None else f"{value:.4f}"
+    return f"{label.replace('_', '-')} {shown}" + ("" if error is None else f" (standard error {error:.2g})")
 
 
 def _total(rows: Observations | CountTable) -> float:

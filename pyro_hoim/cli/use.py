@@ -11,13 +11,15 @@ from tqdm import tqdm
 
 from ..analysis import score_rows
 from ..analysis.imputation import impute
+from ..analysis.scores import gain_over_columns
 from ..data import Observations
 from ..errors import InputError, IntractableError
 from ..learning.given import ClampedGibbs, RowMethod
+from ..model_file import ModelFile
 from ..models import LogLinearEnergy
 from ..partition import AnnealedImportance, Auto
 from ..partition._start_rows import chosen_rows
-from ..report.words import plural
+from ..report.words import gain_sentence, plural
 from .impossible import check_evidence, num_impossible
 from .labels import read_known
 from .methods import LOG_Z_OPTIONS, describe_log_z, is_terminal, log_z_of
@@ -34,7 +36,6 @@ from .model import (
     is_roots,
     number_text,
     parse_given,
-    read_for,
     read_model,
     write_rows,
 )
@@ -94,7 +95,8 @@ def sample(
     its own, led to the model through a path of temperatures and then burnt in; one line on standard error says so.
 
     With --complete FILE every row of FILE comes back N times with its missing cells drawn given the others (multiple
-    imputation; a first column "imputation" numbers the completed tables where N is above 1).
+    imputation; a first column "imputation" numbers the completed tables where N is above 1). Rows with a label that
+    MODEL does not know are counted and left out; --missing LABEL makes the label missing.
     """
     if burn_in is not None and method == "exact":
         raise InputError("--burn-in: belongs to --method gibbs, received --method exact")
@@ -122,7 +124,8 @@ def sample(
     energy = energy_of(stored)
     if complete is not None:
         check_target_file(out)
-        data = read_for(energy.domain, complete, missing)
+        data, unseen = read_known(energy.domain, complete, missing)
+        unseen.note("they are not completed and not written")
         check_evidence(stored, data, "--complete")
         _fill(energy, data, number, method, most_probable, burn_in, seed, out)
         return
@@ -215,6 +218,19 @@ def _rows(data: Observations) -> torch.Tensor:
     return chosen_rows(merged.codes, merged.counts)
 
 
+def _gain(
+    stored: ModelFile, energy: LogLinearEnergy, rows: Observations, log_z: float
+) -> tuple[float | None, float | None]:
+    """Gain over the independent columns of a model file and its standard error; None and None without them."""
+    shares: dict[str, list[float]] | None = stored.info.get("independent")
+    if shares is None:
+        return None, None
+    gain, error = gain_over_columns(energy, rows, log_z, shares)
+    if num_impossible(stored, rows):
+        return (None if gain in (None, math.inf) else -math.inf), None
+    return gain, error
+
+
 @click.command()
 @MODEL
 @DATA
@@ -233,11 +249,12 @@ def score(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Mean negative log-likelihood of the rows of FILE under MODEL, and KL to their empirical law, in nats a row.
+    """Gain of MODEL over independent columns on the rows of FILE, and mean negative log-likelihood, in nats a row.
 
-    Missing cells are summed over. Rows with a label that MODEL does not know are counted and left out. The KL
-    divergence needs complete rows. Where log Z is estimated, by the fit that wrote MODEL or by --method ais, both carry
-    its error, which is the same for every row.
+    Independent columns have the frequencies of the rows that MODEL was fitted to. Missing cells are summed over. Rows
+    with a label that MODEL does not know are counted and left out. Where log Z is estimated, by the fit that wrote
+    MODEL or by --method ais, both carry its error, which is the same for every row. --json has the KL divergence from
+    the rows' empirical law too, of complete rows.
 
     Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states). Of a
     generalized root model: the pseudo-likelihood, and the rest where log Z is exact, or estimated by --method ais.
@@ -269,12 +286,17 @@ def score(
     def of_part(part: Observations) -> dict[str, float | None]:
         found = score_rows(energy, part, log_z=float(log_z.value))
         own = math.inf if num_impossible(stored, part) else found.nll
-        return {"nll": own, "pseudo_nll": found.pseudo_nll}
+        gained, its_error = _gain(stored, energy, part, float(log_z.value))
+        return {"gain": gained, "gain_std_error": its_error, "nll": own, "pseudo_nll": found.pseudo_nll}
+
+    gain, gain_error = _gain(stored, energy, data, float(log_z.value))
 
     parts = score_seen(stored.info, data, of_part)
     result = {
         "rows": whole(values.rows),
         "impossible_rows": whole(impossible),
+        "gain": gain,
+        "gain_std_error": gain_error,
         "nll": nll,
         "kl": kl,
         "nll_std_error": math.inf if impossible else values.nll_std_error,
@@ -290,6 +312,10 @@ def score(
     if as_json:
         echo_json(result)
         return
+    if stored.info.get("independent"):
+        click.echo(gain_sentence("file's", "model", gain, gain_error))
+    else:
+        click.echo("The gain over independent columns is not known: the model file does not hold their frequencies.")
     click.echo(f"rows                {values.rows:g}")
     for line in unseen.lines("with them the NLL would be infinite"):
         click.echo(line)
@@ -297,9 +323,8 @@ def score(
         click.echo(f"impossible rows     {impossible:g} (a combination never seen when the model was fitted)")
     error = number_text(values.nll_std_error)
     click.echo(f"NLL per row         {number_text(nll)} nats (standard error over rows {error})")
-    click.echo(f"KL to the file      {number_text(kl)}" + (" nats" if kl is not None else ""))
     click.echo(f"pseudo-NLL per row  {number_text(values.pseudo_nll)} nats")
-    for line in seen_lines(parts, "nll"):
+    for line in seen_lines(parts, *(["gain"] if stored.info.get("independent") else []), "nll"):
         click.echo(line)
     if log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))

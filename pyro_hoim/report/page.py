@@ -9,9 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jinja2
+import torch
 
 from ..analysis import Analysis, file_stem
 from ..analysis.infinite import infinite_to_json
+from ..data import Observations
 from ..model_file import ModelFile, save_model
 from .blocks import Part
 from .sections import page_parts, page_summary, page_warnings
@@ -134,6 +136,7 @@ def write_report(analysis: Analysis, folder: Path) -> None:
                 "name": model.name,
                 "data": analysis.title,
                 "rows": analysis.train.total_count,
+                "independent": _column_shares(analysis.train),
                 "log_likelihood": model.fit.log_likelihood,
                 "status": model.fit.status,
                 "infinite_combinations": analysis.infinite_combinations(model),
@@ -155,3 +158,16 @@ def write_report(analysis: Analysis, folder: Path) -> None:
             for name in names:
                 model.posterior.data.to_netcdf(str(name))
     write_page(render_report(analysis), folder)
+
+
+def _column_shares(rows: Observations) -> dict[str, list[float]]:
+    """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
+    shares: dict[str, list[float]] = {}
+    for column, variable in enumerate(rows.domain):
+        known = rows.codes[:, column] >= 0
+        counts = torch.bincount(
+            rows.codes[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
+        )
+        counts = counts if counts.any() else torch.ones_like(counts)
+        shares[variable.name] = (counts / counts.sum()).tolist()
+    return shares

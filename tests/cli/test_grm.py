@@ -253,6 +253,37 @@ def test_interactions_are_sorted_by_coefficient(fitted: Path, capsys: pytest.Cap
     assert ":".join(rows[0]["edge"]) in capsys.readouterr().out
 
 
+def test_interactions_of_real_numbers_do_not_depend_on_units(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    x[:, 1] += x[:, 0]
+    x[:, 2] += 0.5 * x[:, 1]
+    rows: list[list[dict[str, Any]]] = []
+    for name, units in (("m", (1.0, 1.0, 1.0)), ("mm", (1000.0, 1.0, 0.01))):
+        lines = [",".join(f"{value!r}" for value in line) for line in (x * units).tolist()]
+        Path(f"{name}.csv").write_text("\n".join(["a,b,c", *lines]) + "\n")
+        options = [*GRM, "--family", "gaussian", "--order", "2", "--l1", "0", "--split", "1,0,0", "--out", name]
+        assert run(["fit", f"{name}.csv", *options]) == 0
+        capsys.readouterr()
+        rows.append(call_json(["interactions", name], capsys)["interactions"])
+        assert run(["interactions", name]) == 0
+        text = capsys.readouterr().out
+        assert "per SD" in text.splitlines()[0] and "in units of the columns" in text and "+0.0000" not in text
+    first, second = rows
+    assert [row["edge"] for row in first] == [row["edge"] for row in second] and len(first) == 3
+    for one, other in zip(first, second, strict=True):
+        assert one["standardised"] == pytest.approx(other["standardised"], rel=1e-4)
+    # Control: the coefficients themselves carry the units.
+    assert first[0]["coefficient"] != pytest.approx(second[0]["coefficient"], rel=0.5)
+    sizes = [abs(row["standardised"]) for row in second]
+    assert sizes == sorted(sizes, reverse=True)
+    # A Gaussian's coefficient is minus an entry of the precision matrix; per standard deviation, that of correlations.
+    precision = np.linalg.inv(np.corrcoef(x.T))
+    for row in first:
+        i, j = ("abc".index(name) for name in row["edge"])
+        assert row["standardised"] == pytest.approx(-precision[i, j], rel=1e-3)
+
+
 def test_rows_are_drawn(fitted: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     arguments = ["sample", str(fitted / "out"), "-n", "40", "--given", "heat=2", "--seed", "1"]

@@ -72,6 +72,22 @@ def test_predictions_stand_beside_the_rows_of_the_file(capsys: pytest.CaptureFix
     assert frame.loc[0, "p(u)"] == pytest.approx(6 / 8) and frame.loc[2, "p(u)"] == pytest.approx(6 / 8)
 
 
+@pytest.mark.parametrize("options", MODELS.values(), ids=list(MODELS))
+def test_rows_with_unseen_labels_are_not_completed(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    call(["fit", "rows.csv", *options, "--out", "model"], capsys)
+    Path("gaps.csv").write_text("a,b\nx,\nz,\n,v\ny,w\n", encoding="utf-8")
+    Path("known_gaps.csv").write_text("a,b\nx,\n,v\n", encoding="utf-8")
+    assert run(["sample", "model", "-n", "1", "--complete", "gaps.csv"]) == 0
+    found = capsys.readouterr()
+    assert "rows left out       2 with a label that the fit did not know (a: z; b: w)" in found.err
+    assert "they are not completed and not written" in found.err and "left out" not in found.out
+    assert run(["sample", "model", "-n", "1", "--complete", "known_gaps.csv"]) == 0
+    same = capsys.readouterr()
+    assert same.out == found.out and "left out" not in same.err
+    Path("other.csv").write_text("a,b\nz,\n", encoding="utf-8")
+    assert "'z'" in refused(["sample", "model", "-n", "1", "--complete", "other.csv"], capsys)
+
+
 def test_a_file_of_unseen_labels_only_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     call(["fit", "rows.csv", "--out", "model"], capsys)
     Path("other.csv").write_text("a,b\nz,u\nx,w\n", encoding="utf-8")

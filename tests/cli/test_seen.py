@@ -127,3 +127,29 @@ def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(capsys: py
     # Control: a column that is told by another.
     assert run(["predict", "out", "rows.csv", "--target", "b"]) == 0
     assert "always guessing" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--order", "2"], ["--select"]], ids=["given", "learned"])
+def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    write(number=400)
+    fitted = call(["fit", "rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out"], capsys)
+    found = call(["score", "out", "rows.csv"], capsys)
+    for part in ("train", "validation", "test"):
+        for key in ("gain", "gain_std_error"):
+            assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-6)
+    weights = {name: part["rows"] for name, part in found["parts"].items()}
+    mean = sum(weights[name] * part["gain"] for name, part in found["parts"].items()) / sum(weights.values())
+    assert found["gain"] == pytest.approx(mean, rel=1e-9)
+    assert run(["score", "out", "rows.csv"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"On the file's rows the model gains {found['gain']:.3f} nats per row over independent")
+    assert f"(standard error {found['gain_std_error']:.3f})" in text and "KL" not in text
+    assert f"gain {found['parts']['test']['gain']:.4f}" in text
+    # Control: a file of another source has neither parts nor the frequencies of the columns.
+    write("other.csv", 50, seed=1)
+    assert "parts" in found and call(["score", "out", "other.csv"], capsys)["parts"] is None
+    model = Path("out/model.safetensors")
+    assert "independent" in load_model(model).info
+    add_info(model, {"independent": None})
+    assert run(["score", "out", "other.csv"]) == 0
+    assert "over independent columns is not known" in capsys.readouterr().out
