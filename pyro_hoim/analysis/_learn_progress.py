@@ -31,6 +31,8 @@ class ProgressLines:
     def round(self, entry: SelectionRound) -> None:
         """A round of the search."""
         loss = f"validation loss {entry.validation_loss:.4f}"
+        if entry.validation_std_error > 0:
+            loss += f" ± {entry.validation_std_error:.2g} of log Z"
         if entry.loss_kind != "pseudo-likelihood":
             gain = round(self._independent - entry.validation_loss, 4) + 0.0  # no minus before a zero
             loss += f", gain over independence {gain:.4f}"

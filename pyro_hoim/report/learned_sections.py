@@ -7,6 +7,7 @@ from typing import Any
 
 from ..analysis.learn import LearnedAnalysis
 from ..analysis.scores import rows_are_distinct
+from ..partition import AnnealedImportance
 from .blocks import Part, accuracy_table, edge_cell, figure, note, num_states_text, number, table, text
 from .hypergraph_figure import hypergraph_figure
 from .learned_structure import structure_part, structure_sentences
@@ -46,16 +47,13 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
     ]
     sentences = [
         (
-            f"{analysis.title}: {plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
-            f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'}) "
-            f"taught {' and '.join(listed) if listed else 'no interaction'}, with "
-            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}."
+            f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
+            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
+            f"{plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
+            f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'})."
+            f"{_worth_sentence(analysis)}"
         )
     ]
-    worthy = sum(line["removal"] is not None and line["removal"].value >= _WORTHY for line in analysis.interactions)
-    if analysis.interactions:
-        verb = "is" if worthy == 1 else "are"
-        sentences[0] += f" {worthy} of the interactions {verb} worth {_WORTHY} nats a row or more."
     where = analysis.judged_on
     judged = analysis.parts[where]
     if judged is not None:
@@ -73,6 +71,20 @@ def learned_summary(analysis: LearnedAnalysis) -> list[str]:
     return sentences
 
 
+def _worth_sentence(analysis: LearnedAnalysis) -> str:
+    """How many of the interactions that were valued the model loses much without; of bounds only what these say."""
+    valued = [line["removal"] for line in analysis.interactions if line["removal"] is not None]
+    if not valued:
+        return ""
+    many, of = sum(value.value >= _WORTHY for value in valued), plural(len(valued), "interaction")
+    if all(value.kind == "exact" for value in valued):
+        return f" Without it the model loses {_WORTHY} nats a row or more for {many} of {of}."
+    return (
+        f" Of {of} valued, {len(valued) - many} {'is' if len(valued) - many == 1 else 'are'} worth less than {_WORTHY} "
+        "nats a row by the estimated upper bound of what the model loses without it."
+    )
+
+
 def _log_z_sentence(analysis: LearnedAnalysis) -> str:
     log_z = analysis.model.log_partition
     if log_z.kind == "exact":
@@ -84,8 +96,9 @@ def _log_z_sentence(analysis: LearnedAnalysis) -> str:
     error = float(log_z.std_error)
     shown = f"standard error {error:.2g}" if math.isfinite(error) else "no error bar"
     return (
-        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f} nats, {shown}; likelihoods carry its error, "
-        f"predictions do not. The estimate is {log_z.verdict}: {_MEANING[log_z.verdict]}."
+        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f} nats, {shown}; likelihoods and gains "
+        "carry its error, which their standard errors over rows leave out; predictions do not. "
+        f"The estimate is {log_z.verdict}: {_MEANING[log_z.verdict]}."
     )
 
 
@@ -260,7 +273,9 @@ def _structure(analysis: LearnedAnalysis) -> Part | None:
             figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
         )
     if part.blocks:
-        words = "Widths and colours show what the model loses, in nats a row, without the interaction."
+        words = "Widths and colours show what the model loses, in nats a row, without the interaction" + (
+            "." if all(line["removal"].kind == "exact" for line in lines) else ", by its estimated upper bound."
+        )
     else:
         words = "With so many variables the pictures are left out."
     part.blocks.append(note(words))
@@ -313,13 +328,16 @@ def _interactions(analysis: LearnedAnalysis) -> Part | None:
 
 def _making(analysis: LearnedAnalysis) -> Part:
     learned = analysis.model
-    part = Part("How far to trust it")
+    part = Part("How it was estimated")
     part.blocks.append(text(_log_z_sentence(analysis)))
     log_z = learned.log_partition
     if log_z.kind != "exact":
         rows: list[list[object]] = [
             ["log Z", _with_error(log_z.value, log_z.std_error)],
-            ["one-sided limits", f"{_limit(log_z.lower)} to {_limit(log_z.upper)}"],
+            [
+                f"one-sided limits, {AnnealedImportance.level:.0%} each",
+                f"{_limit(log_z.lower)} to {_limit(log_z.upper)}",
+            ],
             ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
             ["verdict", log_z.verdict],
         ]

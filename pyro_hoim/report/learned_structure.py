@@ -9,6 +9,7 @@ from .words import fixed, plural
 __all__ = ["structure_part", "structure_sentences"]
 
 _SHOWN, _MOST = 20, 500
+_LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
 
 
 def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
@@ -36,9 +37,15 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
         found.append(
             f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
             f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
-            f"{other.advantage_std_error:.1g} nats a row."
+            f"{other.advantage_std_error:.1g} nats a row (standard error over rows{_without_log_z(analysis)})."
         )
     return found
+
+
+def _without_log_z(analysis: LearnedAnalysis) -> str:
+    """What the standard error of a difference of two models leaves out where a log Z is estimated."""
+    models = (analysis.model, analysis.learned)
+    return "" if all(m.log_partition.kind == "exact" for m in models) else "; the errors of log Z are not part of it"
 
 
 def structure_part(analysis: LearnedAnalysis) -> Part | None:
@@ -69,7 +76,7 @@ def structure_part(analysis: LearnedAnalysis) -> Part | None:
             edge_cell(test.edge),
             f"{fixed(test.gain, 4, True)} ± {test.gain_std_error:.1g}",
             f"{test.z:.1f}",
-            f"{test.p_value:.1g}",
+            f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}",
             "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
         ]
         for test in elimination.tests

@@ -314,7 +314,7 @@ def _graphs(analysis: NetworkAnalysis) -> Part:
 
 
 def _trust(analysis: NetworkAnalysis) -> Part:
-    part = Part("How far to trust it")
+    part = Part("How it was estimated")
     learned = analysis.learned
     part.blocks.append(
         text(

@@ -356,7 +356,7 @@ def _path(analysis: RootAnalysis) -> Part:
 
 
 def _trust(analysis: RootAnalysis) -> Part:
-    part = Part("How far to trust it")
+    part = Part("How it was estimated")
     found = analysis.fit
     state = "all converged" if found.is_converged else "not all of them converged"
     part.blocks.append(

@@ -53,7 +53,9 @@ def test_every_command_counts_the_parameters_that_the_rows_identify(
     assert [edge for edge in learned["edges"] if len(edge) > 1] == [["a", "b"], ["b", "c"]]
     assert (learned["num_parameters"], learned["num_parameters_family"]) == (identified, family)
     assert all("num_parameters" not in entry for entry in learned["selection"]["rounds"])
-    words = "6 parameters that the rows identify (7 of the family)." if empty else "with 7 parameters."
+    words = (
+        "6 parameters that the rows identify (7 of the family), estimated" if empty else "with 7 parameters, estimated"
+    )
     assert words in text
 
     for folder, shown in (("fit", f"{identified} free parameters"), ("learned", words)):

@@ -68,11 +68,12 @@ def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
     found = analyse_learned(learn(rows, rows, max_rounds=1), {"train": rows, "validation": rows, "test": None})
     text = learned_plain_report(found)
-    assert ": 1 row of 2 variables" in text and not re.search(
+    assert "estimated from 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text
     )
     three = replace(learned.learned, structure=None, hypergraph=InteractionHypergraph.saturated(DOMAIN))
-    assert "taught 3 pairs and 1 triple, with 7 parameters." in learned_plain_report(replace(learned, learned=three))
+    whole = replace(learned, learned=three, num_parameters_fitted=7)
+    assert "3 pairs and 1 triple, with 7 parameters, estimated from " in learned_plain_report(whole)
 
 
 def test_no_minus_zero(learned: LearnedAnalysis) -> None:

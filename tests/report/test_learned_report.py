@@ -14,12 +14,14 @@ import torch
 from matplotlib import image
 
 from pyro_hoim import Observations
+from pyro_hoim.analysis import RemovalValue
 from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn, train_collection
 from pyro_hoim.learning.training import SampledTraining
 from pyro_hoim.partition import Verdict
 from pyro_hoim.report.learned_page import render_learned_report, write_learned_report
 from pyro_hoim.report.learned_plain import learned_plain_report
 from pyro_hoim.report.learned_sections import learned_parts, learned_summary, learned_warnings
+from pyro_hoim.report.words import plural
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -75,7 +77,7 @@ def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnaly
         "Interactions",
         "Which interactions the held-out rows confirm",
         "The search",
-        "How far to trust it",
+        "How it was estimated",
     ]
     assert "The search" not in [part.title for part in learned_parts(sampled)]
 
@@ -101,6 +103,36 @@ def test_estimates_are_shown_with_their_sandwich(sampled: LearnedAnalysis) -> No
     for value in (log_z.value, log_z.sandwich.forward, log_z.sandwich.reverse):
         assert f"{float(value):.4f} ±" in page
     assert "The estimate is consistent: every check that could be made agrees" in page
+
+
+def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
+    exact, page = " ".join(learned_summary(analysis)), render_learned_report(sampled)
+    values = [line["removal"].value for line in analysis.interactions]
+    many = sum(value >= 0.01 for value in values)
+    assert f"loses 0.01 nats a row or more for {many} of {plural(len(values), 'interaction')}." in exact
+    assert "upper bound" not in exact and "which their standard errors over rows leave out" not in exact
+    # Bounds show which interactions are worth little, never that one is worth much.
+    removal = RemovalValue(("rain", "wet"), (("rain", "wet"),), 0.5, "estimated upper bound", 0.01)
+    lines = tuple({**line, "removal": replace(removal, value=0.5 * k)} for k, line in enumerate(sampled.interactions))
+    bounded = " ".join(learned_summary(replace(sampled, interactions=lines)))
+    assert f"Of {len(lines)} interactions valued, 1 is worth less than 0.01 nats a row by the estimated" in bounded
+    assert "or more" not in bounded and "which their standard errors over rows leave out" in bounded
+    assert "one-sided limits, 95% each" in page
+    for words in ("trust", "best"):
+        assert words not in f"{exact} {bounded}"
+
+
+def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
+    model = analysis.model
+    assert model.elimination is not None
+    tests = tuple(replace(test, z=40.0, p_value=0.0) for test in model.elimination.tests)
+    changed = replace(model, elimination=replace(model.elimination, tests=tests))
+    whole = replace(analysis.learned, structure=changed)
+    page = render_learned_report(replace(analysis, learned=whole))
+    tests = tuple(replace(test, p_value=0.04) for test in tests)
+    changed = replace(model, elimination=replace(model.elimination, tests=tests))
+    larger = replace(analysis, learned=replace(analysis.learned, structure=changed))
+    assert "&lt; 1e-16" in page and "&lt; 1e-16" not in render_learned_report(larger)
 
 
 def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:

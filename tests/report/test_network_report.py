@@ -147,7 +147,13 @@ def test_the_page_holds_everything_and_loads_nothing(analysis: NetworkAnalysis) 
     assert part is not None
     for value in (part.scores.pseudo_nll, part.gain, part.scores.nll, part.scores.kl, part.independent_kl):
         assert f"{value:.4f}" in page
-    for title in ("How well it predicts rows", "Who reads whom", "Variables", "Decision graphs", "How far to trust it"):
+    for title in (
+        "How well it predicts rows",
+        "Who reads whom",
+        "Variables",
+        "Decision graphs",
+        "How it was estimated",
+    ):
         assert f"<h2>{title}</h2>" in page
     assert "Please note" not in page
 

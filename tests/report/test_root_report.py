@@ -92,7 +92,7 @@ def test_page_holds_what_the_analysis_found() -> None:
     titles = [part.title for part in parts]
     assert titles[:2] == ["How well it predicts rows", "What varies together"]
     assert "Pairs" in titles
-    assert titles[-2:] == ["The penalty", "How far to trust it"]
+    assert titles[-2:] == ["The penalty", "How it was estimated"]
     strongest = tuples(found, 2, 1)[0]
     assert strongest.coefficient == max(t.coefficient for t in found.fit.terms((2, 2)))
     cells = next(b for p in parts if p.title == "Pairs" for b in p.blocks if b.kind == "table").rows
