@@ -17,7 +17,7 @@ from pyro_hoim import Observations
 from pyro_hoim.analysis import RemovalValue
 from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn, train_collection
 from pyro_hoim.learning.training import SampledTraining
-from pyro_hoim.partition import Verdict
+from pyro_hoim.partition import AnnealedImportance, Verdict
 from pyro_hoim.report.learned_page import render_learned_report, write_learned_report
 from pyro_hoim.report.learned_plain import learned_plain_report
 from pyro_hoim.report.learned_sections import learned_parts, learned_summary, learned_warnings
@@ -117,7 +117,7 @@ def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: Learn
     bounded = " ".join(learned_summary(replace(sampled, interactions=lines)))
     assert f"Of {len(lines)} interactions valued, 1 is worth less than 0.01 nats a row by the estimated" in bounded
     assert "or more" not in bounded and "which their standard errors over rows leave out" in bounded
-    assert "one-sided limits, 95% each" in page
+    assert f"one-sided limits, {AnnealedImportance.level:.0%} each" in page
     for words in ("trust", "best"):
         assert words not in f"{exact} {bounded}"
 
