@@ -117,21 +117,11 @@ def fit(
     check_options(objective, tolerance, max_iterations, patience, penalty, partition)
     check_validation(hypergraph, validation, early_stopping)
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, early_stopping)
-    possible = check_structural_zeros(hypergraph, structural_zeros)
-    if possible is not None and isinstance(penalty, Conjugate):
-        raise InputError("penalty: Conjugate spreads rows over all cells, received structural_zeros; use L2")
-    if possible is not None and not (is_dense and isinstance(data, Observations)):
-        raise InputError(
-            f"structural_zeros: expected observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries "
-            f"and no partition backend; this one has {design_entries(hypergraph):.4g}"
-        )
-    if possible is not None and validation is not None:
-        check_impossible_counts(cell_counts(validation), possible, "validation")
+    possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
     begin = starting_point(hypergraph, start, checkpoint, resume)
-
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
         problem = pseudo_problem(hypergraph, data, begin, penalty)
@@ -140,22 +130,12 @@ def fit(
     else:
         problem = general_problem(hypergraph, data, begin, penalty, None if is_dense else partition)
     solver = SOLVERS[chosen]()
-    target = problem.objective
-    prox: Prox | None = None
-    if solver.needs_prox:
-        assert isinstance(penalty, ProximalPenalty)
-        prox = _per_row(penalty, problem)
-    elif isinstance(penalty, SmoothPenalty):
-        target = Penalised(target, penalty, hypergraph, problem.num_rows)
-    elif isinstance(penalty, Conjugate):
-        assert isinstance(target, DenseLikelihood | Likelihood)
-        target = WithFictiveRows(target, penalty.num_rows / problem.num_rows)
+    target, prox = _penalised(problem, penalty, solver.needs_prox)
     tolerance = (1e-9 if chosen == "newton" else 1e-6) if tolerance is None else tolerance
     max_iterations = (100 if chosen == "newton" else 5000) if max_iterations is None else max_iterations
 
-    is_recorded = keep_history or validation is not None
     monitor = Monitor(
-        train_entropy=_entropy(problem, problem.rows) if is_recorded else 0.0,
+        train_entropy=_entropy(problem, problem.rows) if keep_history or validation is not None else 0.0,
         validation=None if validation is None else problem.held_out(validation),
         validation_entropy=_entropy(problem, validation),
         patience=patience if early_stopping else None,
@@ -165,21 +145,11 @@ def fit(
         progress=progress,
         max_iterations=max_iterations,
     )
-    outcome = _run(solver.solve, problem, target, tolerance, max_iterations, monitor, prox)
-    best = None
-    if early_stopping and monitor.best_theta is not None:
-        best = monitor.best_iteration
-        is_early = outcome.status == "stopped" or (outcome.status == "converged" and best != outcome.num_iterations)
-        status = "early_stopped" if is_early else outcome.status
-        outcome = _evaluated(target, problem.lower(monitor.best_theta), outcome.num_iterations, status)
-    if outcome.status == "converged" and problem.is_infinite:
-        outcome = replace(outcome, status="infinite")
+    last = _run(solver.solve, problem, target, tolerance, max_iterations, monitor, prox)
+    outcome, best = _kept(problem, target, last, monitor if early_stopping else None)
     _warn(problem, outcome, chosen, tolerance, early_stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.theta))))
     log_likelihood, log_partition = _likelihood(problem, theta, outcome.loss, partition)
-    validation_kl = None
-    if monitor.history:
-        validation_kl = monitor.history[-1 if best is None else best - 1].validation_kl
     return FitResult(
         hypergraph=hypergraph,
         theta=theta,
@@ -199,17 +169,48 @@ def fit(
         possible=possible,
         history=tuple(monitor.history),
         best_iteration=best,
-        validation_kl=validation_kl,
+        validation_kl=monitor.history[-1 if best is None else best - 1].validation_kl if monitor.history else None,
         _face=problem.face,
         _design=problem.design,
     )
 
 
-def _per_row(penalty: ProximalPenalty, problem: Problem) -> Prox:
-    def prox(theta: np.ndarray, step: float) -> np.ndarray:
-        return penalty.prox(theta, step / problem.num_rows, problem.hypergraph)
+def _checked_possible(
+    hypergraph: InteractionHypergraph,
+    data: Observations | torch.Tensor,
+    structural_zeros: np.ndarray | torch.Tensor | None,
+    is_dense: bool,
+    penalty: Penalty | None,
+    validation: Observations | None,
+) -> np.ndarray | None:
+    """Mask of the possible cells, if what else was asked for goes together with structural zeros."""
+    possible = check_structural_zeros(hypergraph, structural_zeros)
+    if possible is None:
+        return None
+    if isinstance(penalty, Conjugate):
+        raise InputError("penalty: Conjugate spreads rows over all cells, received structural_zeros; use L2")
+    if not (is_dense and isinstance(data, Observations)):
+        raise InputError(
+            f"structural_zeros: expected observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries "
+            f"and no partition backend; this one has {design_entries(hypergraph):.4g}"
+        )
+    if validation is not None:
+        check_impossible_counts(cell_counts(validation), possible, "validation")
+    return possible
 
-    return prox
+
+def _penalised(problem: Problem, penalty: Penalty | None, needs_prox: bool) -> tuple[Objective, Prox | None]:
+    """The objective with its penalty, and the proximal step of one that is not smooth."""
+    target = problem.objective
+    if needs_prox:
+        assert isinstance(penalty, ProximalPenalty)
+        return target, lambda theta, step: penalty.prox(theta, step / problem.num_rows, problem.hypergraph)
+    if isinstance(penalty, SmoothPenalty):
+        return Penalised(target, penalty, problem.hypergraph, problem.num_rows), None
+    if isinstance(penalty, Conjugate):
+        assert isinstance(target, DenseLikelihood | Likelihood)
+        return WithFictiveRows(target, penalty.num_rows / problem.num_rows), None
+    return target, None
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:
@@ -221,6 +222,19 @@ def _evaluated(target: Objective, theta: np.ndarray, num_iterations: int, status
     _, gradient = target.evaluate(theta)
     norm = float(np.abs(gradient).max()) if gradient.size else 0.0
     return Outcome(theta, target.loss, norm, num_iterations, status)
+
+
+def _kept(problem: Problem, target: Objective, last: Outcome, monitor: Monitor | None) -> tuple[Outcome, int | None]:
+    """The outcome at the parameters that are kept; with a monitor that stops early, those of its best iteration."""
+    outcome, best = last, None
+    if monitor is not None and monitor.best_theta is not None:
+        best = monitor.best_iteration
+        is_early = last.status == "stopped" or (last.status == "converged" and best != last.num_iterations)
+        status = "early_stopped" if is_early else last.status
+        outcome = _evaluated(target, problem.lower(monitor.best_theta), last.num_iterations, status)
+    if outcome.status == "converged" and problem.is_infinite:
+        outcome = replace(outcome, status="infinite")
+    return outcome, best
 
 
 def _run(
