@@ -204,6 +204,78 @@ class _Levels:
         return self.found[key]
 
 
+class _Blocks:
+    """The blocks with their parts (members that share edges) and the factors of these, one after the other."""
+
+    def __init__(
+        self,
+        blocks: tuple[tuple[int, ...], ...],
+        maximal: list[tuple[int, ...]],
+        holding: list[list[int]],
+        cards: Sequence[int],
+    ) -> None:
+        self.blocks, self.maximal, self.cards = blocks, maximal, cards
+        self.copies, self.levels = _Copies(maximal, cards), _Levels()
+        self.visit_part, self.part_factor, self.factor_member = [0], [0], [0]
+        self.factors: list[tuple[bool, int]] = []
+        self.outer: list[int] = []
+        self.outer_strides: list[int] = []
+        self.part_states: list[int] = []
+        self.part_map: list[int] = []
+        self.block_levels: list[int] = []
+        for block in blocks:
+            self._add(block, sorted({m for v in block for m in holding[v]}))
+        self.states = [math.prod(cards[v] for v in block) for block in blocks]
+
+    def _add(self, block: tuple[int, ...], meeting: list[int]) -> None:
+        """A block and the maximal edges that meet it."""
+        shape = tuple(self.cards[v] for v in block)
+        is_joint, difference = len(block) > 1, shape == (2,)
+        inside_of: dict[tuple[int, ...], list[int]] = {} if is_joint else {block: []}
+        for m in meeting:
+            inside_of.setdefault(tuple(v for v in block if v in self.maximal[m]), []).append(m)
+        for inside, edges in sorted(inside_of.items()):
+            for m in edges:
+                edge = self.maximal[m]
+                kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference)
+                self.factors.append((kind, first))
+                self.outer.extend(v for v in edge if v not in inside)
+                self.outer_strides.extend(strides)
+                self.factor_member.append(len(self.outer))
+            self.part_factor.append(len(self.factors))
+            self.part_states.append(math.prod(self.cards[v] for v in inside))
+            self.part_map.append(self.levels.part(shape, tuple(block.index(v) for v in inside)) if is_joint else 0)
+        self.visit_part.append(len(self.part_factor) - 1)
+        self.block_levels.append(self.levels.members(shape) if is_joint else 0)
+
+    def sites(self, num_differences: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+        """:attr:`TablesStructure.sites`."""
+        return (
+            _ints([block[0] for block in self.blocks]),
+            _ints(self.states),
+            _ints(self.visit_part),
+            _ints(self.part_factor),
+            _ints([first if kind else num_differences + first for kind, first in self.factors]),
+            _ints(self.factor_member),
+            _ints(self.outer),
+            _ints(self.outer_strides),
+        )
+
+    def joint(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None:
+        """:attr:`TablesStructure.joint`; None where all blocks are single variables."""
+        if all(len(block) == 1 for block in self.blocks):
+            return None
+        return (
+            _ints(self.part_states),
+            _ints(self.part_map),
+            _joined(self.levels.maps, np.int32),
+            _ints(list(itertools.accumulate(map(len, self.blocks), initial=0))),
+            _ints(self.block_levels),
+            _ints([v for block in self.blocks for v in block]),
+            _joined(self.levels.levels, np.int32),
+        )
+
+
 @lru_cache(maxsize=32)
 def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...]) -> TablesStructure:
     """The layout for a hypergraph and blocks of schema positions; equal arguments share one."""
@@ -225,39 +297,11 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
         singles[edges[0]].append((reference_start[v], (v,)))
     reference_terms, reference_starts = _fold(singles, maximal, cards, reference_start[-1])
 
-    copies, levels = _Copies(maximal, cards), _Levels()
     covered = {v for edge in given for v in edge}
-    visit_part, part_factor, factor_member = [0], [0], [0]
-    factors: list[tuple[bool, int]] = []
-    outer: list[int] = []
-    outer_strides: list[int] = []
-    part_states: list[int] = []
-    part_map: list[int] = []
-    block_levels: list[int] = []
-    for block in blocks:
-        shape = tuple(cards[v] for v in block)
-        inside_of: dict[tuple[int, ...], list[int]] = {} if len(block) > 1 else {block: []}
-        for m in sorted({m for v in block if v in covered for m in holding[v]}):
-            inside_of.setdefault(tuple(v for v in block if v in maximal[m]), []).append(m)
-        for inside, edges in sorted(inside_of.items()):
-            difference = len(block) == 1 and shape[0] == 2
-            for m in edges:
-                edge = maximal[m]
-                kind, first, strides = copies.place(m, tuple(edge.index(v) for v in inside), difference)
-                factors.append((kind, first))
-                outer.extend(v for v in edge if v not in inside)
-                outer_strides.extend(strides)
-                factor_member.append(len(outer))
-            part_factor.append(len(factors))
-            part_states.append(math.prod(cards[v] for v in inside))
-            part_map.append(levels.part(shape, tuple(block.index(v) for v in inside)) if len(block) > 1 else 0)
-        visit_part.append(len(part_factor) - 1)
-        block_levels.append(levels.members(shape) if len(block) > 1 else 0)
-
+    listed = _Blocks(blocks, maximal, [edges if v in covered else [] for v, edges in enumerate(holding)], cards)
+    copies, part_factor = listed.copies, listed.part_factor
     plus, minus = copies.cells()
-    states = [math.prod(cards[v] for v in block) for block in blocks]
     ends = itertools.accumulate(map(len, maximal), initial=0)
-    shapes = copies.shapes
     return TablesStructure(
         num_terms=hypergraph.num_terms,
         num_cells=copies.starts[-1],
@@ -269,33 +313,14 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
             _ints(copies.starts[:-1]),
             _ints(list(ends)),
             _ints([v for edge in maximal for v in edge]),
-            _ints([n for shape in shapes for n in _strides(shape)]),
+            _ints([n for shape in copies.shapes for n in _strides(shape)]),
         ),
         num_differences=len(minus),
         plus=plus,
         minus=minus,
-        sites=(
-            _ints([block[0] for block in blocks]),
-            _ints(states),
-            _ints(visit_part),
-            _ints(part_factor),
-            _ints([first if kind else len(minus) + first for kind, first in factors]),
-            _ints(factor_member),
-            _ints(outer),
-            _ints(outer_strides),
-        ),
-        joint=None
-        if all(len(block) == 1 for block in blocks)
-        else (
-            _ints(part_states),
-            _ints(part_map),
-            _joined(levels.maps, np.int32),
-            _ints(list(itertools.accumulate(map(len, blocks), initial=0))),
-            _ints(block_levels),
-            _ints([v for block in blocks for v in block]),
-            _joined(levels.levels, np.int32),
-        ),
+        sites=listed.sites(len(minus)),
+        joint=listed.joint(),
         reference_start=_ints(reference_start[:-1]),
-        max_states=-(-max(states, default=1) // 8) * 8,
-        max_factors=max((part_factor[b] - part_factor[a] for a, b in itertools.pairwise(visit_part)), default=0),
+        max_states=-(-max(listed.states, default=1) // 8) * 8,
+        max_factors=max((part_factor[b] - part_factor[a] for a, b in itertools.pairwise(listed.visit_part)), default=0),
     )
