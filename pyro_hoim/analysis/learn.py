@@ -14,7 +14,7 @@ import torch
 
 from ..data import Observations
 from ..errors import InputError, InputTypeError, is_whole, size_text
-from ..learning.selection import Gain, Heredity, Selection
+from ..learning.selection import Elimination, Gain, Heredity, Selection
 from ..learning.selection.scores import Score, ScoreName
 from ..learning.training import InteractionRidge, SampledTraining
 from ..structure import InteractionHypergraph
@@ -26,7 +26,7 @@ from ._learn_model import LearnedModel
 from ._learn_progress import ProgressLines, interactions
 from ._learn_search import StagedSearch
 from ._learn_structure import check_rate, structure_of
-from ._learn_trainers import TrainerName, checked_recipe, default_ridge, singles
+from ._learn_trainers import Recipe, TrainerName, checked_recipe, default_ridge, singles
 
 __all__ = [
     "LearnedAnalysis",
@@ -160,8 +160,6 @@ def learn(
         train, trainer, evidence_rounds, largest, max_order, seed, progress and sys.stderr.isatty(), sampling
     )
     _check_score(recipe.name, score, train)
-    if heredity is None and given is None:
-        heredity = _HEREDITY
     folder = _folder(checkpoint, resume)
     begin = time.perf_counter()
     line = ProgressLines(frequency_model(train), validation, begin, progress)
@@ -172,7 +170,7 @@ def learn(
         strong=ridge,
         evidence_rounds=recipe.evidence_rounds[0],
         strong_damping=recipe.chosen_damping,
-        heredity=heredity,
+        heredity=_HEREDITY if heredity is None and given is None else heredity,
         score=score,
         per_round=per_round,
         max_order=max_order,
@@ -188,34 +186,27 @@ def learn(
     line.text(f"kept round {selection.best_round}: {kept}; training them longer")
     seconds = {"search": time.perf_counter() - begin}
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
-    settled = recipe.name == "sampled" or not rows_choose
-    how: dict[str, Any] = {"settled": settled, "chosen": rows_choose}
+    how: dict[str, Any] = {"settled": recipe.name == "sampled" or not rows_choose, "chosen": rows_choose}
     final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, **how)
     how["settled"] = True
     seconds["training"] = time.perf_counter() - begin - seconds["search"]
-    elimination = None
-    if false_discovery_rate is not None and _has_margins(recipe.name, train):
-        line.text("testing every interaction on the validation rows")
-        test_begin = time.perf_counter()
-        elimination = structure_of(
-            recipe, train, validation, final, false_discovery_rate, folder, resume, chosen=rows_choose
-        )
-        seconds["tests"] = time.perf_counter() - test_begin
+    elimination = _eliminated(
+        recipe, train, validation, final, false_discovery_rate, folder, resume, rows_choose, line, seconds
+    )
     rows = train
     if refit:
         line.text("training once more, on training and validation rows together")
         rows = _together(train, validation)
         final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, **how)
-    made: dict[str, Any] = {"name": recipe.name, "ridge": ridge, "refit": refit, "line": line}
-    learned = _learned(final, rows, selection=selection, seconds=seconds, **made)
+    made: dict[str, Any] = {"name": recipe.name, "selection": selection, "ridge": ridge, "refit": refit, "line": line}
+    learned = _learned(final, rows, seconds=seconds, **made)
     if elimination is None:
         return learned
-    kept = elimination.hypergraph
+    kept, structure = elimination.hypergraph, learned
     line.text(f"training the structure of {interactions(kept.num_interactions)}")
-    if kept == learned.hypergraph:
-        return replace(learned, structure=replace(learned, elimination=elimination))
-    fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)
-    structure = _learned(fitted, rows, selection=selection, seconds={}, **made)
+    if kept != learned.hypergraph:
+        fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)
+        structure = _learned(fitted, rows, seconds={}, **made)
     return replace(learned, structure=replace(structure, elimination=elimination))
 
 
@@ -274,6 +265,28 @@ def train_collection(
     return _learned(
         final, train, name=recipe.name, selection=None, ridge=ridge, refit=False, seconds=seconds, line=line
     )
+
+
+def _eliminated(
+    recipe: Recipe,
+    train: Observations,
+    validation: Observations,
+    final: FinalFit,
+    rate: float | None,
+    folder: Path | None,
+    resume: bool,
+    chosen: bool,
+    line: ProgressLines,
+    seconds: dict[str, float],
+) -> Elimination | None:
+    """What the validation rows leave of the interactions, where that is asked for and can be said."""
+    if rate is None or not _has_margins(recipe.name, train):
+        return None
+    line.text("testing every interaction on the validation rows")
+    begin = time.perf_counter()
+    elimination = structure_of(recipe, train, validation, final, rate, folder, resume, chosen=chosen)
+    seconds["tests"] = time.perf_counter() - begin
+    return elimination
 
 
 def _learned(

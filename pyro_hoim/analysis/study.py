@@ -285,6 +285,42 @@ def analyse(
     """
     seed = checked_seed(seed)
     check_rows(train, "train")
+    _check(train, structures, validation, test, posterior)
+    shown = sys.stderr.isatty() if progress is None else progress
+    if checkpoint is not None:
+        checkpoint.mkdir(exist_ok=True)
+    parts = {"train": train, "validation": validation, "test": test}
+    is_tested = not train.has_missing and validation is None
+    independent = _independent(train)
+    models: list[ModelAnalysis] = []
+    for number, (name, structure) in enumerate(structures.items()):
+        result = _fitted(structure, train, validation, name, prior, checkpoint, resume, shown)
+        draws = None
+        if posterior is not None:
+            draws = run_posterior(
+                structure,
+                train,
+                posterior,
+                seed=seed + 1000 * number,
+                name=name,
+                checkpoint=checkpoint,
+                resume=resume,
+                progress=shown,
+                jobs=jobs,
+            )
+        models.append(_analysed(name, result, independent, parts, draws, target, seed, is_tested))
+    comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
+    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
+
+
+def _check(
+    train: Observations,
+    structures: Mapping[str, InteractionHypergraph],
+    validation: Observations | None,
+    test: Observations | None,
+    posterior: PosteriorSettings | None,
+) -> None:
+    """Whether parts, structures and a posterior go together."""
     for name, structure in structures.items():
         if not isinstance(structure, InteractionHypergraph):
             raise InputTypeError(
@@ -299,74 +335,73 @@ def analyse(
         raise InputError("train: rows with missing cells can be marginalised only without validation and posterior")
     if validation is not None and validation.has_missing:
         raise InputError("validation: early stopping needs complete rows, received missing cells")
-    parts = {"train": train, "validation": validation, "test": test}
-    shown = sys.stderr.isatty() if progress is None else progress
-    if checkpoint is not None:
-        checkpoint.mkdir(exist_ok=True)
-    independent = _independent(train)
-    models: list[ModelAnalysis] = []
-    for number, (name, structure) in enumerate(structures.items()):
-        penalty = None if prior is None else prior.penalty(structure)
-        if train.has_missing:
-            result = fit_incomplete(structure, train, progress=shown, penalty=penalty)
-        else:
-            result = fit(
-                structure,
-                train,
-                penalty=penalty,
-                validation=validation,
-                early_stopping=validation is not None,
-                checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
-                resume=resume,
-                progress=shown,
-            )
-        if result.status == "interrupted":
-            raise KeyboardInterrupt
-        energy = LogLinearEnergy(structure, result.tables)
-        small = (
-            structure.domain.num_states <= _MAX_TABLE_CELLS
-            and result.objective == "likelihood"
-            and not train.has_missing
-            and validation is None
+
+
+def _fitted(
+    structure: InteractionHypergraph,
+    train: Observations,
+    validation: Observations | None,
+    name: str,
+    prior: Prior | None,
+    checkpoint: Path | None,
+    resume: bool,
+    progress: bool,
+) -> FitResult:
+    """The fit of one structure; KeyboardInterrupt where it was interrupted."""
+    penalty = None if prior is None else prior.penalty(structure)
+    if train.has_missing:
+        result = fit_incomplete(structure, train, progress=progress, penalty=penalty)
+    else:
+        result = fit(
+            structure,
+            train,
+            penalty=penalty,
+            validation=validation,
+            early_stopping=validation is not None,
+            checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
+            resume=resume,
+            progress=progress,
         )
-        draws = None
-        if posterior is not None:
-            draws = run_posterior(
-                structure,
-                train,
-                posterior,
-                seed=seed + 1000 * number,
-                name=name,
-                checkpoint=checkpoint,
-                resume=resume,
-                progress=shown,
-                jobs=jobs,
-            )
-        accuracy = None
-        if target is not None:
-            accuracy = {
-                part: prediction_accuracy(energy, rows, target) if rows is not None and rows.total_count > 0 else None
-                for part, rows in parts.items()
-            }
-        models.append(
-            ModelAnalysis(
-                name=name,
-                fit=result,
-                log_partition=Auto().log_partition(energy),
-                goodness=goodness_of_fit(result, seed=seed) if small else None,
-                cells=cell_table(result) if small and result.is_listed and penalty is None else None,
-                odds_ratios=_odds_ratios(result) if small else None,
-                scores=_scores(result, independent, parts),
-                interactions=mark_infinite(result, interaction_table(energy)),
-                intervals=coefficient_intervals(
-                    result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
-                ),
-                accuracy=accuracy,
-                posterior=draws,
-            )
-        )
-    comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
-    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _analysed(
+    name: str,
+    result: FitResult,
+    independent: FitResult,
+    parts: Mapping[str, Observations | None],
+    draws: Posterior | None,
+    target: str | None,
+    seed: int,
+    is_tested: bool,
+) -> ModelAnalysis:
+    """Everything that is computed for one fitted model; tests are of small tables, where they are wanted."""
+    energy = LogLinearEnergy(result.hypergraph, result.tables)
+    is_small = result.hypergraph.domain.num_states <= _MAX_TABLE_CELLS and result.objective == "likelihood"
+    is_tested = is_tested and is_small
+    accuracy = None
+    if target is not None:
+        accuracy = {
+            part: prediction_accuracy(energy, rows, target) if rows is not None and rows.total_count > 0 else None
+            for part, rows in parts.items()
+        }
+    return ModelAnalysis(
+        name=name,
+        fit=result,
+        log_partition=Auto().log_partition(energy),
+        goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
+        cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
+        odds_ratios=_odds_ratios(result) if is_tested else None,
+        scores=_scores(result, independent, parts),
+        interactions=mark_infinite(result, interaction_table(energy)),
+        intervals=coefficient_intervals(
+            result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
+        ),
+        accuracy=accuracy,
+        posterior=draws,
+    )
 
 
 def _independent(train: Observations) -> FitResult:

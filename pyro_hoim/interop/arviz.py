@@ -119,25 +119,8 @@ def to_arviz(
     if hypergraph is not None:
         if variables or not prior_arrays:
             check_names([theta], list(variables), "theta", noun="site")
-        labels = theta_coords(hypergraph, coding)
-        names = labels.pop(THETA_DIM)
-        for group in (variables, prior_arrays):
-            if theta not in group:
-                continue
-            if group[theta].shape[2:] != (len(names),):
-                raise InputError(
-                    f"theta: site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} "
-                    f"coordinates in the {coding!r} coding"
-                )
-            if layout == "flat":
-                all_dims[theta], all_coords[THETA_DIM], extra_coords = [THETA_DIM], names, labels
-                continue
-            values = torch.as_tensor(group.pop(theta))
-            tables = parametrization(hypergraph).to_tables(values, coding, validate=False)
-            arrays, axes, levels = table_variables(hypergraph, theta, tables.numpy())
-            group.update(arrays)
-            all_dims.update(axes)
-            all_coords.update(levels)
+        named = (variables, prior_arrays)
+        extra_coords = _name_theta(hypergraph, theta, coding, layout, named, all_dims, all_coords)
 
     groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
     stats = dict(draws.sample_stats)
@@ -171,6 +154,39 @@ def to_arviz(
         set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
     _annotate(data, draws, variables, extra_coords)
     return data
+
+
+def _name_theta(
+    hypergraph: InteractionHypergraph,
+    theta: str,
+    coding: Coding,
+    layout: str,
+    groups: Sequence[dict[str, np.ndarray]],
+    dims: dict[str, list[str]],
+    coords: dict[str, Any],
+) -> dict[str, list[str]]:
+    """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
+    labels = theta_coords(hypergraph, coding)
+    names = labels.pop(THETA_DIM)
+    extra: dict[str, list[str]] = {}
+    for group in groups:
+        if theta not in group:
+            continue
+        if group[theta].shape[2:] != (len(names),):
+            raise InputError(
+                f"theta: site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} "
+                f"coordinates in the {coding!r} coding"
+            )
+        if layout == "flat":
+            dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, labels
+            continue
+        values = torch.as_tensor(group.pop(theta))
+        tables = parametrization(hypergraph).to_tables(values, coding, validate=False)
+        arrays, axes, levels = table_variables(hypergraph, theta, tables.numpy())
+        group.update(arrays)
+        dims.update(axes)
+        coords.update(levels)
+    return extra
 
 
 def _like(prior: dict[str, np.ndarray], posterior: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
