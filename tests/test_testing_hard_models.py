@@ -13,14 +13,10 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.partition import AnnealedImportance, VariableElimination
 from pyro_hoim.testing import exact_log_partition
 from pyro_hoim.testing.hard_models import (
-    HARD_CLASSES,
     condensing_level,
     curie_weiss,
-    easy_models,
     enumerated_log_z,
-    hard_models,
     hidden_needle,
-    is_false_claim,
     mean_field_spins,
     needle,
     potts_complete,
@@ -31,6 +27,7 @@ from pyro_hoim.testing.hard_models import (
     two_wells,
     xor_sat,
 )
+from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 from pyro_hoim.testing.root_models import listed, log_sum
 
 SMALL = [

@@ -7,7 +7,8 @@ Six parts, all usable from other packages' tests:
 * :mod:`~pyro_hoim.testing.strategies`: hypothesis strategies for domains, hypergraphs and parameters (hypothesis is
   imported when a strategy is made, never before);
 * :mod:`~pyro_hoim.testing.transitions`: transition matrices of Gibbs sweeps by enumeration;
-* :mod:`~pyro_hoim.testing.hard_models`: models with known log Z that is hard to estimate;
+* :mod:`~pyro_hoim.testing.hard_models`: models with known log Z that is hard to estimate, and
+  :mod:`~pyro_hoim.testing.hard_suite`, the published choice of them;
 * :mod:`~pyro_hoim.testing.conformance`, :mod:`~pyro_hoim.testing.backends` and :mod:`~pyro_hoim.testing.chains`:
   ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with; likewise
   ``check_trainer`` of :mod:`~pyro_hoim.testing.training`.

@@ -1,54 +1,34 @@
-r"""Models whose log Z is known exactly and is hard to estimate: what estimates of log Z and their verdicts are held to.
+r"""Models whose log Z is known exactly and is hard to estimate.
 
 Every model has a closed form, a sum over counts, a transfer matrix or a full enumeration behind its log Z, none of
-which shares code with :mod:`pyro_hoim.partition`. :func:`hard_models` gives the published suite, class by class, with
-parameters and seeds that were fixed before any estimate was made; :func:`easy_models` gives the models that a method
-must not refuse. The classes, in the order of ``HARD_CLASSES``:
-
-* ``spins of orders 1 to 3``: all spins coupled alike; the well that the fields favour is left by no chain.
-* ``two wells``: two patterns, of which the fields favour the shallower.
-* ``condensing level``: many levels, one of which attracts; the path crosses a first-order transition.
-* ``Potts, complete graph``: the same at any strength, sum over counts of colours.
-* ``Potts grid``: nearest neighbours on a grid, by the transfer matrix.
-* ``Curie-Weiss``: one coupling for all pairs, from hot to cold, with and without a field.
-* ``Sherrington-Kirkpatrick``: normal couplings of all pairs, by enumeration.
-* ``+-J grid``: random signs on a grid, by the transfer matrix.
-* ``XOR-SAT``: as many independent equations of three variables as variables: :math:`Z = (2 \cosh w)^n`.
-* ``needle``: one state of high probability among equal ones, in one table.
-* ``hidden needle``: one state that many tables favour, each together with decoys.
-* ``root counts``: Poisson counts with all pairs, a sum over an auxiliary normal variable.
+which shares code with :mod:`pyro_hoim.partition`. The published suite of them is
+:mod:`~pyro_hoim.testing.hard_suite`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import InputError
 from ..models.generalized_root import GeneralizedRootEnergy
 from ..models.log_linear import LogLinearEnergy
 from ..models.node_families import PoissonFamily
 from ..models.root_structure import RootStructure
-from ..partition.base import LogPartition
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
-    "HARD_CLASSES",
     "HardModel",
     "condensing_level",
     "curie_weiss",
-    "easy_models",
     "enumerated_log_z",
-    "hard_models",
     "hidden_needle",
-    "is_false_claim",
     "log_linear_energy",
     "mean_field_spins",
     "needle",
@@ -377,154 +357,3 @@ def root_counts(size: int, linear: float, pair: float) -> HardModel:
     log_terms = size * (highest + np.log(np.exp(each - highest).sum(0))) - z**2 / 2
     log_z = _log_sum(log_terms) + math.log(step) - math.log(2 * math.pi) / 2
     return HardModel("root counts", {"size": size, "linear": linear, "pair": pair}, energy, log_z)
-
-
-def _mean_field_cases() -> Iterator[HardModel]:
-    for size in (12, 16, 20):
-        edge = 4 * size * size**2 / (2 * math.comb(size, 3))  # both wells are equally deep
-        for factor in np.linspace(0.85, 1.45, 10).tolist():
-            yield mean_field_spins(size, triple=2 * edge * factor)
-    for kappa in (13.5, 20.0):
-        yield mean_field_spins(30, triple=2 * kappa)
-
-
-def _two_well_cases() -> Iterator[HardModel]:
-    for size in (16, 24, 40):
-        for far in (4.0, 5.5, 6.0, 6.25, 6.5, 7.0, 8.45):
-            yield two_wells(size, 1.5, 3.0, far)
-
-
-def _condensing_cases() -> Iterator[HardModel]:
-    for levels, edge in ((6, 0.24), (12, 0.33)):
-        for factor in np.linspace(0.7, 1.5, 9).tolist():
-            yield condensing_level(18, levels, edge * factor)
-    yield condensing_level(60, 40, 0.14)
-
-
-def _potts_complete_cases() -> Iterator[HardModel]:
-    for colours, field in itertools.product((3, 6), (0.0, 0.5)):
-        edge = 2 * (colours - 1) * math.log(colours - 1) / (colours - 2)  # the transition of large models
-        for factor in np.linspace(0.6, 1.6, 8).tolist():
-            yield potts_complete(20, colours, edge * factor, field)
-
-
-def _potts_grid_cases() -> Iterator[HardModel]:
-    for colours, side in ((3, 7), (8, 5)):
-        edge = math.log(1 + math.sqrt(colours))
-        for factor in (0.7, 0.9, 0.95, 1.0, 1.05, 1.1, 1.3, 1.6, 2.0):
-            yield potts_grid(side, side, colours, edge * factor)
-
-
-def _curie_weiss_cases() -> Iterator[HardModel]:
-    for size, field in itertools.product((16, 32), (0.0, 0.05)):
-        for coupling in (0.2, 0.6, 0.9, 1.0, 1.1, 1.4, 2.0, 4.0):
-            yield curie_weiss(size, coupling, field)
-
-
-def _spin_glass_cases() -> Iterator[HardModel]:
-    for coupling, seed in itertools.product((0.5, 1.0, 1.5, 2.5, 4.0), range(6)):
-        yield spin_glass(16, coupling, seed)
-    for coupling, seed in itertools.product((1.0, 2.5, 4.0), range(3)):
-        yield spin_glass(20, coupling, seed)
-
-
-def _sign_grid_cases() -> Iterator[HardModel]:
-    for coupling, seed in itertools.product((0.4, 0.8, 1.2, 2.0, 3.0), range(6)):
-        yield sign_grid(8, 8, coupling, seed)
-    for coupling, seed in itertools.product((0.8, 2.0), range(4)):
-        yield sign_grid(13, 13, coupling, seed)
-
-
-def _xor_sat_cases() -> Iterator[HardModel]:
-    for size, weight, seed in itertools.product((12, 20, 32, 64), (0.7, 1.5, 2.5, 4.0), range(3)):
-        yield xor_sat(size, weight, seed)
-
-
-def _needle_cases() -> Iterator[HardModel]:
-    for size, others in ((10, 10), (16, 14)):
-        for excess, seed in itertools.product((-4.0, 0.0, 5.0, 15.0, 30.0), range(3)):
-            yield needle(size, size * math.log(2) + excess, others, seed)
-
-
-def _hidden_needle_cases() -> Iterator[HardModel]:
-    for width, gain, seed in itertools.product((10, 14), (1.0, 1.2), range(5)):
-        yield hidden_needle(5, width, gain * width * math.log(2) * 6 / 10, 3, seed)
-
-
-def _root_count_cases() -> Iterator[HardModel]:
-    for size, target in itertools.product((6, 12), (0.5, 2.0, 5.0, 20.0)):
-        for linear in (-1.0, -4.0, -8.0, -14.0):
-            yield root_counts(size, linear, (math.log(target) - linear) / (size - 1))
-
-
-HARD_CLASSES: Mapping[str, Callable[[], Iterator[HardModel]]] = {
-    "spins of orders 1 to 3": _mean_field_cases,
-    "two wells": _two_well_cases,
-    "condensing level": _condensing_cases,
-    "Potts, complete graph": _potts_complete_cases,
-    "Potts grid": _potts_grid_cases,
-    "Curie-Weiss": _curie_weiss_cases,
-    "Sherrington-Kirkpatrick": _spin_glass_cases,
-    "+-J grid": _sign_grid_cases,
-    "XOR-SAT": _xor_sat_cases,
-    "needle": _needle_cases,
-    "hidden needle": _hidden_needle_cases,
-    "root counts": _root_count_cases,
-}
-"""The published suite: models of every class, made one by one."""
-
-
-def is_false_claim(result: LogPartition, log_z: float) -> bool:
-    """Whether an estimate that is not called unreliable errs by more than 5 standard errors and 0.05 nats."""
-    error = abs(float(result.value) - log_z)
-    return result.verdict != "unreliable" and error > 5 * float(result.std_error) and error > 0.05
-
-
-def hard_models(name: str) -> Iterator[HardModel]:
-    """Models of one class of ``HARD_CLASSES``, in a fixed order, made as they are asked for.
-
-    Raises:
-        InputError: no such class.
-
-    Example:
-        >>> first = next(hard_models("XOR-SAT"))
-        >>> dict(first.parameters), round(first.log_z, 4)
-        ({'size': 12, 'weight': 0.7, 'seed': 0}, 11.045)
-    """
-    if name not in HARD_CLASSES:
-        raise InputError(f"hard_models name: expected one of {', '.join(HARD_CLASSES)}, received {name!r}")
-    return HARD_CLASSES[name]()
-
-
-def easy_models(number: int = 200) -> Iterator[HardModel]:
-    """Random models of weak to moderate interactions, in which Gibbs sampling mixes well; log Z by enumeration.
-
-    Spins or mixed variables with 2 to 4 levels, chains, sparse and dense pairs, and triples; at most 2^16 states.
-
-    Example:
-        >>> [model.energy.hypergraph.domain.cardinalities[:3] for model in easy_models(2)]
-        [(2, 2, 2), (3, 4, 4)]
-    """
-    for case in range(number):
-        rng = np.random.default_rng(case)
-        size = int(rng.integers(6, 15))
-        cards = [2] * size if case % 2 == 0 else rng.integers(2, 5, size).tolist()
-        while math.prod(cards) > 2**16:
-            cards.pop()
-        size, shape = len(cards), ("chain", "sparse", "dense", "triples")[case // 2 % 4]
-        pairs = list(itertools.combinations(range(size), 2))
-        if shape == "chain":
-            scopes: list[Scope] = list(itertools.pairwise(range(size)))
-        elif shape == "dense":
-            scopes = [*pairs]
-        else:
-            scopes = [pairs[i] for i in rng.choice(len(pairs), size, replace=False)]
-        if shape == "triples":
-            triples = list(itertools.combinations(range(size), 3))
-            scopes += [triples[i] for i in rng.choice(len(triples), size, replace=False)]
-        scale = float(rng.choice([0.1, 0.3, 0.5])) * (size**-0.5 if shape == "dense" else 1.0)
-        tables: dict[Scope, np.ndarray] = {(i,): rng.normal(0, 0.5, cards[i]) for i in range(size)}
-        tables |= {s: rng.normal(0, scale, [cards[i] for i in s]) for s in sorted(scopes)}
-        energy = log_linear_energy(cards, tables)
-        parameters = {"case": case, "shape": shape, "size": size, "scale": round(scale, 3)}
-        yield HardModel("easy", parameters, energy, enumerated_log_z(energy))

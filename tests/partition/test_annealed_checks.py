@@ -38,13 +38,12 @@ from pyro_hoim.testing import FALSE_ALARM_RATE
 from pyro_hoim.testing.hard_models import (
     condensing_level,
     curie_weiss,
-    easy_models,
-    is_false_claim,
     log_linear_energy,
     mean_field_spins,
     root_counts,
     two_wells,
 )
+from pyro_hoim.testing.hard_suite import easy_models, is_false_claim
 
 QUICK = {"num_chains": 128, "num_temperatures": 100}
 

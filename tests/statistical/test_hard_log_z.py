@@ -17,12 +17,8 @@ from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.models import GeneralizedRootEnergy
 from pyro_hoim.partition import AnnealedImportance, RootAnnealed, _annealing, _root_annealed_runs
 from pyro_hoim.testing.hard_models import (
-    HARD_CLASSES,
     condensing_level,
     curie_weiss,
-    easy_models,
-    hard_models,
-    is_false_claim,
     mean_field_spins,
     needle,
     potts_complete,
@@ -33,6 +29,7 @@ from pyro_hoim.testing.hard_models import (
     two_wells,
     xor_sat,
 )
+from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 FEW = {"num_chains": 128, "num_temperatures": 100}
 SMALL = [
