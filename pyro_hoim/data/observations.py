@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +13,22 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, MissingDataError, check_unique, size_text
-from ..schema import Domain, Variable
+from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import read_csv
-from .encoding import parse_counts
-from .readers import encode_columns, row_counts, row_position
+from .readers import (
+    check_complete,
+    checked_codes,
+    checked_counts,
+    encode_columns,
+    labels_of,
+    missing_as_level,
+    row_counts,
+    row_position,
+)
 
 __all__ = ["Observations"]
-
-_INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,30 +71,8 @@ class Observations:
                 raise InputError(
                     f"Observations domain: variable {variable.name!r} is of kind {variable.kind!r}, not finite"
                 )
-        codes = torch.as_tensor(self.codes)
-        if codes.dtype not in _INTEGER_TYPES:
-            raise InputTypeError(f"Observations codes: expected integers, received {codes.dtype}")
-        if codes.dim() != 2 or codes.shape[1] != len(self.domain):
-            raise InputError(
-                f"Observations codes: expected shape (rows, {len(self.domain)}), received {tuple(codes.shape)}"
-            )
-        codes = codes.detach().to(device="cpu", dtype=torch.long)
-        if len(self.domain) and len(codes):
-            outside = (codes < -1) | (codes >= torch.tensor(self.domain.cardinalities))
-            if bool(outside.any()):
-                row, column = (int(i) for i in outside.nonzero()[0])
-                variable = self.domain.variables[column]
-                raise InputError(
-                    f"Observations codes: {row_position(row)}, variable {variable.name!r}: expected a code from 0 to "
-                    f"{variable.cardinality - 1}, or -1 for missing, received {int(codes[row, column])}"
-                )
-        if self.counts is None:
-            counts = torch.ones(len(codes), dtype=torch.float64)
-        else:
-            counts = torch.as_tensor(self.counts).detach().to(device="cpu", dtype=torch.float64)
-            if tuple(counts.shape) != (len(codes),):
-                raise InputError(f"Observations counts: expected shape ({len(codes)},), received {tuple(counts.shape)}")
-            parse_counts(counts.numpy(), name="Observations counts", where=row_position, fractional=True)
+        codes = checked_codes(self.codes, self.domain)
+        counts = checked_counts(self.counts, len(codes))
         object.__setattr__(self, "codes", codes)
         object.__setattr__(self, "counts", counts)
 
@@ -135,8 +119,6 @@ class Observations:
             raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
-        if count == "count" and ("count" not in header or weights == "count"):
-            count = None
         encoded = encode_columns(
             header,
             lambda name: frame.iloc[:, header.index(name)],
@@ -193,8 +175,6 @@ class Observations:
             ([[0, 0], [1, -1]], [3.0, 1.0])
         """
         table = read_csv(path, delimiter=delimiter)
-        if count == "count" and ("count" not in table.header or weights == "count"):
-            count = None
         encoded = encode_columns(
             table.header,
             lambda name: np.asarray(table.column(name), dtype=object),
@@ -357,8 +337,7 @@ class Observations:
     def unique(self) -> Observations:
         """Equal rows merged, their counts added, in lexicographic order of the codes; count-zero rows dropped.
 
-        Returns:
-            Observations with distinct rows (a missing cell differs from every level); the object is cached.
+        A missing cell differs from every level. The object is cached.
         """
         return self._merged
 
@@ -366,18 +345,6 @@ class Observations:
     def _merged(self) -> Observations:
         codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
         return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts))
-
-    def _require_complete(self, positions: Sequence[int], operation: str) -> None:
-        """Raise :class:`MissingDataError` if a column at one of the positions has missing cells."""
-        per_column = (self.codes < 0).sum(0)
-        columns = [i for i in positions if int(per_column[i])]
-        if columns:
-            cells = sum(int(per_column[i]) for i in columns)
-            names = ", ".join(repr(self.domain.names[i]) for i in columns[:6])
-            raise MissingDataError(
-                f"{operation}: {cells} missing cells in {names}{', ...' if len(columns) > 6 else ''}; "
-                "use drop_missing() or missing_as_level(label) first"
-            )
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.
@@ -403,7 +370,7 @@ class Observations:
             [4.0, 2.0, 3.0, 0.0, 1.0, 2.0]
         """
         indices = [self.domain.indices((edge,) if isinstance(edge, str) else edge) for edge in edges]
-        self._require_complete(sorted({i for edge in indices for i in edge}), "marginal_counts")
+        check_complete(self.codes, self.domain, sorted({i for edge in indices for i in edge}), "marginal_counts")
         cardinalities = self.domain.cardinalities
         needed = sum(math.prod(cardinalities[i] for i in edge) for edge in indices)
         if needed > max_cells:
@@ -411,9 +378,8 @@ class Observations:
                 f"marginal_counts: {size_text(needed, 'cells')} are needed, more than max_cells={max_cells}; "
                 "ask for smaller edges or raise max_cells"
             )
-        merged = self.unique()
-        flat = marginal_tables(merged.codes.numpy(), merged.counts.numpy(), cardinalities, indices)
-        return torch.from_numpy(flat)
+        codes, counts = self._merged.codes.numpy(), self._merged.counts.numpy()
+        return torch.from_numpy(marginal_tables(codes, counts, cardinalities, indices))
 
     def table(self, *, max_cells: int = 2**28) -> torch.Tensor:
         """Dense table of counts over the whole domain.
@@ -442,9 +408,8 @@ class Observations:
             Paper 1 (refined information, MaHGenTa), equation 1.
         """
         data = self if names is None else self.project(names)
-        data._require_complete(range(len(data.domain)), "entropy")
-        total = data.total_count
-        if total <= 0:
+        check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
+        if (total := data.total_count) <= 0:
             raise InputError("entropy: expected a positive total count, received 0")
         probs = data.unique().counts / total
         return -math.fsum((probs * probs.log()).tolist()) + 0.0
@@ -458,8 +423,8 @@ class Observations:
             UnknownNameError: an unknown variable; InputError: a repeated one.
         """
         wanted = (names,) if isinstance(names, str) else tuple(names)
-        positions = sorted(self.domain.indices(wanted))
-        return Observations(self.domain.project(wanted), self.codes[:, positions], self.counts)
+        codes = self.codes[:, sorted(self.domain.indices(wanted))]
+        return Observations(self.domain.project(wanted), codes, self.counts)
 
     def drop_missing(self) -> Observations:
         """Rows without a missing cell."""
@@ -483,18 +448,8 @@ class Observations:
         Raises:
             InputError: ``label`` is empty.
         """
-        if not isinstance(label, str) or not label:
-            raise InputError(f"missing_as_level label: expected a non-empty string, received {label!r}")
-        codes = self.codes.clone()
-        variables: list[Variable] = []
-        for i, variable in enumerate(self.domain):
-            missing = codes[:, i] < 0
-            if bool(missing.any()):
-                if label not in variable.labels:
-                    variable = replace(variable, labels=(*variable.labels, label), kind="nominal")
-                codes[missing, i] = variable.code(label)
-            variables.append(variable)
-        return Observations(Domain(variables), codes, self.counts)
+        domain, codes = missing_as_level(self.domain, self.codes, label)
+        return Observations(domain, codes, self.counts)
 
     def split(self, fractions: Sequence[float], seed: int) -> tuple[Observations, ...]:
         """Random disjoint parts of the observations.
@@ -522,8 +477,7 @@ class Observations:
             >>> [part.total_count for part in data.split([0.5, 0.25, 0.25], seed=0)]
             [30.0, 15.0, 15.0]
         """
-        shares = check_split(fractions, seed)
-        parts = split_rows(self.counts.numpy(), shares, int(seed))
+        parts = split_rows(self.counts.numpy(), check_split(fractions, seed), int(seed))
         return tuple(
             Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts))
             for rows, counts in parts
@@ -540,14 +494,7 @@ class Observations:
         """
         if count is not None and count in self.domain:
             raise InputError(f"to_pandas count: {count!r} is a variable; choose another name or None")
-        columns: Mapping[str, Any] = {
-            variable.name: pd.Categorical.from_codes(
-                self.codes[:, i].numpy(), categories=list(variable.labels), ordered=variable.kind == "ordinal"
-            )
-            for i, variable in enumerate(self.domain)
-        }
-        frame = pd.DataFrame(columns, index=range(self.num_rows))
+        frame = labels_of(self.domain, self.codes.numpy())
         if count is not None:
-            counts = self.counts.numpy()
-            frame[count] = counts.astype(np.int64) if self.has_whole_counts else counts
+            frame[count] = self.counts.numpy().astype(np.int64 if self.has_whole_counts else np.float64)
         return frame

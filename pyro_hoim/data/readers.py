@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
-from ..errors import InputError, InputTypeError, check_names
+from ..errors import InputError, InputTypeError, MissingDataError, check_names
 from ..schema import Domain, Variable
 from .encoding import encode_column, parse_counts, select_columns
 
-__all__ = ["encode_columns", "row_counts", "row_position"]
+__all__ = [
+    "check_complete",
+    "checked_codes",
+    "checked_counts",
+    "encode_columns",
+    "labels_of",
+    "missing_as_level",
+    "row_counts",
+    "row_position",
+]
+
+_INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def row_position(row: int) -> str:
@@ -61,7 +74,7 @@ def encode_columns(
         where: words for the position of row ``i``, for messages.
         num_rows: number of rows N.
         domain: known variables; their columns are read and others are ignored.
-        count: name of the column of whole counts, or None.
+        count: name of the column of whole counts, or None; ``count`` may be absent.
         weights: name of the column of weights, or None.
         columns: names to read, or how many from the left, or None for all.
         missing_values: labels that mean "missing".
@@ -76,6 +89,8 @@ def encode_columns(
     """
     if isinstance(missing_values, str):
         raise InputTypeError(f"missing_values: expected a collection of labels, received {missing_values!r}")
+    if count == "count" and ("count" not in header or weights == "count"):
+        count = None
     if count is not None and weights is not None:
         raise InputError(
             f"count, weights: expected at most one of them, received columns {count!r} and {weights!r}; "
@@ -108,3 +123,79 @@ def encode_columns(
         )
         variables.append(variable)
     return Domain(variables) if domain is None else domain, torch.from_numpy(codes.T.copy()), torch.from_numpy(counts)
+
+
+def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
+    """Codes of whole rows (N, d) on the CPU, dtype long.
+
+    Raises:
+        InputError: wrong shape, or a code outside -1 ... cardinality - 1.
+        InputTypeError: no integers.
+    """
+    codes = torch.as_tensor(codes)
+    if codes.dtype not in _INTEGER_TYPES:
+        raise InputTypeError(f"Observations codes: expected integers, received {codes.dtype}")
+    if codes.dim() != 2 or codes.shape[1] != len(domain):
+        raise InputError(f"Observations codes: expected shape (rows, {len(domain)}), received {tuple(codes.shape)}")
+    codes = codes.detach().to(device="cpu", dtype=torch.long)
+    if len(domain) and len(codes):
+        outside = (codes < -1) | (codes >= torch.tensor(domain.cardinalities))
+        if bool(outside.any()):
+            row, column = (int(i) for i in outside.nonzero()[0])
+            variable = domain.variables[column]
+            raise InputError(
+                f"Observations codes: {row_position(row)}, variable {variable.name!r}: expected a code from 0 to "
+                f"{variable.cardinality - 1}, or -1 for missing, received {int(codes[row, column])}"
+            )
+    return codes
+
+
+def checked_counts(counts: Any, num_rows: int) -> torch.Tensor:
+    """Counts or weights (num_rows,), float64; ones from None, InputError as of :func:`parse_counts`."""
+    if counts is None:
+        return torch.ones(num_rows, dtype=torch.float64)
+    counts = torch.as_tensor(counts).detach().to(device="cpu", dtype=torch.float64)
+    if tuple(counts.shape) != (num_rows,):
+        raise InputError(f"Observations counts: expected shape ({num_rows},), received {tuple(counts.shape)}")
+    parse_counts(counts.numpy(), name="Observations counts", where=row_position, fractional=True)
+    return counts
+
+
+def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int], operation: str) -> None:
+    """Raise :class:`MissingDataError` if a column at one of the positions has missing cells."""
+    per_column = (codes < 0).sum(0)
+    columns = [i for i in positions if int(per_column[i])]
+    if columns:
+        cells = sum(int(per_column[i]) for i in columns)
+        names = ", ".join(repr(domain.names[i]) for i in columns[:6])
+        raise MissingDataError(
+            f"{operation}: {cells} missing cells in {names}{', ...' if len(columns) > 6 else ''}; "
+            "use drop_missing() or missing_as_level(label) first"
+        )
+
+
+def missing_as_level(domain: Domain, codes: torch.Tensor, label: str) -> tuple[Domain, torch.Tensor]:
+    """Domain and codes with the missing cells as a level of that name, behind the others where it is new."""
+    if not isinstance(label, str) or not label:
+        raise InputError(f"missing_as_level label: expected a non-empty string, received {label!r}")
+    codes = codes.clone()
+    variables: list[Variable] = []
+    for i, variable in enumerate(domain):
+        missing = codes[:, i] < 0
+        if bool(missing.any()):
+            if label not in variable.labels:
+                variable = replace(variable, labels=(*variable.labels, label), kind="nominal")
+            codes[missing, i] = variable.code(label)
+        variables.append(variable)
+    return Domain(variables), codes
+
+
+def labels_of(domain: Domain, codes: np.ndarray) -> pd.DataFrame:
+    """Data frame of labels as categorical columns, NaN where missing."""
+    columns: Mapping[str, Any] = {
+        variable.name: pd.Categorical.from_codes(
+            codes[:, i], categories=list(variable.labels), ordered=variable.kind == "ordinal"
+        )
+        for i, variable in enumerate(domain)
+    }
+    return pd.DataFrame(columns, index=range(len(codes)))

@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ...data import Observations
+from ...data.readers import check_complete
 from ...errors import InputError, InputTypeError, is_whole
 from ...models import LogLinearEnergy
 from ...sampling.checkpoint import DeferredInterrupt, RunFile
@@ -329,7 +330,7 @@ def check_rows(train: Observations, validation: Observations, trainer: Trainer) 
             raise InputTypeError(f"{name}: expected Observations, received {type(rows).__name__}")
         if rows.domain != trainer.rows.domain:
             raise InputError(f"{name}: expected rows over the trainer's variables and levels, received another domain")
-        rows._require_complete(range(len(rows.domain)), name)
+        check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
             raise InputError(f"{name}: expected at least one observation, received none")
     if train is not trainer.rows and _digest(train) != _digest(trainer.rows):
