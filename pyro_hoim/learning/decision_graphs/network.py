@@ -169,11 +169,7 @@ def learn_network(
     name, function = checked_penalty(penalty)
     options = SearchOptions(function, bool(lossless), checked_limit(max_leaves))
     names = rows.domain.names
-    if reads is not None and not isinstance(reads, Mapping):
-        raise InputTypeError(f"reads: expected a mapping from names to names, received {type(reads).__name__}")
-    allowed = dict(reads or {})
-    check_names(allowed, names, "reads")
-    asked = [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in names]
+    asked = _asked(rows, reads)
     if jobs is not None and not is_whole(jobs):
         raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
     if jobs == 0:
@@ -226,6 +222,15 @@ def learn_network(
             function, min(max(largest, 1), _LARGEST_PARAMETERS), rows.total_count, lossless=is_candidate
         ),
     )
+
+
+def _asked(rows: Observations, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
+    """Columns that every node may ask, None for all."""
+    if reads is not None and not isinstance(reads, Mapping):
+        raise InputTypeError(f"reads: expected a mapping from names to names, received {type(reads).__name__}")
+    allowed = dict(reads or {})
+    check_names(allowed, rows.domain.names, "reads")
+    return [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in rows.domain.names]
 
 
 def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
