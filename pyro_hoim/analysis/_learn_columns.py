@@ -33,8 +33,8 @@ def check_columns(data: Observations) -> None:
     if bad:
         shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
         raise InputError(
-            f"columns: {shown} {'is' if len(bad) == 1 else 'are'} (almost) unique per row, so nothing can be learned "
-            "about the levels; leave such columns out with --columns, or group their values"
+            f"columns: expected columns that describe rows, but {shown} {'is' if len(bad) == 1 else 'are'} (almost) "
+            "unique per row, so nothing can be learned about the levels; leave such columns out, or group their values"
         )
 
 
@@ -98,7 +98,7 @@ def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
     Raises:
         UnknownNameError: a name that is no variable.
     """
-    check_names(list(names), data.domain.names, "--ordinal", noun="column")
+    check_names(list(names), data.domain.names, "names", noun="column")
     if not names:
         return data
     codes = data.codes.clone()

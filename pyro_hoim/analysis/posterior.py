@@ -128,12 +128,14 @@ def _read_chain(path: Path, digest: str) -> Chain:
         with safe_open(str(path), framework="pt") as file:
             if (file.metadata() or {}).get("digest") != digest:
                 raise InputError(
-                    f"--resume: {path} belongs to other data, interactions, seed or settings; repeat the first call's "
-                    "options or choose another folder"
+                    f"resume: expected a chain of this run, but {path} belongs to other data, interactions, seed or "
+                    "settings; repeat the first call's options or choose another folder"
                 )
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise InputError(f"--resume: {path} cannot be read ({error}); delete it to draw that chain again") from error
+        raise InputError(
+            f"resume: expected a chain, but {path} cannot be read ({error}); delete it to draw that chain again"
+        ) from error
 
 
 def _replicates(

@@ -18,6 +18,7 @@ from .count_reading import CountSource
 from .labelled import JOBS, ORDER
 from .output import log_partition_json
 from .reading import Fractions, held_out_split
+from .wording import ROOT_HINTS
 
 __all__ = ["ROOT_OPTIONS", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
 
@@ -139,8 +140,8 @@ class RootPlan:
             progress=request.progress,
         )
         request.announce("writing the report")
-        write_root_report(analysis, request.folder)
-        return Study(_summary(analysis), root_plain_report(analysis))
+        write_root_report(analysis, request.folder, ROOT_HINTS)
+        return Study(_summary(analysis), root_plain_report(analysis, ROOT_HINTS))
 
 
 def plan_roots(asked: Asked) -> RootPlan:

@@ -8,7 +8,15 @@ import click
 
 from .options import option_of
 
-__all__ = ["in_option_words", "usage_message"]
+__all__ = ["ROOT_HINTS", "in_option_words", "usage_message"]
+
+ROOT_HINTS = {
+    "full": "--full",
+    "l1": "--l1",
+    "refit": "--refit-terms all",
+    "log-z": "The command log-z --method ais",
+}
+"""How to do what the report of a root model advises."""
 
 _ARGUMENTS = {
     "max_order": "--order",

@@ -38,7 +38,7 @@ class Option:
     Attributes:
         name: of the Python argument; the option is written with hyphens.
         help: one or two sentences.
-        kind: what the words are turned into; a switch has an opposite, ``--no-name``, and may be left open.
+        kind: what the words are turned into; a switch has an opposite, ``no-name``, and may be left open.
         choices: the words allowed, of a choice.
         low: smallest number allowed, None for no bound; of a number above 0 it is 0 and ``is_open``.
         high: largest number allowed.
@@ -70,7 +70,7 @@ class Asked:
         values: of the family's options, by name, defaults included.
         given: names of the options that were typed.
         source: table or file; None for none.
-        columns: text of ``--columns``.
+        columns: text of the option ``columns``.
         split: fractions of training, validation and test rows, where they were given.
         seed: of everything random.
     """
@@ -153,7 +153,7 @@ class Study:
     """What a fit has found, as the command line shows it.
 
     Attributes:
-        summary: keys of ``fit --json`` and of ``fit.json``, besides those of every family.
+        summary: keys of the JSON of ``fit`` and of ``fit.json``, besides those of every family.
         text: the report for a terminal.
         files: what was left in the folder beside ``report.html`` and ``model.safetensors``: file names by what they
             hold.
@@ -189,7 +189,7 @@ class Answer:
     """What a model answers, for a program and for a reader.
 
     Attributes:
-        json: the keys of ``--json``.
+        json: the keys of the JSON object.
         lines: for a reader.
         notes: lines for standard error, on what is approximate.
         rows: what is written as CSV.
@@ -208,7 +208,7 @@ class Family:
     Attributes:
         kind: in model files, such as ``generalized-root``.
         name: in a sentence, such as ``generalized root model``.
-        short: value of ``--model``.
+        short: value of the option ``model``.
         options: of ``fit``.
         plan: checks options against each other.
         instead: what to do instead of an option that the family lacks, by the option's name.
@@ -243,7 +243,7 @@ def families() -> tuple[Family, ...]:
 
 
 def family_named(short: str) -> Family:
-    """The family of a value of ``--model``.
+    """The family of a value of the option ``model``.
 
     Raises:
         UnknownNameError: no such family.

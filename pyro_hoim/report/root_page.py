@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..analysis import RootAnalysis
 from .blocks import number
 from .page import render_page, write_page
 from .plain import columns_of
-from .root_sections import law_names, root_parts, root_summary, root_warnings, singles, tuples
+from .root_sections import HINTS, law_names, root_parts, root_summary, root_warnings, singles, tuples
 from .words import coefficient, short_edge
 
 __all__ = ["render_root_report", "root_plain_report", "write_root_report"]
@@ -17,11 +18,12 @@ _SHOWN = 10
 _EDGE = 44  # characters
 
 
-def render_root_report(analysis: RootAnalysis) -> str:
+def render_root_report(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
     """HTML of the report of a generalized root model, with every picture inside; it loads nothing from elsewhere.
 
     Args:
         analysis: what to show.
+        hints: how to do what is advised, with the keys of ``root_sections.HINTS``, the default.
 
     Returns:
         The page as text.
@@ -32,35 +34,37 @@ def render_root_report(analysis: RootAnalysis) -> str:
         title=f"Generalized root model of {analysis.title.replace('_', ' ')}",
         rows=rows,
         names=names,
-        summary=root_summary(analysis),
-        warnings=root_warnings(analysis),
+        summary=root_summary(analysis, hints),
+        warnings=root_warnings(analysis, hints),
         about=analysis.about,
-        parts=root_parts(analysis),
+        parts=root_parts(analysis, hints),
         seed=analysis.seed,
     )
 
 
-def write_root_report(analysis: RootAnalysis, folder: Path) -> None:
+def write_root_report(analysis: RootAnalysis, folder: Path, hints: Mapping[str, str] = HINTS) -> None:
     """Write ``report.html`` and ``model.safetensors`` into an existing folder.
 
     Args:
         analysis: what to write.
         folder: an existing folder; files of the same names are replaced.
+        hints: as of :func:`render_root_report`.
     """
     analysis.save(folder / "model.safetensors")
-    write_page(render_root_report(analysis), folder)
+    write_page(render_root_report(analysis, hints), folder)
 
 
-def root_plain_report(analysis: RootAnalysis) -> str:
+def root_plain_report(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
     """What was learned: scores beside simpler laws, the strongest tuples, the largest single columns.
 
     Args:
         analysis: what to show.
+        hints: how to do what is advised, with the keys of ``root_sections.HINTS``, the default.
 
     Returns:
         Several lines of text.
     """
-    lines = [*root_summary(analysis), ""]
+    lines = [*root_summary(analysis, hints), ""]
     names = law_names(analysis)
     rows: list[list[str]] = []
     for part, held in analysis.parts.items():
@@ -87,5 +91,5 @@ def root_plain_report(analysis: RootAnalysis) -> str:
         ["column", "coefficient"],
         [[short_edge(t.names, _EDGE), coefficient(t.coefficient)] for t in singles(analysis)[:_SHOWN]],
     )
-    lines += [f"note: {sentence}" for sentence in root_warnings(analysis)]
+    lines += [f"note: {sentence}" for sentence in root_warnings(analysis, hints)]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..analysis import RootAnalysis, RootPart
 from ..analysis.scores import rows_are_distinct
@@ -12,7 +12,7 @@ from .blocks import Hint, Part, edge_cell, figure, heading, note, number, table,
 from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
 from .words import coefficient, distinct_sentence, fixed, gain_sentence, listed, plural
 
-__all__ = ["law_names", "root_distinct", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
+__all__ = ["HINTS", "law_names", "root_distinct", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]
 
 _FIRST, _MOST = 15, 200
 _DRAWN_PAIRS, _DRAWN_SETS = 40, 12
@@ -59,7 +59,16 @@ def _counted(analysis: RootAnalysis) -> str:
     )
 
 
-def root_summary(analysis: RootAnalysis) -> list[str]:
+HINTS: Mapping[str, str] = {
+    "full": "full=True",
+    "l1": "l1",
+    "refit": "refit='all'",
+    "log-z": "RootAnnealed()",
+}
+"""How to do what a page advises, in the words of the library; the command line passes its own."""
+
+
+def root_summary(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> list[str]:
     """A few sentences that answer the reader's question."""
     found = analysis.fit
     learned = _counted(analysis) or "no tuples"
@@ -86,7 +95,8 @@ def root_summary(analysis: RootAnalysis) -> list[str]:
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
         sentences.append(
             "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
-            "which the model takes for dependence in part; --full adds roots of single columns, which let them."
+            f"which the model takes for dependence in part; {hints['full']} adds roots of single columns, which let "
+            "them."
         )
     net = _net_pairs(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
@@ -113,7 +123,7 @@ def root_distinct(analysis: RootAnalysis) -> list[str]:
     return [distinct_sentence(names)] if names else []
 
 
-def root_warnings(analysis: RootAnalysis) -> list[str]:
+def root_warnings(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> list[str]:
     """What a careful reader must know before trusting the page."""
     found = analysis.fit
     warnings: list[str] = []
@@ -143,8 +153,8 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
     if judged.gain < 0 and analysis.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
-            f"{_digits(-judged.gain)} nats a row: {_loss(analysis)} Do not read the tuples as they stand; try --full, "
-            "or a larger --l1."
+            f"{_digits(-judged.gain)} nats a row: {_loss(analysis, hints)} Do not read the tuples as they stand; "
+            f"try {hints['full']}, or a larger {hints['l1']}."
         )
     if found.refit is not None and found.refit.status == "shortened":
         warnings.append(
@@ -153,30 +163,30 @@ def root_warnings(analysis: RootAnalysis) -> list[str]:
         )
     if found.family.name == "gaussian" and not analysis.is_full:
         warnings.append(
-            "Without --full every column of a Gaussian root model has mean zero: unless the columns were centred, "
-            "their means are taken for spread and for ties between them."
+            f"Without {hints['full']} every column of a Gaussian root model has mean zero: unless the columns were "
+            "centred, their means are taken for spread and for ties between them."
         )
     if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
         warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
     return warnings
 
 
-def _loss(analysis: RootAnalysis) -> str:
+def _loss(analysis: RootAnalysis, hints: Mapping[str, str]) -> str:
     """Why a model predicts worse than independent columns."""
     refit = analysis.fit.refit
     if refit is not None and refit.method == "all":
         return "what it learned from the training rows does not hold on these."
-    return "joining the columns' regressions lost more than their tuples gain (--refit-terms all mends that)."
+    return f"joining the columns' regressions lost more than their tuples gain ({hints['refit']} mends that)."
 
 
-def root_parts(analysis: RootAnalysis) -> list[Part]:
+def root_parts(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> list[Part]:
     """The sections of the page, in reading order."""
     parts = [_scores(analysis), _network(analysis)]
     parts += [_tuples(analysis, size) for size in _sizes(analysis)]
     parts.append(_singles(analysis))
     if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
         parts.append(_path(analysis))
-    return [*parts, _trust(analysis)]
+    return [*parts, _trust(analysis, hints)]
 
 
 def _held(analysis: RootAnalysis) -> dict[str, RootPart]:
@@ -355,7 +365,7 @@ def _path(analysis: RootAnalysis) -> Part:
     return part
 
 
-def _trust(analysis: RootAnalysis) -> Part:
+def _trust(analysis: RootAnalysis, hints: Mapping[str, str]) -> Part:
     part = Part("How it was estimated")
     found = analysis.fit
     state = "all converged" if found.is_converged else "not all of them converged"
@@ -373,8 +383,8 @@ def _trust(analysis: RootAnalysis) -> Part:
         part.blocks.append(
             text(
                 "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no "
-                f"likelihoods ({analysis.no_log_partition.split('; for an estimate')[0]}). The command log-z "
-                "--method ais estimates it with an error bar."
+                f"likelihoods ({analysis.no_log_partition.split('; for an estimate')[0]}). "
+                f"{hints['log-z']} estimates it with an error bar."
             )
         )
     slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]

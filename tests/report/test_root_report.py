@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pyro_hoim.analysis import PathStep, RootAnalysis, RootScores, analyse_roots
+from pyro_hoim.cli.wording import ROOT_HINTS
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.learning.root_regression import RootTerm
@@ -21,7 +22,7 @@ from pyro_hoim.report import (
     root_plain_report,
     root_scores_figure,
 )
-from pyro_hoim.report.root_sections import root_parts, root_summary, root_warnings, singles, tuples
+from pyro_hoim.report.root_sections import HINTS, root_parts, root_summary, root_warnings, singles, tuples
 
 NAMES = ["flow", "heat", "<b>wing</b>", "$x$", "never"]
 
@@ -175,7 +176,7 @@ def test_a_model_worse_than_independent_columns_is_told() -> None:
     assert "does not hold on these" in told[0]
     parts = {**found.parts, "test": bad}
     (told,) = [s for s in root_warnings(replace(found, parts=parts, fit=found.fit.joined())) if "worse than" in s]
-    assert "--refit-terms all mends that" in told
+    assert "refit='all' mends that" in told
 
 
 def test_a_refit_is_told() -> None:
@@ -229,6 +230,14 @@ def test_counts_more_spread_than_poisson_ones_are_told() -> None:
         found = analyse_roots(parts, PoissonFamily(), order=2, l1=0.05, full=full)
         return " ".join(root_summary(found))
 
-    assert "--full adds roots of single columns" in words(0.5, full=False)
-    assert "--full" not in words(0.5, full=True)
-    assert "--full" not in words(1000.0, full=False)  # control: nearly Poisson
+    assert "full=True adds roots of single columns" in words(0.5, full=False)
+    assert "full=True" not in words(0.5, full=True)
+    assert "full=True" not in words(1000.0, full=False)  # control: nearly Poisson
+
+
+def test_advice_is_in_the_words_of_the_caller() -> None:
+    found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
+    assert set(ROOT_HINTS) == set(HINTS)
+    page = root_plain_report(found, ROOT_HINTS) + render_root_report(found, ROOT_HINTS)
+    assert "--full adds roots" in page and "full=True" not in page
+    assert "--full" not in root_plain_report(found)
