@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
     from .compilation import CompilationReport as CompilationReport, warm_up as warm_up
     from .data import (
@@ -278,8 +280,6 @@ if TYPE_CHECKING:
         InteractionHypergraph as InteractionHypergraph,
         elimination_order as elimination_order,
     )
-
-__version__ = "0.1.0"
 
 _EXPORTS: dict[str, tuple[str, ...]] = {
     "compilation": (

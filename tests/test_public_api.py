@@ -56,6 +56,7 @@ def test_static_imports_agree_with_the_lazy_ones() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
     static = {str(node.module): {alias.name for alias in node.names} for node in imports}
+    assert static.pop("_version") == {"__version__"}
     assert static == {module: set(names) for module, names in pyro_hoim._EXPORTS.items()}
 
 

@@ -15,7 +15,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from .. import __version__
+from .._version import __version__
 from ..errors import HoimError, InputError, InputTypeError, ModelFileError
 
 __all__ = [

@@ -19,8 +19,9 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["ConditionalModel", "EnergyModel"]
+__all__ = ["ConditionalModel", "EnergyModel", "LogLinearModel"]
 
 
 @runtime_checkable
@@ -77,3 +78,10 @@ class EnergyModel(ConditionalModel, Protocol):
             InputError: a wrong shape, or a code that is no level of its variable.
         """
         ...
+
+
+class LogLinearModel(Protocol):
+    """What samplers and backends read of a log-linear model: hypergraph and flat tables (*batch, num_terms)."""
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor

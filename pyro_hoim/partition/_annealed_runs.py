@@ -9,11 +9,11 @@ import torch
 
 from ..checks import is_transformed
 from ..errors import InputError, IntractableError
+from ..models.base import LogLinearModel
 from ..sampling.chains import GibbsChains
 from ..structure.hypergraph import InteractionHypergraph
 from . import _annealing as annealing
 from ._annealed_reference import reference_normaliser, single_terms
-from .base import LogLinearModel
 
 if TYPE_CHECKING:
     from .annealed import AnnealedImportance

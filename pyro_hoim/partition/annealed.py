@@ -12,6 +12,7 @@ import torch
 
 from ..checks import checked_sample_shape
 from ..errors import ConvergenceWarning, IntractableError
+from ..models.base import LogLinearModel
 from ..sampling.chains import EngineName
 from ..sampling.schedule import GibbsSchedule
 from ..structure.hypergraph import InteractionHypergraph
@@ -21,7 +22,7 @@ from ._annealed_options import check_options
 from ._annealed_reference import log_frequencies
 from ._annealed_result import annealing_cost, estimate, judged
 from ._annealed_search import rows_of
-from .base import Cost, LogLinearModel, LogPartition
+from .base import Cost, LogPartition
 
 __all__ = ["AnnealedImportance", "log_frequencies"]
 

@@ -9,9 +9,10 @@ from functools import lru_cache
 import torch
 
 from ..errors import InputTypeError, IntractableError, size_text
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed import AnnealedImportance
-from .base import Cost, LogLinearModel, LogPartition
+from .base import Cost, LogPartition
 from .elimination import VariableElimination
 from .enumeration import Enumeration
 from .matrix import MatrixEnumeration

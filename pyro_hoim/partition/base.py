@@ -12,9 +12,10 @@ import torch
 
 from ..checks import is_transformed
 from ..errors import InputError, IntractableError, size_text
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["Cost", "Kind", "LogLinearModel", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
+__all__ = ["Cost", "Kind", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
@@ -43,13 +44,6 @@ class Verdict(IntEnum):
 
 def _verified() -> torch.Tensor:
     return torch.tensor(Verdict.VERIFIED, dtype=torch.int8)
-
-
-class LogLinearModel(Protocol):
-    """What a backend reads of a model: its hypergraph and flat interaction tables (*batch, num_terms)."""
-
-    hypergraph: InteractionHypergraph
-    tables: torch.Tensor
 
 
 _SIZES = ("cells", "total_cells", "flops", "memory_bytes")

@@ -11,12 +11,13 @@ import torch
 
 from ..checks import checked_sample_shape
 from ..errors import InputError, size_text
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._autograd import is_recorded
 from ._buckets import BucketPlan, sliced_plan
 from ._program import memory_cells
-from .base import Cost, LogLinearModel, LogPartition
+from .base import Cost, LogPartition
 
 __all__ = ["VariableElimination"]
 

@@ -13,9 +13,10 @@ import torch
 
 from ..checks import checked_sample_shape, is_transformed
 from ..errors import InputError, size_text
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 from ._autograd import is_recorded, log_z_with_gradient
-from .base import Cost, LogLinearModel, LogPartition
+from .base import Cost, LogPartition
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]
 

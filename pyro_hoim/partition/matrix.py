@@ -13,8 +13,9 @@ import torch
 
 from ..checks import is_transformed
 from ..errors import InputError, size_text
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
-from .base import Cost, LogLinearModel, LogPartition
+from .base import Cost, LogPartition
 from .enumeration import Enumeration, enumeration_axes
 
 __all__ = ["MatrixEnumeration"]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..checks import check_finite
 from ..errors import InputError, InputTypeError
-from .arguments import LogLinearModel, check_levels, checked_seed, checked_tables, positive, received
+from ..models.base import LogLinearModel
+from .arguments import check_levels, checked_seed, checked_tables, positive, received
 from .engine import Record
 from .engines import EngineName, make_engine
 from .schedule import GibbsSchedule

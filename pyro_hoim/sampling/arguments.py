@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
 from ..checks import check_finite
 from ..errors import InputError, InputTypeError, is_whole
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
-    "LogLinearModel",
     "check_levels",
     "checked_seed",
     "checked_tables",
@@ -19,13 +17,6 @@ __all__ = [
     "positive",
     "received",
 ]
-
-
-class LogLinearModel(Protocol):
-    """What is read of a model: its hypergraph and its flat interaction tables (*batch, num_terms)."""
-
-    hypergraph: InteractionHypergraph
-    tables: torch.Tensor
 
 
 _LARGEST = 1e30  # sums of tables below it stay far from the end of float32

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from ..errors import InputError, InputTypeError, is_whole
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup
-from .arguments import LogLinearModel, check_levels, count, positive, received
+from .arguments import check_levels, count, positive, received
 from .engine import Record, join_records
 from .engines import EngineName
 

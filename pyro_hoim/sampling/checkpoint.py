@@ -19,7 +19,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from .. import __version__
+from .._version import __version__
 from ..errors import InputError, InputTypeError
 
 __all__ = ["DeferredInterrupt", "RunFile"]

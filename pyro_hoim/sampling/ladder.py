@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError, InputTypeError
+from ..models.base import LogLinearModel
 from ..structure.hypergraph import InteractionHypergraph
-from .arguments import LogLinearModel, checked_tables
+from .arguments import checked_tables
 from .chains import GibbsChains
 from .engine import Record
 from .engines import EngineName

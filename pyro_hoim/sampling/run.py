@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import ConvergenceWarning, InputError
-from .arguments import LogLinearModel
+from ..models.base import LogLinearModel
 from .chains import GibbsChains
 from .engines import EngineName
 from .jobs import (

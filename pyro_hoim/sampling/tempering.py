@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from ..errors import InputError, is_whole
-from .arguments import LogLinearModel, positive
+from ..models.base import LogLinearModel
+from .arguments import positive
 from .engine import Record
 from .engines import EngineName
 from .jobs import RecordPart, checked_file, checked_parts, checked_sizes, follow, part_of, run_settings
