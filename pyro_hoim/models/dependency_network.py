@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
 from ._cells import check_codes, evidence_codes
-from .adapted_conditionals import ClampedConditional, ModelConditional
+from .adapted_conditionals import ClampedConditional, ModelConditional, over_levels
 from .base import ConditionalModel
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, may_be_zero
 
@@ -84,14 +84,14 @@ class DependencyConditionals:
         """All conditionals of one model; they belong together, so pseudo-Gibbs sampling is Gibbs sampling.
 
         Args:
-            model: a conditional model of batch shape ().
+            model: a conditional model of batch shape (); a root model of truncated counts is taken over ordinal
+                variables whose codes are the counts.
 
         Raises:
             InputTypeError: no conditional model.
-            InputError: a model with a batch of parameters.
+            InputError: a model with a batch of parameters, or of infinitely many values.
         """
-        if not isinstance(model, ConditionalModel):
-            raise InputTypeError(f"model: expected a conditional model, received {type(model).__name__}")
+        model = over_levels(model)
         return cls(ModelConditional(model, name) for name in model.domain.names)
 
     def __repr__(self) -> str:

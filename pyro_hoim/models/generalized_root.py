@@ -2,15 +2,17 @@ r"""Energy and conditionals of generalized root models."""
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import torch
 
 from ..checks import check_finite, check_shape
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
 from ._root_condition import fold
 from ._root_gaussian import precision_and_shift
@@ -20,6 +22,8 @@ from .node_log_partition import node_log_partition
 from .root_structure import RootStructure
 
 __all__ = ["GeneralizedRootEnergy"]
+
+_MAX_BLOCK_STATES = 2**22
 
 
 class GeneralizedRootEnergy:
@@ -275,6 +279,65 @@ class GeneralizedRootEnergy:
             InputError, InputTypeError: as :meth:`node_log_prob`.
         """
         return self.node_log_prob(x, validate=validate).sum(-1)
+
+    # Blocks of finitely many states
+
+    def require_finite(self, what: str) -> int:
+        """Number of values of every variable, for what needs a list of them.
+
+        Raises:
+            InputError: the family has infinitely many.
+        """
+        top = self.family.largest_value
+        if not self.family.is_discrete or not math.isfinite(top):
+            raise InputError(
+                f"{what}: expected a family of finitely many values, received {self.family.name}; use "
+                "TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
+            )
+        return int(top) + 1
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Log probabilities of the values of a block given the rest, :math:`\log q(x_B \mid x_{-B})`, by listing them.
+
+        Time and memory are those of the energies of (maximum + 1)^len(block) states for every state of x. A value is
+        its own position in the trailing dimensions.
+
+        Args:
+            block: distinct variable names; their order is that of the trailing dimensions of the result.
+            x: joint states; the entries of the block are not read.
+            validate: check the values; leave it out only for values that were checked before.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, one dimension of maximum + 1 per name).
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a family of infinitely many values, a repeated name, a wrong shape, or a value that is read and
+                is outside the support of the family.
+            InputTypeError: a string in place of names, or not a tensor of numbers.
+            IntractableError: the block has more than 2^22 states.
+        """
+        if isinstance(block, str):
+            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+        positions = list(self.domain.indices(block))
+        levels = [self.require_finite("block_conditional")] * len(positions)
+        num_states = math.prod(levels)
+        if num_states > _MAX_BLOCK_STATES:
+            raise IntractableError(
+                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
+                f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
+            )
+        values = self._states(x, validate=False)
+        shape = torch.broadcast_shapes(values.shape[:-1], self.batch_shape)
+        values = values.expand(*shape, len(self.domain)).clone()
+        values[..., positions] = 0
+        if validate:
+            self.family.check_values(values, "x")
+        listed = torch.from_numpy(np.indices(levels).reshape(len(levels), num_states).T.copy())
+        rows = values.expand(num_states, *values.shape).clone()
+        rows[..., positions] = listed.to(values).reshape(num_states, *[1] * len(shape), len(levels))
+        scores = -self.energy(rows, validate=False)
+        return scores.movedim(0, -1).log_softmax(-1).reshape((*shape, *levels))
 
     # Radial conditionals
 

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.models import (
+    DependencyConditionals,
+    EnergyModel,
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
@@ -25,6 +27,7 @@ from pyro_hoim.models import (
     RootStructure,
     TruncatedPoissonFamily,
 )
+from pyro_hoim.partition import stationary_law
 from pyro_hoim.schema import Domain, Variable
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -184,6 +187,77 @@ def test_conditionals_of_counts_are_sums_of_the_joint_law(family: NodeFamily, or
     for s in range(3):
         close(found[:, s], conditional_of_sums(model, x, s, top))
     close(model.log_pseudo_prob(x), found.sum(-1))
+
+
+def literal_block(model: GeneralizedRootEnergy, x: list[float], block: list[int], values: int) -> np.ndarray:
+    """Law of a block given the rest, from the energies of all its states one by one."""
+    found = np.zeros([values] * len(block))
+    for state in np.ndindex(*found.shape):
+        row = list(x)
+        for position, value in zip(block, state, strict=True):
+            row[position] = float(value)
+        found[state] = math.exp(-literal_energy(model, row))
+    return found / found.sum()
+
+
+@pytest.mark.parametrize("block", [[], [1], [2, 0], [0, 1, 2]])
+def test_blocks_of_truncated_counts_are_enumerated(block: list[int]) -> None:
+    model = build(TruncatedPoissonFamily(3), 3, 3, seed=7)
+    names = [model.domain.names[i] for i in block]
+    x = draw(model.family, (5, 3)).clamp(max=3)
+    unread = x.clone()
+    unread[:, block] = math.nan
+    found = model.block_conditional(names, unread)
+    assert found.shape == (5, *[4] * len(block))
+    for row, law in zip(x.tolist(), found.exp(), strict=True):
+        close(law, literal_block(model, row, block, 4))
+    alone = torch.where(model.structure.is_interaction, 0.0, model.psi)
+    if 0 < len(block) < 3:  # the control
+        wrong = GeneralizedRootEnergy(model.structure, alone, model.family).block_conditional(names, x)
+        assert (wrong - found).abs().max() > 0.05
+    if len(block) == 1:
+        chosen = found.gather(-1, x[:, block].long()).squeeze(-1)
+        close(chosen, model.node_log_prob(x)[:, block[0]])
+    several = build(model.family, 3, 3, batch=(2, 1), seed=8)
+    batched = several.block_conditional(names, x[0])
+    assert batched.shape == (2, 1, *[4] * len(block))
+    for i in range(2):
+        one = GeneralizedRootEnergy(several.structure, several.psi[i, 0], several.family)
+        close(batched[i, 0], one.block_conditional(names, x[0]))
+
+
+def test_unsuitable_blocks_are_refused() -> None:
+    for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
+        with pytest.raises(InputError, match=rf"block_conditional: .* finitely many values, received {family.name};"):
+            build(family, 2, 2).block_conditional(["x0"], torch.zeros(2))
+        with pytest.raises(InputError, match=rf"model: .* finitely many values, received {family.name};"):
+            DependencyConditionals.from_model(build(family, 2, 2))
+    model = build(TruncatedPoissonFamily(9), 7, 1)
+    with pytest.raises(IntractableError, match=r"10000000 joint states.* of 7 variables exceed the limit"):
+        model.block_conditional(model.domain.names, torch.zeros(7))
+    with pytest.raises(InputTypeError, match="received the string 'x0'"):
+        model.block_conditional("x0", torch.zeros(7))
+    with pytest.raises(UnknownNameError, match="unknown variable 'y'"):
+        model.block_conditional(["y"], torch.zeros(7))
+    with pytest.raises(InputError, match="x0"):
+        model.block_conditional(["x0", "x0"], torch.zeros(7))
+    with pytest.raises(InputError, match=r"x: .*up to the maximum 9"):
+        model.block_conditional(["x0"], torch.full((7,), 10.0))
+
+
+def test_a_network_of_truncated_counts_settles_at_their_law() -> None:
+    model = build(TruncatedPoissonFamily(2), 3, 3, seed=5)
+    apart = RootStructure.simplified(model.domain, [("x0", "x2")])
+    pair = GeneralizedRootEnergy(apart, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64), model.family)
+    assert DependencyConditionals.from_model(pair).node("x0").reads == ("x2",)
+    network = DependencyConditionals.from_model(model)
+    assert isinstance(model, EnergyModel)
+    assert network.domain.cardinalities == (3, 3, 3)
+    assert not network.node("x0").has_zeros
+    exact = literal_block(model, [0.0, 0.0, 0.0], [0, 1, 2], 3)
+    close(stationary_law(network).probs, exact)
+    other = DependencyConditionals.from_model(pair)  # the control
+    assert (stationary_law(other).probs - torch.from_numpy(exact)).abs().max() > 0.01
 
 
 def test_control_sees_a_conditional_of_the_independent_model() -> None:
