@@ -166,7 +166,6 @@ if TYPE_CHECKING:
         RootFit as RootFit,
         RootRefit as RootRefit,
         choose_l1 as choose_l1,
-        fit_low_rank_roots as fit_low_rank_roots,
         fit_root_path as fit_root_path,
         fit_roots as fit_roots,
         refit_roots as refit_roots,
@@ -464,7 +463,6 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "fit_roots",
         "refit_roots",
         "choose_l1",
-        "fit_low_rank_roots",
     ),
     "learning.selection": (
         "Selection",

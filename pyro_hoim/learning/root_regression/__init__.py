@@ -2,20 +2,17 @@
 
 from .choice import L1Choice, RootStability, choose_l1, root_stability
 from .fit import fit_root_path, fit_roots
-from .low_rank import LowRankRootFit, fit_low_rank_roots
 from .refit import RootRefit, refit_roots
 from .result import RootFit, RootNodeFit, RootTerm
 
 __all__ = [
     "L1Choice",
-    "LowRankRootFit",
     "RootFit",
     "RootNodeFit",
     "RootRefit",
     "RootStability",
     "RootTerm",
     "choose_l1",
-    "fit_low_rank_roots",
     "fit_root_path",
     "fit_roots",
     "refit_roots",
