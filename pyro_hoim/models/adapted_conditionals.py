@@ -2,56 +2,29 @@ r"""Conditional laws of one variable that come from elsewhere: from a model, or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
 from ..errors import InputError, InputTypeError
-from ..schema import Domain, Variable
-from ..structure.hypergraph import InteractionHypergraph
+from ..schema import Domain
 from ._cells import check_codes
-from .base import ConditionalModel, EnergyModel
-from .generalized_root import GeneralizedRootEnergy
+from .base import ConditionalModel, CountModel, EnergyModel
 from .node_conditionals import NodeConditional, batch_shape_of, in_order, may_be_zero, remaining
 
 __all__ = ["ClampedConditional", "ModelConditional"]
 
 
-class _CountsAsLevels:
-    """A root model of finitely many counts as a model of ordinal variables; a code is the count itself."""
-
-    def __init__(self, counts: GeneralizedRootEnergy) -> None:
-        levels = tuple(str(value) for value in range(counts.require_finite("model")))
-        self._counts = counts
-        self.domain = Domain(Variable(v.name, levels, "ordinal", v.unit) for v in counts.domain)
-        names = self.domain.names
-        pairs = [(names[i], names[j]) for i, j in counts.structure.graph.edges]
-        self.hypergraph = InteractionHypergraph(self.domain, pairs, closure=True)
-        self.batch_shape = counts.batch_shape
-
-    def energy(self, x: torch.Tensor) -> torch.Tensor:
-        """Energy of the counts."""
-        return self._counts.energy(x)
-
-    def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
-        """Conditional of a block of counts."""
-        return self._counts.block_conditional(block, x)
-
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> _CountsAsLevels:
-        """The model in another precision or on another device."""
-        return _CountsAsLevels(self._counts.to(dtype=dtype, device=device))
-
-
 def over_levels(model: ConditionalModel) -> ConditionalModel:
-    """A model of finite variables: a root model of finitely many counts over their levels, any other as it is.
+    """A model of variables with levels: one of counts over its levels, any other as it is.
 
     Raises:
         InputTypeError: no conditional model.
-        InputError: a root model of infinitely many values.
+        InputError: a model of infinitely many values.
     """
     if not isinstance(model, ConditionalModel):
         raise InputTypeError(f"model: expected a conditional model, received {type(model).__name__}")
-    return _CountsAsLevels(model) if isinstance(model, GeneralizedRootEnergy) else model
+    return model.over_levels() if isinstance(model, CountModel) else model
 
 
 class ModelConditional:

@@ -21,7 +21,7 @@ import torch
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["ConditionalModel", "EnergyModel", "LogLinearModel"]
+__all__ = ["ConditionalModel", "CountModel", "EnergyModel", "LogLinearModel"]
 
 
 @runtime_checkable
@@ -76,6 +76,19 @@ class EnergyModel(ConditionalModel, Protocol):
 
         Raises:
             InputError: a wrong shape, or a code that is no level of its variable.
+        """
+        ...
+
+
+@runtime_checkable
+class CountModel(ConditionalModel, Protocol):
+    """A conditional model of values that are their own numbers, and so no codes of levels."""
+
+    def over_levels(self) -> ConditionalModel:
+        """The same model over ordinal variables; a code is the value itself.
+
+        Raises:
+            InputError: there are infinitely many values.
         """
         ...
 

@@ -16,6 +16,7 @@ from ..errors import InputError, InputTypeError, IntractableError, size_text
 from ..schema import Domain
 from ._root_condition import fold
 from ._root_gaussian import precision_and_shift
+from ._root_levels import CountsAsLevels
 from ._root_products import term_products, weighted_products, weighted_slopes
 from .node_families import NodeFamily
 from .node_log_partition import node_log_partition
@@ -295,6 +296,14 @@ class GeneralizedRootEnergy:
                 "TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
             )
         return int(top) + 1
+
+    def over_levels(self) -> CountsAsLevels:
+        """The model over ordinal variables whose codes are the counts.
+
+        Raises:
+            InputError: the family has infinitely many values.
+        """
+        return CountsAsLevels(self)
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log probabilities of the values of a block given the rest, :math:`\log q(x_B \mid x_{-B})`, by listing them.
