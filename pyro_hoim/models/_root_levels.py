@@ -14,7 +14,7 @@ __all__ = ["CountsAsLevels"]
 
 
 class CountsAsLevels:
-    """The model of ordinal variables; a code is the count itself. ``counts`` is the GeneralizedRootEnergy that makes it."""
+    """The model of ordinal variables; a code is the count itself. The energy that makes it is ``counts``."""
 
     def __init__(self, counts: Any) -> None:
         levels = tuple(str(value) for value in range(counts.require_finite("model")))
