@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..analysis.learn import LearnedAnalysis
+from ..learning.selection import InteractionTest
 from .blocks import Part, edge_cell, note, table, text
 from .words import fixed, plural
 
@@ -74,9 +75,7 @@ def structure_part(analysis: LearnedAnalysis) -> Part | None:
     lines = [
         [
             edge_cell(test.edge),
-            f"{fixed(test.gain, 4, True)} ± {test.gain_std_error:.1g}",
-            f"{test.z:.1f}",
-            f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}",
+            *_statistics(test),
             "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
         ]
         for test in elimination.tests
@@ -98,7 +97,24 @@ def structure_part(analysis: LearnedAnalysis) -> Part | None:
             "the rate."
         )
     )
+    if not all(test.has_normal_law for test in elimination.tests):
+        part.blocks.append(
+            note(
+                "–: fewer than ten validation rows gain another amount than the others. The standard error, z and p "
+                "rest on how the gain varies over rows, and are not shown; the decision was made by the same z, whose "
+                "level is not known there."
+            )
+        )
     return part
+
+
+def _statistics(test: InteractionTest) -> list[str]:
+    """Gain with its error, z and p; the gain alone where too few rows differ for the others."""
+    gain = fixed(test.gain, 4, True)
+    if not test.has_normal_law:
+        return [gain, "–", "–"]
+    p_value = f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}"
+    return [f"{gain} ± {test.gain_std_error:.1g}", f"{test.z:.1f}", p_value]
 
 
 def _accuracies(structure: dict[str, object] | None, predictive: dict[str, object] | None) -> list[str]:

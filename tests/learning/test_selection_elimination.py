@@ -9,7 +9,7 @@ from scipy.stats import binom, false_discovery_control
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
 from pyro_hoim.analysis.sample_complexity import structure_recovery
-from pyro_hoim.learning.selection import eliminate, rejected_hypotheses
+from pyro_hoim.learning.selection import InteractionTest, eliminate, rejected_hypotheses
 from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -168,3 +168,19 @@ def test_rates_out_of_range(rate: float) -> None:
     trainer = trained(rows, InteractionHypergraph.from_order(DOMAIN, 1))
     with pytest.raises(InputError, match="false_discovery_rate: expected a number between 0 and 1"):
         eliminate(rows, rows, trainer, false_discovery_rate=rate)
+
+
+@pytest.mark.parametrize("max_refits", [0, 200])
+@pytest.mark.parametrize("departures", [2, 20])
+def test_rows_that_gain_apart_are_counted(departures: int, max_refits: int) -> None:
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    table = [[501, departures], [departures, 499]]  # the first cells of a row gain not quite alike
+    rows = Observations.from_table(domain, table)
+    trainer = ExactTrainer(rows, InteractionHypergraph.saturated(domain))
+    trainer.train()
+    (test,) = eliminate(rows, rows, trainer, max_refits=max_refits).tests
+    assert test.is_kept and test.num_apart == 2 * departures
+    assert test.has_normal_law == (2 * departures >= 10)
+    assert InteractionTest.from_json(test.to_json()) == test
+    old = {name: value for name, value in test.to_json().items() if name != "num_apart"}
+    assert InteractionTest.from_json(old).has_normal_law

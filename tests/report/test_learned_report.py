@@ -135,6 +135,21 @@ def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
     assert "&lt; 1e-16" in page and "&lt; 1e-16" not in render_learned_report(larger)
 
 
+def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
+    model = analysis.model
+    assert model.elimination is not None
+    pages: list[str] = []
+    for apart in (9, 10):
+        tests = tuple(replace(t, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for t in model.elimination.tests)
+        changed = replace(model, elimination=replace(model.elimination, tests=tests))
+        pages.append(render_learned_report(replace(analysis, learned=replace(analysis.learned, structure=changed))))
+    few, enough = pages
+    assert "2162188.2" not in few and "± 1e-06" not in few
+    assert "fewer than ten validation rows gain another amount" in few
+    # Control: the rows are enough.
+    assert "2162188.2" in enough and "± 1e-06" in enough and "fewer than ten" not in enough
+
+
 def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
     text = learned_plain_report(analysis)
     test = analysis.parts["test"]

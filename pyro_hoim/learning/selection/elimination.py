@@ -24,6 +24,9 @@ __all__ = ["Elimination", "InteractionTest", "eliminate", "rejected_hypotheses"]
 _PROJECTIONS = 20
 _ONE_SIDED = 1.645  # standard errors: 5 %
 _RESOLUTION = 20  # the bisection ends at this share of the interactions
+_APART = 0.01  # of the distance of the gain from its expectation: nearer log ratios are alike
+_LEAST_APART = 10  # rows
+_ROUNDING = 1e-12  # nats
 Floats = NDArray[np.float64]
 
 
@@ -42,6 +45,8 @@ class InteractionTest:
         is_confirmed: whether its own test confirms it.
         is_refitted: whether the others were fitted again without it; else their tables were left as they are, up to
             its subsets.
+        num_apart: held-out rows whose log ratio differs from the median by more than a hundredth of the distance of the
+            gain from its expectation; None in files that do not hold it.
     """
 
     edge: Edge
@@ -52,6 +57,15 @@ class InteractionTest:
     is_kept: bool
     is_confirmed: bool
     is_refitted: bool
+    num_apart: float | None = None
+
+    @property
+    def has_normal_law(self) -> bool:
+        """Whether enough rows differ in their log ratio (ten) for errors, z and p by the normal law of a mean.
+
+        Where almost all rows gain alike, their spread says nothing of the rows that are rarer than these can show.
+        """
+        return self.num_apart is None or self.num_apart >= _LEAST_APART
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""
@@ -369,7 +383,18 @@ class _Search:
         variance = max(float((both * (ratio - centre) ** 2).sum() / both.sum()), spread)
         error = math.sqrt(variance * (1 / total + noise))
         z = (gain - expected) / error if error > 1e-300 else 0.0
-        return InteractionTest(edge, gain, math.sqrt(spread / total), z, float(ndtr(-z)), True, True, is_refitted)
+        apart = _num_apart(ratio, validation, max(_APART * abs(gain - expected), _ROUNDING))
+        p_value = float(ndtr(-z))
+        return InteractionTest(edge, gain, math.sqrt(spread / total), z, p_value, True, True, is_refitted, apart)
+
+
+def _num_apart(ratio: Floats, counts: Floats, tolerance: float) -> float:
+    """Number of rows that differ from the median by more than a tolerance."""
+    values, weights = ratio.ravel(), counts.ravel()
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    median = values[order[int(np.searchsorted(below, below[-1] / 2))]]
+    return float(weights[np.abs(values - median) > tolerance].sum())
 
 
 def _log_z(trainer: Trainer) -> float:
