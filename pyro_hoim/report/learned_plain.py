@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis.learn import LearnedAnalysis
 from .blocks import number
-from .learned_sections import learned_distinct, learned_summary, learned_warnings, worth_text
+from .learned_sections import learned_distinct, learned_summary, learned_warnings, shows_kl, worth_text
 from .plain import columns_of
 from .words import accuracy_line, fixed, short_edge
 
@@ -25,8 +25,9 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
     """
     parts = {name: part for name, part in analysis.parts.items() if part is not None}
     lines = [*learned_summary(analysis), ""]
+    with_kl = shows_kl(analysis)
     lines += columns_of(
-        ["part", "rows", "gain", "SE", "NLL", "KL", "KL independent"],
+        ["part", "rows", "gain", "SE", "NLL", *(["KL", "KL independent"] if with_kl else [])],
         [
             [
                 name,
@@ -34,8 +35,7 @@ def learned_plain_report(analysis: LearnedAnalysis) -> str:
                 fixed(part.gain),
                 _four(part.gain_std_error),
                 fixed(part.model.nll),
-                _four(part.model.kl),
-                _four(part.independent.kl),
+                *((_four(part.model.kl), _four(part.independent.kl)) if with_kl else ()),
             ]
             for name, part in parts.items()
         ],

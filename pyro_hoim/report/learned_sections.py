@@ -15,7 +15,7 @@ from .pair_matrix_figure import pair_matrix_figure
 from .selection_figures import capacity_figure
 from .words import distinct_sentence, fixed, gain_sentence, parameters_text, plural, short_labels
 
-__all__ = ["learned_distinct", "learned_parts", "learned_summary", "learned_warnings", "worth_text"]
+__all__ = ["learned_distinct", "learned_parts", "learned_summary", "learned_warnings", "shows_kl", "worth_text"]
 
 _FIRST, _MOST = 20, 500
 _WORTHY = 0.01
@@ -111,9 +111,21 @@ _MEANING = {
 
 def learned_distinct(analysis: LearnedAnalysis) -> list[str]:
     """A sentence on the parts whose rows are all distinct, if there are any."""
-    held = {name: entry.model for name, entry in analysis.parts.items() if entry is not None}
-    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    names = _distinct(analysis)
+    if names and not shows_kl(analysis):
+        return ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
     return [distinct_sentence(names)] if names else []
+
+
+def shows_kl(analysis: LearnedAnalysis) -> bool:
+    """Whether KL says anything: some part has rows that are alike."""
+    return len(_distinct(analysis)) < sum(entry is not None for entry in analysis.parts.values())
+
+
+def _distinct(analysis: LearnedAnalysis) -> list[str]:
+    """The parts whose rows are all distinct."""
+    held = {name: entry.model for name, entry in analysis.parts.items() if entry is not None}
+    return [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
 
 
 def learned_warnings(analysis: LearnedAnalysis) -> list[str]:
@@ -159,19 +171,12 @@ def learned_parts(analysis: LearnedAnalysis) -> list[Part]:
 def _scores(analysis: LearnedAnalysis) -> Part:
     part = Part("How well it describes rows")
     lines = {name: entry for name, entry in analysis.parts.items() if entry is not None}
+    with_kl = shows_kl(analysis)
+    columns = ["part", "rows", "gain", "standard error", "NLL", "pseudo-NLL"]
+    laws = (("KL", "model"), ("KL of independence", "independent"), ("KL of one-body", "one_body")) if with_kl else ()
     part.blocks.append(
         table(
-            [
-                "part",
-                "rows",
-                "gain",
-                "standard error",
-                "NLL",
-                "pseudo-NLL",
-                "KL",
-                "KL of independence",
-                "KL of one-body",
-            ],
+            [*columns, *(label for label, _ in laws)],
             [
                 [
                     name,
@@ -180,19 +185,21 @@ def _scores(analysis: LearnedAnalysis) -> Part:
                     _digits(entry.gain_std_error),
                     _digits(entry.model.nll),
                     _digits(entry.model.pseudo_nll),
-                    _digits(entry.model.kl),
-                    _digits(entry.independent.kl),
-                    _digits(entry.one_body.kl),
+                    *(_digits(getattr(entry, law).kl) for _, law in laws),
                 ]
                 for name, entry in lines.items()
             ],
         )
     )
+    explained = (
+        ", KL the NLL less the entropy of the part's own empirical law. One-body: single variables under the penalty."
+        if with_kl
+        else "."
+    )
     part.blocks.append(
         note(
             "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with "
-            "its standard error over rows, KL the NLL less the entropy of the part's own empirical law. One-body: "
-            "single variables under the penalty."
+            f"its standard error over rows{explained}"
         )
     )
     part.blocks.extend(note(sentence) for sentence in learned_distinct(analysis))
@@ -211,12 +218,13 @@ def _capacity(analysis: LearnedAnalysis) -> Part | None:
         return None
     part = Part("The search")
     curve = selection.capacity_curve()
-    drawable = curve["validation_kl"].to_numpy(dtype=float)
+    measure, what = ("kl", "Divergence from") if shows_kl(analysis) else ("loss", "Mean loss of")
+    drawable = curve[f"validation_{measure}"].to_numpy(dtype=float)
     if len(curve) > 1 and bool((drawable > 0).any()):
         part.blocks.append(
             figure(
-                capacity_figure({"capacity curve": curve}),
-                "Divergence from training and validation rows against the parameters of the family, round by round",
+                capacity_figure({"capacity curve": curve}, measure=measure),
+                f"{what} training and validation rows against the parameters of the family, round by round",
             )
         )
     part.blocks.append(

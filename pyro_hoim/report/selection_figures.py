@@ -21,6 +21,7 @@ __all__ = ["capacity_figure"]
 DARK = "#17405a"
 LIGHT = "#7db4d6"
 _NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
+_MEASURES = {"kl": "KL", "loss": "NLL"}
 _LABELS = {"num_parameters": "parameters of the family", "num_interactions": "interactions"}
 
 
@@ -30,12 +31,13 @@ def capacity_figure(
     against: Literal["num_parameters", "num_interactions"] = "num_parameters",
     references: Mapping[str, float] | None = None,
     columns: int = 4,
+    measure: Literal["kl", "loss"] = "kl",
 ) -> Figure:
-    """Divergence against size on logarithmic axes, one panel a search (paper 1, figures 4 to 6).
+    """Divergence or loss against size on logarithmic axes, one panel a search (paper 1, figures 4 to 6).
 
     Training is dark, validation light; the best round is ringed, and its validation value written beside it. Of rounds
     in a row with equally many parameters, which differ in how strongly these are held back, the line passes through the
-    best on validation; the others are open circles. Rounds without a finite positive divergence are left out. All
+    best on validation; the others are open circles. Rounds without a finite positive value are left out. All
     panels have the same axes.
 
     Args:
@@ -43,18 +45,26 @@ def capacity_figure(
         against: what is counted to the right.
         references: values drawn as dashed lines across every panel, such as those of other models, by label.
         columns: panels side by side.
+        measure: what is counted upwards: divergence, or the loss, which says more where all rows are distinct.
 
     Returns:
         The figure.
 
     Raises:
-        InputError: no curve, or one without a finite divergence.
+        InputError: no curve, or one without a finite positive value.
     """
     if not curves:
         raise InputError("curves: expected at least one capacity curve, received none")
+    name = _MEASURES[measure]
+    if measure == "loss" and any((curve["loss_kind"] == "pseudo-likelihood").any() for curve in curves.values()):
+        name = "pseudo-NLL"
+    parts = ("train", "validation")
+    curves = {
+        title: curve.assign(**{part: curve[f"{part}_{measure}"] for part in parts}) for title, curve in curves.items()
+    }
     for title, curve in curves.items():
-        if not _shown(curve, "validation_kl").any():
-            raise InputError(f"curves: {title!r} has no positive, finite validation KL; nothing can be drawn")
+        if not _shown(curve, "validation").any():
+            raise InputError(f"curves: {title!r} has no positive, finite validation {name}; nothing can be drawn")
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
     size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
@@ -66,7 +76,7 @@ def capacity_figure(
         _panel(axes, title, curve, against, references or {})
     _ticks(grid[0, 0], list(curves.values()), against, references or {})
     for axes in grid[:, 0]:
-        axes.set_ylabel("KL, nats per row", color=INK, fontsize=9)
+        axes.set_ylabel(f"{name}, nats per row", color=INK, fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel(_LABELS[against], color=INK, fontsize=9)
     handles = [
@@ -92,7 +102,7 @@ def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], against: str, references:
     """Ticks of the axes that all panels share: round numbers, or where the range is narrow the sizes themselves."""
     sizes = np.unique(np.concatenate([c[against].to_numpy(dtype=float) for c in curves]))
     sizes = sizes[sizes > 0]
-    values = [c[name].to_numpy(dtype=float)[_shown(c, name)] for c in curves for name in ("train_kl", "validation_kl")]
+    values = [c[name].to_numpy(dtype=float)[_shown(c, name)] for c in curves for name in ("train", "validation")]
     heights = np.concatenate([*values, [v for v in references.values() if v > 0]])
     if len(sizes) and sizes[-1] < _NARROW * sizes[0]:
         least = 0.12 * np.log(sizes[-1] / sizes[0])
@@ -117,7 +127,7 @@ def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], against: str, references:
 
 def _best_of_equal_size(curve: pd.DataFrame, size: np.ndarray) -> np.ndarray:
     """Rounds on the line: of every run of rounds of one size the best, else the one with the least validation loss."""
-    loss = curve["validation_kl"].to_numpy(dtype=float)
+    loss = curve["validation"].to_numpy(dtype=float)
     loss = np.where(np.isfinite(loss), loss, np.inf)
     loss = np.where(curve["is_best"].to_numpy(dtype=bool), -np.inf, loss)
     chosen = np.zeros(len(size), dtype=bool)
@@ -134,14 +144,14 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, against: str, references
     for i, value in enumerate(references.values()):
         axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
     on_line = _best_of_equal_size(curve, size)
-    for name, colour in (("train_kl", DARK), ("validation_kl", LIGHT)):
-        shown, kl = _shown(curve, name), curve[name].to_numpy(dtype=float)
+    for name, colour in (("train", DARK), ("validation", LIGHT)):
+        shown, values = _shown(curve, name), curve[name].to_numpy(dtype=float)
         line, beside = shown & on_line, shown & ~on_line
-        axes.plot(size[line], kl[line], "o-", color=colour, markersize=3, linewidth=1.4)
+        axes.plot(size[line], values[line], "o-", color=colour, markersize=3, linewidth=1.4)
         if beside.any():
-            axes.plot(size[beside], kl[beside], "o", color=colour, markersize=3.5, fillstyle="none")
-    values = curve["validation_kl"].to_numpy(dtype=float)
-    best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation_kl"))
+            axes.plot(size[beside], values[beside], "o", color=colour, markersize=3.5, fillstyle="none")
+    values = curve["validation"].to_numpy(dtype=float)
+    best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation"))
     for i in best:
         axes.plot(size[i], values[i], "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8)
         axes.annotate(

@@ -45,6 +45,16 @@ def test_one_curve_against_interactions():
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [4, 6]
 
 
+@pytest.mark.parametrize(("kind", "label"), [("exact", "NLL"), ("pseudo-likelihood", "pseudo-NLL")])
+def test_losses_in_place_of_divergences(kind, label):
+    frame = curve([np.nan, np.nan], 1).assign(train_loss=[9.0, 7.0], validation_loss=[9.5, 8.0], loss_kind=kind)
+    (axes,) = capacity_figure({"one": frame}, measure="loss").axes
+    lines = {line.get_color(): line for line in axes.get_lines()}
+    np.testing.assert_array_equal(lines[DARK].get_ydata(), [9.0, 7.0])
+    np.testing.assert_array_equal(lines[LIGHT].get_ydata(), [9.5, 8.0])
+    assert axes.get_ylabel() == f"{label}, nats per row" and axes.texts[0].get_text() == "8.000"
+
+
 def test_nothing_to_draw():
     with pytest.raises(InputError, match="at least one capacity curve"):
         capacity_figure({})

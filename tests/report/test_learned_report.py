@@ -176,6 +176,15 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -
     test = found.parts["test"]
     assert test is not None
     assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
+    # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
+    alone = analyse_learned(analysis.learned, {**parts, "train": None})
+    sentence = "All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."
+    text, page = learned_plain_report(alone), render_learned_report(alone)
+    assert sentence in text and sentence in page and "Mean loss of training" in page
+    for words in (text, re.sub('base64,[^"]*', "", page)):
+        assert "KL" not in words.replace(sentence, "")
+    assert "KL independent" in learned_plain_report(found) and "KL of one-body" in render_learned_report(found)
+    assert "Divergence from training" in render_learned_report(found)
 
 
 def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnalysis) -> None:
