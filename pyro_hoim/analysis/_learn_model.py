@@ -38,7 +38,7 @@ class LearnedModel:
         num_rows: observations that the tables were fitted to.
         refit: whether those were the training and the validation rows together.
         notes: sentences on what was estimated and what happened on the way.
-        seconds: time by stage.
+        seconds: time by stage of the whole run, which found the structure too.
         structure: the model of the interactions that held-out rows confirm; None where none was asked for, and where
             this is it.
         elimination: of a structure, the test of every interaction of the richer model.

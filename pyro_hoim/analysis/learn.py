@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,16 +149,13 @@ def learn(
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
     _check_parts(train, validation)
-    if not is_whole(max_order) or max_order < 2:
-        raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
+    _check_search(max_order, false_discovery_rate)
     ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
-    check_rate(false_discovery_rate)
     start = singles(train)
     given = None if candidates is None else [_names(edge) for edge in candidates]
     largest = None if given is None else start.add_edges([e for e in given if e], hierarchical=False)
-    recipe = checked_recipe(
-        train, trainer, evidence_rounds, largest, max_order, seed, progress and sys.stderr.isatty(), sampling
-    )
+    is_shown = progress and sys.stderr.isatty()
+    recipe = checked_recipe(train, trainer, evidence_rounds, largest, max_order, seed, is_shown, sampling)
     _check_score(recipe.name, score, train)
     folder = _folder(checkpoint, resume)
     begin = time.perf_counter()
@@ -182,32 +179,35 @@ def learn(
         announce=line.round,
     )
     selection, found, rows_choose = search.run()
-    kept = interactions(selection.hypergraph.num_interactions)
-    line.text(f"kept round {selection.best_round}: {kept}; training them longer")
+    count = interactions(selection.hypergraph.num_interactions)
+    line.text(f"kept round {selection.best_round}: {count}; training them longer")
     seconds = {"search": time.perf_counter() - begin}
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     how: dict[str, Any] = {"settled": recipe.name == "sampled" or not rows_choose, "chosen": rows_choose}
     final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, **how)
     how["settled"] = True
-    seconds["training"] = time.perf_counter() - begin - seconds["search"]
+    seconds["training"] = _since(begin, seconds)
     elimination = _eliminated(
-        recipe, train, validation, final, false_discovery_rate, folder, resume, rows_choose, line, seconds
+        recipe, train, validation, final, false_discovery_rate, folder, resume, rows_choose, line, begin, seconds
     )
-    rows = train
+    rows = _together(train, validation) if refit else train
     if refit:
         line.text("training once more, on training and validation rows together")
-        rows = _together(train, validation)
         final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, **how)
+        seconds["refit"] = _since(begin, seconds)
     made: dict[str, Any] = {"name": recipe.name, "selection": selection, "ridge": ridge, "refit": refit, "line": line}
-    learned = _learned(final, rows, seconds=seconds, **made)
+    learned = _learned(final, rows, **made)
+    seconds["log_z"] = _since(begin, seconds)
     if elimination is None:
-        return learned
+        return replace(learned, seconds=seconds)
     kept, structure = elimination.hypergraph, learned
     line.text(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
         fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)
-        structure = _learned(fitted, rows, seconds={}, **made)
-    return replace(learned, structure=replace(structure, elimination=elimination))
+        seconds["structure"] = _since(begin, seconds)
+        structure = _learned(fitted, rows, **made)
+        seconds["log_z"] += _since(begin, seconds)
+    return replace(learned, structure=replace(structure, elimination=elimination, seconds=seconds), seconds=seconds)
 
 
 def train_collection(
@@ -262,9 +262,14 @@ def train_collection(
     chosen = recipe.evidence_rounds[1] > 0
     final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
     seconds = {"training": time.perf_counter() - begin}
-    return _learned(
-        final, train, name=recipe.name, selection=None, ridge=ridge, refit=False, seconds=seconds, line=line
-    )
+    learned = _learned(final, train, name=recipe.name, selection=None, ridge=ridge, refit=False, line=line)
+    seconds["log_z"] = _since(begin, seconds)
+    return replace(learned, seconds=seconds)
+
+
+def _since(begin: float, seconds: Mapping[str, float]) -> float:
+    """Time since the begin of a run that no stage has yet."""
+    return time.perf_counter() - begin - sum(seconds.values())
 
 
 def _eliminated(
@@ -277,15 +282,15 @@ def _eliminated(
     resume: bool,
     chosen: bool,
     line: ProgressLines,
+    begin: float,
     seconds: dict[str, float],
 ) -> Elimination | None:
     """What the validation rows leave of the interactions, where that is asked for and can be said."""
     if rate is None or not _has_margins(recipe.name, train):
         return None
     line.text("testing every interaction on the validation rows")
-    begin = time.perf_counter()
     elimination = structure_of(recipe, train, validation, final, rate, folder, resume, chosen=chosen)
-    seconds["tests"] = time.perf_counter() - begin
+    seconds["tests"] = _since(begin, seconds)
     return elimination
 
 
@@ -297,11 +302,10 @@ def _learned(
     selection: Selection | None,
     ridge: InteractionRidge,
     refit: bool,
-    seconds: dict[str, float],
     line: ProgressLines,
 ) -> LearnedModel:
+    """The model of a fit, with log Z."""
     line.text("finding log Z")
-    begin = time.perf_counter()
     log_z = final.log_partition()
     return LearnedModel(
         final.hypergraph,
@@ -316,7 +320,6 @@ def _learned(
         rows.total_count,
         refit,
         tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
-        {**seconds, "log_z": time.perf_counter() - begin},
     )
 
 
@@ -333,6 +336,13 @@ def _check_parts(*parts: Observations) -> None:
             raise InputError(f"{name}: expected rows over the variables and levels of train, received others")
         if not rows.total_count > 0:
             raise InputError(f"{name}: expected at least one observation, received none")
+
+
+def _check_search(max_order: int, rate: float | None) -> None:
+    """Refuse an order below that of pairs, and what is no false discovery rate."""
+    if not is_whole(max_order) or max_order < 2:
+        raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
+    check_rate(rate)
 
 
 def _names(edge: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,10 +183,11 @@ def train_given(
     return _study(work, asked, request, f"fitting {rows} by sampled gradients", told)
 
 
-def _continued(learned: LearnedModel, earlier_seconds: float) -> LearnedModel:
-    """The model, and its structure, with the time of the sessions before among those of the stages."""
-    structure = None if learned.structure is None else _continued(learned.structure, earlier_seconds)
-    return replace(learned, seconds={"earlier_sessions": earlier_seconds, **learned.seconds}, structure=structure)
+def _timed(learned: LearnedModel, earlier: float, scores: float) -> LearnedModel:
+    """The model, and its structure, with the time of the sessions before and of the scores among the stages."""
+    structure = None if learned.structure is None else _timed(learned.structure, earlier, scores)
+    before = {"earlier_sessions": earlier} if earlier else {}
+    return replace(learned, seconds={**before, **learned.seconds, "scores": scores}, structure=structure)
 
 
 def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> dict[str, Any]:
@@ -199,11 +201,9 @@ def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request,
     """Train, score, and leave the models and the report."""
     request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
     learned = work(request.checkpoint)
-    if request.earlier_seconds:
-        learned = _continued(learned, request.earlier_seconds)
     shown = learned if learned.structure is None else learned.structure
     request.announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}")
-    source = request.source
+    source, begin = request.source, time.perf_counter()
     analysis = analyse_learned(
         learned,
         request.parts,
@@ -212,9 +212,11 @@ def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request,
         about=[*source.about, *told, *source.told()],
         seed=request.seed,
     )
+    timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
+    analysis = replace(analysis, learned=timed)
     request.announce("writing the report")
     write_learned_report(analysis, request.folder)
-    files = {} if analysis.model is learned else {"predictive model": "predictive.safetensors"}
+    files = {} if analysis.model is timed else {"predictive model": "predictive.safetensors"}
     summary = {**_summary(analysis, request.folder), "prior": asked["prior"]}
     return Study(summary, learned_plain_report(analysis), files)
 

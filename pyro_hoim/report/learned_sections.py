@@ -368,7 +368,7 @@ def _making(analysis: LearnedAnalysis) -> Part:
             f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
             f"largest gradient entry {training.gradient_norm:.2g}. Time: "
             + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
-            + "."
+            + f"; together {sum(learned.seconds.values()):.1f} s."
         )
     )
     part.blocks.extend(note(sentence) for sentence in learned.notes)

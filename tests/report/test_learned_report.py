@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> Non
     assert test is not None
     for value in (test.model.nll, test.model.kl, test.gain, test.model.pseudo_nll):
         assert f"{value:.4f}" in page
+
+
+def test_times_of_all_stages_are_shown_and_add_up(analysis: LearnedAnalysis) -> None:
+    seconds = {"earlier_sessions": 100.0, "search": 20.0, "training": 3.0, "tests": 0.5}
+    model = replace(analysis.model, seconds=seconds)
+    page = render_learned_report(replace(analysis, learned=replace(analysis.learned, structure=model)))
+    assert "Time: earlier sessions 100.0 s, search 20.0 s, training 3.0 s, tests 0.5 s; together 123.5 s." in page
+    begin = time.perf_counter()
+    found = learn(coins(400, 0), coins(200, 1))
+    elapsed = time.perf_counter() - begin
+    assert found.structure is not None and found.structure.seconds == found.seconds
+    assert {"search", "training", "tests", "log_z"} <= set(found.seconds)
+    assert 0.7 * elapsed < sum(found.seconds.values()) <= elapsed
 
 
 def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
