@@ -155,6 +155,12 @@ class FitResult:
         return self.hypergraph.num_parameters if found is None or self.status != "infinite" else found
 
     @property
+    def is_counted_by_family(self) -> bool:
+        """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
+        found = self.existence
+        return found is not None and self._face is None and not found.exists and found.num_parameters_lost is None
+
+    @property
     def recession(self) -> torch.Tensor | None:
         """Direction (num_parameters,) along which an infinite estimate runs away; None where it was not computed."""
         return None if self._face is None else torch.from_numpy(self._face.recession)

@@ -67,7 +67,8 @@ def page_summary(analysis: Analysis) -> list[str]:
         sentences.append(gain_sentence(where, "model kept", scores.gain[where], scores.gain_std_error[where]))
     sentences.append(
         f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
-        f"{plural(model.fit.num_parameters_fitted, 'free parameter')} over "
+        f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
+        f"{' of the family' if model.fit.is_counted_by_family else ''} over "
         f"{_states(model.hypergraph.domain.num_states)} possible cells."
     )
     if analysis.comparison is not None and len(analysis.comparison) > 1:
@@ -118,6 +119,11 @@ def page_warnings(analysis: Analysis) -> list[str]:
             elif model.fit.status == "early_stopped":
                 sentence += " Early stopping on the validation rows keeps this fit finite."
             found.append(sentence)
+        if model.fit.is_counted_by_family:
+            found.append(
+                f"{model.name}: the parameters are those of the family; how many of them the rows identify was not "
+                "counted. df, AIC and BIC use the former."
+            )
         if model.fit.status in ("max_iterations", "stalled"):
             found.append(f"{model.name}: the fit stopped before it had converged.")
         run = model.posterior

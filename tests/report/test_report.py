@@ -16,6 +16,7 @@ from matplotlib.patches import Polygon
 
 from pyro_hoim import Observations, load_table
 from pyro_hoim.analysis import Analysis, PosteriorSettings, analyse
+from pyro_hoim.learning.existence import MLEExistence
 from pyro_hoim.report import num_states_text, plain_report, render_report, write_report
 from pyro_hoim.report.blocks import number
 from pyro_hoim.report.figures import (
@@ -192,6 +193,21 @@ def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Pa
         "posterior.nc",
         *(f"{stem}-order-{k}.{end}" for k in (1, 2) for stem, end in (("model", "safetensors"), ("posterior", "nc"))),
     }
+
+
+def test_a_count_of_the_family_is_named(analysis: Analysis) -> None:
+    kept = analysis.models[analysis.chosen_index]
+    pages: list[tuple[str, str]] = []
+    for exists in (True, None):
+        fit = replace(kept.fit, existence=MLEExistence(exists, "interior" if exists else "unknown"), _face=None)
+        model = replace(kept, fit=fit)
+        models = tuple(model if i == analysis.chosen_index else other for i, other in enumerate(analysis.models))
+        found = replace(analysis, models=models)
+        pages.append((" ".join(page_warnings(found)), " ".join(page_summary(found))))
+    (decided, counted), (undecided, family) = pages
+    assert f"{kept.name}: the parameters are those of the family; how many" in undecided
+    assert "of the family over" in family
+    assert "of the family" not in decided + counted  # control: the estimate exists, and all are identified
 
 
 def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
