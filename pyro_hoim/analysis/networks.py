@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from ..data import Observations
 from ..errors import InputError, MissingDataError, check_names
 from ..learning.decision_graphs import LearnedNetwork, NodeReport, SourcePenalty, learn_network
 from ..learning.given import check_rows
 from ..model_file import NetworkFile, save_network
+from ..models import DependencyConditionals
 from ..schema import Domain
 from .network_edges import DependencyEdge, GraphInformation, edge_information
 from .network_predictions import predict_network
@@ -70,6 +73,7 @@ class NetworkAnalysis:
         target: a variable to predict.
         seed: of everything random.
         seconds: time by stage.
+        independent: probabilities of the levels of every column under independent columns with the same prior.
     """
 
     title: str
@@ -82,6 +86,7 @@ class NetworkAnalysis:
     target: str | None
     seed: int
     seconds: Mapping[str, float] = field(repr=False)
+    independent: Mapping[str, list[float]] = field(repr=False)
 
     @property
     def domain(self) -> Domain:
@@ -112,6 +117,7 @@ class NetworkAnalysis:
             "alpha": learned.alpha,
             "seed": self.seed,
             "edges": [[edge.parent, edge.child, edge.value] for edge in self.edges],
+            "independent": dict(self.independent),
         }
         counts = {f"counts.{i}": table for i, table in enumerate(learned.counts)}
         save_network(path, NetworkFile(learned.conditionals, info, counts))
@@ -203,7 +209,17 @@ def analyse_network(
         for name in PARTS
     }
     seconds = {"learning": learning, "law": law, "scoring": time.perf_counter() - begin - learning - law}
-    return NetworkAnalysis(title, tuple(about), learned, edges, graphs, found, scored, target, seed, seconds)
+    shares = _column_shares(independent.conditionals)
+    return NetworkAnalysis(title, tuple(about), learned, edges, graphs, found, scored, target, seed, seconds, shares)
+
+
+def _column_shares(independent: DependencyConditionals) -> dict[str, list[float]]:
+    """Probabilities of the levels of every column under a network without arrows."""
+    domain = independent.domain
+    sizes = torch.tensor(domain.cardinalities)
+    codes = torch.minimum(torch.arange(int(sizes.max()))[:, None], sizes - 1)
+    probs = independent.log_conditionals(codes).double().exp()
+    return {name: probs[: int(sizes[i]), i].tolist() for i, name in enumerate(domain.names)}
 
 
 def _check_known(train: Observations) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +16,8 @@ from ..data import Observations
 from ..errors import InputError, IntractableError, check_names
 from ..learning.given import ClampedGibbs, RowMethod
 from ..learning.prediction import Prediction
-from ..report.words import fixed, plural, short_labels
+from ..models import DependencyConditionals, TableConditional
+from ..report.words import fixed, gain_sentence, plural, short_labels
 from .labels import UnseenLabels, read_known
 from .methods import is_terminal
 from .model import check_target_file, number_text, parse_given, read_network, write_rows
@@ -32,6 +35,10 @@ __all__ = [
 
 _BURN_IN = 200
 _NAME = 28  # characters
+_SCORES = (
+    *("gain", "gain_std_error", "nll", "kl", "nll_std_error"),
+    *("pseudo_nll", "pseudo_nll_std_error", "fc", "fc_limit", "nodes"),
+)
 
 
 def sample_network(
@@ -134,7 +141,7 @@ def score_with_network(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Pseudo-NLL of the rows of a file, and NLL, KL and FC where the law is enumerated.
+    """Gain over independent columns and pseudo-NLL of rows, and NLL, KL and FC where the law is enumerated.
 
     Raises:
         InputError: options of annealing, or no rows.
@@ -151,11 +158,18 @@ def score_with_network(
     found = find_law(network)
     if method == "exact" and found.law is None:
         raise IntractableError(f"--method exact: the network's law is not known, {found.reason}; leave --method out")
-    scores = score_network(network, data, law=found.law, seed=seed or 0)
+    shares: dict[str, list[float]] | None = stored.info.get("independent")
+    score = partial(score_network, network, law=found.law, seed=seed or 0, reference=_independent(network, shares))
+    scores = score(data)
 
     def of_part(part: Observations) -> dict[str, float | None]:
-        its = score_network(network, part, law=found.law, seed=seed or 0)
-        return {"nll": its.nll, "pseudo_nll": its.pseudo_nll}
+        its = score(part)
+        return {
+            "gain": its.gain,
+            "gain_std_error": its.gain_std_error,
+            "nll": its.nll,
+            "pseudo_nll": its.pseudo_nll,
+        }
 
     parts = score_seen(stored.info, data, of_part)
     if as_json:
@@ -164,20 +178,16 @@ def score_with_network(
                 "rows": whole(scores.rows),
                 "impossible_rows": whole(scores.impossible_rows),
                 "approximate_rows": whole(scores.approximate_rows),
-                "nll": scores.nll,
-                "kl": scores.kl,
-                "nll_std_error": scores.nll_std_error,
-                "pseudo_nll": scores.pseudo_nll,
-                "pseudo_nll_std_error": scores.pseudo_nll_std_error,
-                "fc": scores.fc,
-                "fc_limit": scores.fc_limit,
-                "nodes": scores.nodes,
+                **{name: getattr(scores, name) for name in _SCORES},
                 "parts": parts,
                 **unseen.to_json(),
             }
         )
         return
     gaps = "missing cells" if found.law is not None else found.reason
+    if shares is not None:
+        measure = "log pseudo-likelihood (every cell given all others)"
+        click.echo(gain_sentence("file's", "network", scores.gain, scores.gain_std_error, measure))
     click.echo(f"rows                {scores.rows:g}")
     for line in unseen.lines("with them the NLL and the pseudo-NLL would be infinite"):
         click.echo(line)
@@ -189,9 +199,19 @@ def score_with_network(
     if found.law is not None:
         click.echo(f"FC to the file      {number_text(scores.fc)}" + (" nats" if scores.fc is not None else ""))
     click.echo(f"FC-limit            {number_text(scores.fc_limit)}" + (" nats" if scores.fc_limit is not None else ""))
-    for line in seen_lines(parts, "pseudo_nll"):
+    for line in seen_lines(parts, *([] if shares is None else ["gain"]), "pseudo_nll"):
         click.echo(line)
     _note_chains(int(scores.approximate_rows), "scored")
+
+
+def _independent(
+    network: DependencyConditionals, shares: Mapping[str, Sequence[float]] | None
+) -> DependencyConditionals | None:
+    """A network without arrows that has given probabilities of levels; None without them."""
+    if shares is None:
+        return None
+    tables = {name: torch.tensor(shares[name], dtype=torch.float64) for name in network.domain.names}
+    return DependencyConditionals([TableConditional(network.domain, name, [], table) for name, table in tables.items()])
 
 
 def predict_with_network(

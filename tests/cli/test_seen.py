@@ -153,3 +153,21 @@ def test_score_leads_with_the_gain_that_the_fit_reports(options: list[str], caps
     add_info(model, {"independent": None})
     assert run(["score", "out", "other.csv"]) == 0
     assert "over independent columns is not known" in capsys.readouterr().out
+
+
+def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    write(number=400)
+    fitted = call(["fit", "rows.csv", *NETWORK, "--split", "0.5,0.2,0.3", "--out", "out"], capsys)
+    found = call(["score", "out", "rows.csv"], capsys)
+    for part in ("train", "validation", "test"):
+        for key in ("gain", "gain_std_error"):
+            assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-9)
+    assert run(["score", "out", "rows.csv"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"On the file's rows the network gains {found['gain']:.3f} nats per row in log pseudo-lik")
+    assert f"gain {found['parts']['test']['gain']:.4f}" in text
+    # Control: a file without the columns' probabilities.
+    add_info("out/model.safetensors", {"independent": None})
+    assert call(["score", "out", "rows.csv"], capsys)["gain"] is None
+    assert run(["score", "out", "rows.csv"]) == 0
+    assert "gain" not in capsys.readouterr().out
