@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +65,17 @@ def test_statistic_with_a_refit_against_enumeration() -> None:
     variance = max(np.concatenate(at).var(), at[0].var())
     z = (at[0].mean() - (without * ratio).sum()) / np.sqrt(variance / 200)
     assert test.z == pytest.approx(z, rel=1e-5)
+
+
+def test_a_column_that_is_another_one_stays_tied_to_it() -> None:
+    """Every row gains the same, so that the statistic has no error; independent columns are the control."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    pair = InteractionHypergraph.from_order(domain, 2)
+    for cells, is_kept in ([[0, 0], [1, 1]], True), ([[0, 0], [0, 1], [1, 0], [1, 1]], False):
+        rows = Observations.from_tensor(torch.tensor(cells).repeat(40, 1), domain)
+        (test,) = eliminate(rows, rows, trained(rows, pair)).tests
+        assert test.is_kept is is_kept, test
+        assert InteractionTest.from_json(json.loads(json.dumps(test.to_json(), allow_nan=False))) == test
 
 
 def test_statistic_without_a_refit_against_enumeration() -> None:

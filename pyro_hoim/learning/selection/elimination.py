@@ -68,13 +68,15 @@ class InteractionTest:
         return self.num_apart is None or self.num_apart >= _LEAST_APART
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready description, inverse of :meth:`from_json`."""
-        return {**asdict(self), "edge": list(self.edge)}
+        """JSON-ready description, inverse of :meth:`from_json`; an infinite z is None."""
+        return {**asdict(self), "edge": list(self.edge), "z": self.z if math.isfinite(self.z) else None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionTest:
         """Inverse of :meth:`to_json`."""
         found = dict(value)
+        if found["z"] is None:
+            found["z"] = math.inf if found["p_value"] < 0.5 else -math.inf
         return cls(edge=tuple(found.pop("edge")), **found)
 
 
@@ -382,8 +384,12 @@ class _Search:
         centre = float((both * ratio).sum() / both.sum())
         variance = max(float((both * (ratio - centre) ** 2).sum() / both.sum()), spread)
         error = math.sqrt(variance * (1 / total + noise))
-        z = (gain - expected) / error if error > 1e-300 else 0.0
-        apart = _num_apart(ratio, validation, max(_APART * abs(gain - expected), _ROUNDING))
+        excess = gain - expected
+        if error > 1e-300:
+            z = excess / error
+        else:  # all rows gain alike, as in a pair where one column is the other
+            z = math.copysign(math.inf, excess) if abs(excess) > _ROUNDING else 0.0
+        apart = _num_apart(ratio, validation, max(_APART * abs(excess), _ROUNDING))
         p_value = float(ndtr(-z))
         return InteractionTest(edge, gain, math.sqrt(spread / total), z, p_value, True, True, is_refitted, apart)
 
