@@ -385,10 +385,9 @@ class _Search:
         variance = max(float((both * (ratio - centre) ** 2).sum() / both.sum()), spread)
         error = math.sqrt(variance * (1 / total + noise))
         excess = gain - expected
-        if error > 1e-300:
-            z = excess / error
-        else:  # all rows gain alike, as in a pair where one column is the other
-            z = math.copysign(math.inf, excess) if abs(excess) > _ROUNDING else 0.0
+        z = excess / error if error > 1e-300 else 0.0
+        if error <= 1e-300 and abs(excess) > _ROUNDING:  # all rows gain alike: one column is a copy of the other
+            z = math.copysign(math.inf, excess)
         apart = _num_apart(ratio, validation, max(_APART * abs(excess), _ROUNDING))
         p_value = float(ndtr(-z))
         return InteractionTest(edge, gain, math.sqrt(spread / total), z, p_value, True, True, is_refitted, apart)
