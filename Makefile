@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-KERNELS := $(shell grep -rlE 'numba|_jit' pyro_hoim --include='*.py')
+KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 export OMP_NUM_THREADS ?= 1

@@ -24,7 +24,7 @@ import torch
 from .errors import ConvergenceWarning, InputError, is_whole
 
 if TYPE_CHECKING:
-    from .data import Observations
+    from .data.observations import Observations
 
 __all__ = ["CompilationReport", "warm_up"]
 
@@ -104,7 +104,7 @@ def _recorded() -> Generator[list[str]]:
     """Names of the kernels of this library that are compiled within the context, without the notice."""
     from numba.core import event
 
-    from ._jit import kernel_of
+    from .compute.jit import kernel_of
 
     found: list[str] = []
 
@@ -129,10 +129,11 @@ def _recorded() -> Generator[list[str]]:
 
 def _table_chains() -> None:
     """Gibbs chains by look-ups, of sites and of blocks; codes of one and of four bytes."""
-    from .models import LogLinearEnergy
-    from .sampling import GibbsChains, GibbsSchedule
+    from .log_linear.chains.gibbs import GibbsChains
+    from .log_linear.energy import LogLinearEnergy
+    from .runs.schedule import GibbsSchedule
     from .schema import Domain
-    from .structure import InteractionHypergraph
+    from .structure.hypergraph import InteractionHypergraph
 
     for levels, precisions in ((3, (torch.float32, torch.float64)), (300, (torch.float32,))):
         hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([levels, 2]), 2)
@@ -146,10 +147,10 @@ def _table_chains() -> None:
 
 def _product_chains() -> None:
     """Gibbs chains by products of signs."""
-    from .models import LogLinearEnergy
-    from .sampling import GibbsChains
+    from .log_linear.chains.gibbs import GibbsChains
+    from .log_linear.energy import LogLinearEnergy
     from .schema import Domain
-    from .structure import InteractionHypergraph
+    from .structure.hypergraph import InteractionHypergraph
 
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
     model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
@@ -161,10 +162,10 @@ def _product_chains() -> None:
 
 def _networks() -> None:
     """Learning of decision graphs, pseudo-Gibbs, stationary laws."""
-    from .data import Observations
-    from .learning.decision_graphs import learn_network
-    from .partition import cyclic_laws, stationary_law
-    from .sampling import PseudoGibbsChains
+    from .data.observations import Observations
+    from .dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
+    from .dependency_network.learn.network import learn_network
+    from .dependency_network.stationary.laws import cyclic_laws, stationary_law
     from .schema import Domain
 
     rows = _rows()
@@ -183,10 +184,10 @@ def _networks() -> None:
 
 def _elimination() -> None:
     """Exact log Z, marginals and samples of log-linear models in both precisions."""
-    from .models import LogLinearEnergy
-    from .partition import VariableElimination
+    from .log_linear.energy import LogLinearEnergy
+    from .log_linear.exact.elimination import VariableElimination
     from .schema import Domain
-    from .structure import InteractionHypergraph
+    from .structure.hypergraph import InteractionHypergraph
 
     domain = Domain.from_cardinalities([2, 3, 2, 2])
     hypergraph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3"), ("x0", "x3")], closure=True)
@@ -203,9 +204,12 @@ def _elimination() -> None:
 
 def _fits() -> None:
     """Information of sets, fits by likelihood, pseudo-likelihood and weighted chains, smooth ridges."""
-    from .data import InformationTable
-    from .learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, SampledTrainer, SampledTraining
-    from .structure import InteractionHypergraph
+    from .data.information import InformationTable
+    from .log_linear.training.exact import ExactTrainer
+    from .log_linear.training.pseudo import PseudoTrainer
+    from .log_linear.training.ridge import InteractionRidge
+    from .log_linear.training.sampled.trainer import SampledTrainer, SampledTraining
+    from .structure.hypergraph import InteractionHypergraph
 
     rows = _rows()
     InformationTable(rows).interaction_information([rows.domain.names[:2]])
@@ -221,18 +225,15 @@ def _fits() -> None:
 
 def _root_models() -> None:
     """Regressions and refits of counts and positive data, node log partitions, node-conditional Gibbs."""
-    from .learning.root_regression import fit_roots
-    from .models import (
-        ExponentialFamily,
-        GaussianFamily,
-        GeneralizedRootEnergy,
-        PoissonFamily,
-        RootStructure,
-        node_bounds,
-    )
-    from .models.node_log_partition import node_moments
-    from .partition import RootEnumeration
-    from .sampling import RootChains, draw_from_nodes
+    from .generalized_root.chains.draws import draw_from_nodes
+    from .generalized_root.chains.gibbs import RootChains
+    from .generalized_root.energy import GeneralizedRootEnergy
+    from .generalized_root.exact.enumeration import RootEnumeration
+    from .generalized_root.nodes.bounds import node_bounds
+    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
+    from .generalized_root.nodes.log_partition import node_moments
+    from .generalized_root.regress.fit import fit_roots
+    from .generalized_root.structure import RootStructure
     from .schema import Domain, Variable
 
     counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
@@ -255,7 +256,7 @@ def _root_models() -> None:
 
 def _rows() -> Observations:
     """Rows in which the three variables depend on each other."""
-    from .data import Observations
+    from .data.observations import Observations
     from .schema import Domain, Variable
 
     ordinal = Variable("b", labels=("0", "1", "2"), kind="ordinal")

@@ -15,9 +15,10 @@ from numba.core import event
 from numba.core.registry import CPUDispatcher
 
 import pyro_hoim
-from pyro_hoim import _jit, compilation
+from pyro_hoim import compilation
+from pyro_hoim.compute import jit as _jit
+from pyro_hoim.dependency_network.learn import _merge_kernels
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning.decision_graphs import _merge_kernels
 
 PACKAGE = Path(pyro_hoim.__file__).parent
 
@@ -26,11 +27,11 @@ def called_from_python() -> dict[str, CPUDispatcher]:
     """Compiled functions that modules which are not compiled import."""
     found: dict[str, CPUDispatcher] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
-        if file.stem.endswith("_kernels"):
+        if file.stem.endswith("kernels"):
             continue
         package = ["pyro_hoim", *file.relative_to(PACKAGE).parts[:-1]]
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_kernels") and node.level:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("kernels") and node.level:
                 name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
                 values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}
                 found |= {f"{name}.{key}": value for key, value in values.items() if isinstance(value, CPUDispatcher)}
@@ -57,7 +58,7 @@ def test_the_compilation_of_a_kernel_is_recorded() -> None:
         nowhere = types.FunctionType((lambda x: x + 2).__code__, {"__name__": None})  # as generated code may be
         assert nowhere.__module__ is None
         assert _jit.njit(nowhere)(1) == 3
-    assert found == ["pyro_hoim.learning.decision_graphs._merge_kernels.merge_wins"]
+    assert found == ["pyro_hoim.dependency_network.learn._merge_kernels.merge_wins"]
 
 
 def test_one_line_tells_of_compilation_and_only_of_ours(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,10 +11,8 @@ from pyro_hoim import errors
 from pyro_hoim.checks import check_finite, check_shape
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError, check_names, check_unique, size_text
-from pyro_hoim.learning import fit
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, fit
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -93,7 +93,7 @@ def test_public_data_is_seen_by_tests_that_ask_for_it() -> None:
 
 def draws(seed: int) -> list[float]:
     """One number of every kind of generator that the library and its tests seed."""
-    from pyro_hoim.sampling import lanes
+    from pyro_hoim.compute import lanes
 
     torch.manual_seed(seed)
     first = torch.rand(()).item()

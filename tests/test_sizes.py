@@ -10,15 +10,14 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
 LONG_MODULES = {
-    "__init__.py",
-    "distributions/log_linear.py",
-    "sampling/_products_kernels.py",
+    "log_linear/laws/law.py",
+    "log_linear/chains/_products_kernels.py",
 }
 """Modules that are still too long; names may only be taken away."""
 LONG_FUNCTIONS = {
-    "cli/select.py _summary",
-    "cli/use.py score",
-    "learning/decision_graphs/_kernels.py grow",
+    "cli/by_family/select.py _summary",
+    "cli/commands/use.py score",
+    "dependency_network/learn/_kernels.py grow",
     "report/plain.py plain_report",
     "report/sections.py _comparison",
 }

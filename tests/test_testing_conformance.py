@@ -15,7 +15,7 @@ from pyro.distributions import TorchDistribution, constraints
 
 from pyro_hoim import testing
 from pyro_hoim.errors import InputError
-from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 
 CARDINALITIES = (2, 3)
 

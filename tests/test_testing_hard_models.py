@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.partition import AnnealedImportance, VariableElimination
+from pyro_hoim.log_linear import AnnealedImportance, VariableElimination
 from pyro_hoim.testing import exact_log_partition
 from pyro_hoim.testing.hard_models import (
     condensing_level,

@@ -27,9 +27,8 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import InteractionHypergraph, load_mushroom
-from pyro_hoim.learning.selection import select
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer
-from pyro_hoim.report.selection_figures import capacity_figure
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, select
+from pyro_hoim.report.figures.selection_figures import capacity_figure
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 table = load_mushroom()

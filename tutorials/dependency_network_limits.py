@@ -31,15 +31,16 @@ import pandas as pd
 import torch
 
 from pyro_hoim import Domain, InputError, Observations
-from pyro_hoim.information import (
-    Law,
+from pyro_hoim.core import Law
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    TableConditional,
     conditional_inference_error,
     fc_limit,
     full_conditional_divergence,
+    learn_network,
+    stationary_law,
 )
-from pyro_hoim.learning.decision_graphs import learn_network
-from pyro_hoim.models import DependencyConditionals, TableConditional
-from pyro_hoim.partition import stationary_law
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

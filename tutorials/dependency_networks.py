@@ -27,18 +27,20 @@ import pyro
 import torch
 
 from pyro_hoim import load_table
-from pyro_hoim.distributions import DependencyNetwork
-from pyro_hoim.information import (
-    Law,
+from pyro_hoim.core import Law
+from pyro_hoim.dependency_network import (
+    DependencyNetwork,
+    check_ergodic,
     conditional_inference_error,
+    cyclic_laws,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
+    learn_network,
+    sample_pseudo_gibbs,
+    stationary_law,
 )
-from pyro_hoim.learning.decision_graphs import learn_network
-from pyro_hoim.partition import cyclic_laws, stationary_law
 from pyro_hoim.report import decision_graph_figure
-from pyro_hoim.sampling import check_ergodic, sample_pseudo_gibbs
 
 seed = 7
 rows = load_table("titanic")

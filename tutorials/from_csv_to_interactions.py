@@ -30,18 +30,17 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import Observations
-from pyro_hoim.analysis.imputation import impute
-from pyro_hoim.analysis.learn import (
-    analyse_learned,
+from pyro_hoim.information.removal import removal_effect
+from pyro_hoim.log_linear.imputation import impute
+from pyro_hoim.log_linear.learn.columns import (
     check_columns,
-    learn,
     ordered_columns,
-    train_collection,
     with_ordinal,
 )
-from pyro_hoim.analysis.removal import removal_effect
-from pyro_hoim.analysis.synthetic import synthesise, synthetic_quality
-from pyro_hoim.learning.prediction import predict
+from pyro_hoim.log_linear.learn.learn import learn, train_collection
+from pyro_hoim.log_linear.predictions import predict
+from pyro_hoim.log_linear.synthetic import synthesise, synthetic_quality
+from pyro_hoim.study.learned import analyse_learned
 
 SEED = 7
 rng = np.random.default_rng(SEED)
@@ -112,7 +111,7 @@ print(f"gain over independent columns on the test rows: {learned.gain(test):.3f}
 # and 2 are the same pairs, first hardly held back, then held back as strongly as the rows ask for.
 
 # %%
-from pyro_hoim.report.selection_figures import capacity_figure
+from pyro_hoim.report.figures.selection_figures import capacity_figure
 
 curve = learned.selection.capacity_curve()
 capacity_figure({"survey": curve})
@@ -151,7 +150,7 @@ table.head(10).round(4)
 # the city go with nothing.
 
 # %%
-from pyro_hoim.report.hypergraph_figure import hypergraph_figure
+from pyro_hoim.report.figures.hypergraph_figure import hypergraph_figure
 
 worth = {tuple(line["edge"]): line["removal"].value for line in analysis.interactions}
 hypergraph_figure(learned.structure.hypergraph, worth)

@@ -35,21 +35,28 @@ import pandas as pd
 import torch
 
 from pyro_hoim import Domain
-from pyro_hoim.analysis.root_dependence import log_odds_ratio, pair_moments
-from pyro_hoim.analysis.root_recovery import draw_root_rows, plant_roots, roc_curve, root_recovery, tuple_scores
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning.root_regression import fit_root_path, fit_roots
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GeneralizedRootEnergy,
     PoissonFamily,
+    RootChains,
     RootStructure,
     check_normalizable,
+    fit_root_path,
+    fit_roots,
     node_bounds,
 )
-from pyro_hoim.report.node_bounds_figure import node_bounds_figure
-from pyro_hoim.sampling import RootChains
+from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
+from pyro_hoim.report.figures.node_bounds_figure import node_bounds_figure
 from pyro_hoim.schema import Variable
+from pyro_hoim.study.recovery import (
+    draw_root_rows,
+    plant_roots,
+    roc_curve,
+    root_recovery,
+    tuple_scores,
+)
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

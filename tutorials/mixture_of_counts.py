@@ -32,8 +32,7 @@ from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO
 from pyro.infer.autoguide import AutoDelta, init_to_value
 
 from pyro_hoim.datasets import load_classic3
-from pyro_hoim.distributions import GeneralizedRoot
-from pyro_hoim.models import PoissonFamily, RootStructure
+from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure
 
 torch.set_num_threads(1)
 subjects = ("library science", "aeronautics")

@@ -34,19 +34,19 @@ import pyro.distributions as dist
 import torch
 
 from pyro_hoim import Domain
-from pyro_hoim.analysis.root_recovery import draw_root_rows
-from pyro_hoim.distributions import GeneralizedRoot
-from pyro_hoim.inference import sample_root_posterior
-from pyro_hoim.interop import to_arviz
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
+    GeneralizedRoot,
     GeneralizedRootEnergy,
     RootPseudoLikelihood,
     RootStructure,
     check_normalizable,
+    fit_roots,
 )
+from pyro_hoim.inference import sample_root_posterior
+from pyro_hoim.interop import to_arviz
 from pyro_hoim.schema import Variable
+from pyro_hoim.study.recovery import draw_root_rows
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

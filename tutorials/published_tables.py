@@ -23,9 +23,15 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from pyro_hoim import InteractionHypergraph, load_adult, load_breast_cancer, load_mushroom, predict
-from pyro_hoim.analysis import score_rows
-from pyro_hoim.analysis.learn import learn, train_collection
+from pyro_hoim import (
+    InteractionHypergraph,
+    load_adult,
+    load_breast_cancer,
+    load_mushroom,
+    predict,
+)
+from pyro_hoim.log_linear import score_rows
+from pyro_hoim.log_linear.learn.learn import learn, train_collection
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 data = {"mushroom": load_mushroom(), "adult": load_adult(), "breast cancer": load_breast_cancer()}

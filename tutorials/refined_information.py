@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
+from pyro_hoim.core import Law
 from pyro_hoim.information import (
-    Law,
     Projections,
     addable_edges,
     all_refined_information,

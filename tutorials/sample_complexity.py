@@ -29,11 +29,9 @@ import scipy.linalg
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.analysis.sample_complexity import sample_complexity
-from pyro_hoim.distributions import HierarchicalLogLinear
-from pyro_hoim.information import Law
-from pyro_hoim.learning.selection import prune, select
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.core import Law
+from pyro_hoim.log_linear import ExactTrainer, HierarchicalLogLinear, InteractionRidge, prune, select
+from pyro_hoim.study.complexity import sample_complexity
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

@@ -31,8 +31,7 @@ import torch
 
 from pyro_hoim.datasets import load_classic3
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.models import GeneralizedRootEnergy
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, fit_roots
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 torch.set_num_threads(1)

@@ -20,13 +20,13 @@ __all__ = ["cli", "main"]
 
 # Module and first sentence of each command: the list of commands is shown without importing torch.
 _COMMANDS = {
-    "fit": ("fit", "Fit a model to a table and write a report."),
-    "sample": ("use", "Draw rows from a model."),
-    "score": ("use", "Log-likelihood of the rows of a file."),
-    "predict": ("predict", "Predict one column from the others."),
-    "log-z": ("inspect", "Normalising constant of a model."),
-    "interactions": ("inspect", "Interactions of a model, how strong they are and what they are worth."),
-    "tables": ("inspect", "The embedded data sets."),
+    "fit": ("commands.fit", "Fit a model to a table and write a report."),
+    "sample": ("commands.use", "Draw rows from a model."),
+    "score": ("commands.use", "Log-likelihood of the rows of a file."),
+    "predict": ("commands.predict", "Predict one column from the others."),
+    "log-z": ("commands.inspect", "Normalising constant of a model."),
+    "interactions": ("commands.inspect", "Interactions of a model, how strong they are and what they are worth."),
+    "tables": ("commands.inspect", "The embedded data sets."),
 }
 
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from ..data import CountTable
-from ..data._count_files import read_matrix, read_names
+from ..data.count_files import read_matrix, read_names
+from ..data.counts import CountTable
 from ..data.csv_file import read_csv
-from ..datasets import classic3_info, load_classic3
+from ..datasets.classic3 import classic3_info, load_classic3
 from ..errors import InputError, check_names
-from ..models import NodeFamily
+from ..generalized_root.nodes.families import NodeFamily
 from ..report.words import listed, plural
 from .reading import parse_columns
 

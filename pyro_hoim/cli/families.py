@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..core import Family, families, register
-from .grm import ROOT_OPTIONS, plan_roots
-from .log_linear import LOG_LINEAR_OPTIONS, plan_log_linear
-from .network import NETWORK_OPTIONS, NetworkPlan
+from ..core.family import Family, families, register
+from .by_family.grm import ROOT_OPTIONS, plan_roots
+from .by_family.log_linear import LOG_LINEAR_OPTIONS, plan_log_linear
+from .by_family.network import NETWORK_OPTIONS, NetworkPlan
 
 __all__ = ["families"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import torch
 
-from ..analysis import matches_any
-from ..data import Observations
+from ..data.observations import Observations
 from ..errors import InputError
-from ..learning import Combination
-from ..model_file import ModelFile
+from ..log_linear.file import ModelFile
+from ..log_linear.fitting.existence import Combination
+from ..log_linear.scores import matches_any
 from ..report.words import plural
 
 __all__ = ["check_evidence", "impossible_rows", "num_impossible"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import Asked, Option
+from ..core.family import Asked, Option
 from ..errors import check_names
 from .reading import Missing, Table
 

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..data import Observations
+from ..core.prediction import extend_rows
 from ..data.csv_file import read_csv, read_text
 from ..data.encoding import label_of, level_order
+from ..data.observations import Observations
 from ..data.readers import encode_columns
 from ..errors import InputError, check_names, check_unique
-from ..learning.prediction import extend_rows
 from ..report.words import listed
 from ..schema import Domain, Variable
 

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.partition import LogPartition
 from ..errors import InputError, IntractableError
-from ..model_file import ModelFile
-from ..models import GeneralizedRootEnergy, LogLinearEnergy
-from ..partition import AnnealedImportance, Auto, LogPartition, RootAnnealed, RootAuto
-from ..partition._annealed_result import ADVICE
+from ..generalized_root.annealed.importance import RootAnnealed
+from ..generalized_root.auto import RootAuto
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..log_linear.annealed.importance import AnnealedImportance
+from ..log_linear.annealed.result import ADVICE
+from ..log_linear.auto import Auto
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.file import ModelFile
 from .options import SEED, WholeNumber
 from .wording import in_option_words
 

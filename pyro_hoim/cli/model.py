@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 import pandas as pd
 
+from ..dependency_network.file import NetworkFile, load_network
 from ..errors import InputError, check_names
-from ..model_file import ModelFile, NetworkFile, RootFile, load_model, load_network, load_roots, model_kind
-from ..models import LogLinearEnergy
+from ..generalized_root.file import RootFile, load_roots
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.file import ModelFile, load_model, model_kind
 from ..report.words import plural
 from ..schema import Domain
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..core import Option
+from ..core.family import Option
 from ..errors import InputError
 
 __all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]

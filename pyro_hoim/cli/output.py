@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from ..core.partition import LogPartition
 from ..errors import InputError
-from ..partition import LogPartition
 
 __all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
-from ..data import CountTable, Observations
-from ..model_file import add_info
+from ..data.counts import CountTable
+from ..data.observations import Observations
+from ..runs.container import add_info
 from .reading import Fractions
 
 __all__ = ["keep_split", "score_seen", "seen_lines"]

@@ -16,7 +16,8 @@ from typing import Any, cast
 import click
 import numpy as np
 
-from ..data import CountTable, Observations
+from ..data.counts import CountTable
+from ..data.observations import Observations
 from ..errors import HoimError, InputError
 from .options import option_of
 

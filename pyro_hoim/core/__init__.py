@@ -1,17 +1,5 @@
-"""What every family of models offers to the command line, and the registry of families; nothing here knows one."""
+"""What all model families share: protocols of models, backends and trainers, laws, rows, predictions and scores."""
 
-from .family import Answer, Asked, Family, Option, Plan, Request, Source, Study, families, family_named, register
+import lazy_loader
 
-__all__ = [
-    "Answer",
-    "Asked",
-    "Family",
-    "Option",
-    "Plan",
-    "Request",
-    "Source",
-    "Study",
-    "families",
-    "family_named",
-    "register",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

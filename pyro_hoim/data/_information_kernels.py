@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._jit import njit
+from ..compute.jit import njit
 
 __all__ = ["MODES", "cell_sums"]
 

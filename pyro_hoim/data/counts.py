@@ -17,7 +17,7 @@ from scipy import sparse
 from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
 from ..schema import Domain, Variable
 from ._count_cells import as_counts, as_dense, as_numbers, place
-from ._count_files import read_matrix, read_names, repeated_rows
+from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
 from .csv_file import CsvColumns, read_csv
 from .encoding import parse_counts, parse_numbers, select_columns

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..data import CountTable
+from ..data.counts import CountTable
 from ..errors import InputError, check_names
 from .files import LOCAL_FOLDER, cache_folder, download, keep
 

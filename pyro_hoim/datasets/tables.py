@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data import Observations
+from ..data.observations import Observations
 from ..errors import check_names
 from ..schema import Domain
 

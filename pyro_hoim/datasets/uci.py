@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..data import Observations
 from ..data.csv_file import CsvColumns, read_csv
 from ..data.encoding import encode_column
+from ..data.observations import Observations
 from ..errors import InputError
 from ..schema import Domain, Variable
 from .files import data_file

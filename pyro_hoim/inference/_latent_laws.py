@@ -12,9 +12,9 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from pyro.util import get_rng_state, set_rng_state
 
-from ..distributions import HierarchicalLogLinear
 from ..errors import InputError
-from ..models import LogLinearEnergy
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.laws.law import HierarchicalLogLinear
 
 __all__ = ["LatentLaw", "find_latent_law", "law_of", "plain_energy"]
 

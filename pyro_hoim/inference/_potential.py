@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from pyro.distributions import Independent, Normal
 
-from ..distributions import DiaconisYlvisaker
-from ..distributions._approximate import is_exact_for
-from ..models import LogLinearEnergy, parametrization
-from ..partition import PartitionBackend
-from ..structure import InteractionHypergraph
+from ..core.partition import PartitionBackend
+from ..log_linear.coding import parametrization
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.laws.backends import is_exact_for
+from ..log_linear.laws.priors import DiaconisYlvisaker
+from ..structure.hypergraph import InteractionHypergraph
 from .kernels import RecordingNUTS
 
 __all__ = ["ConjugatePotential", "NormalPotential", "PotentialNUTS", "known_potential"]

@@ -1,4 +1,4 @@
-"""What kernels of one site have in common whose chains are an object of :mod:`pyro_hoim.sampling`."""
+"""What kernels of one site have in common whose chains are an object of :mod:`pyro_hoim.log_linear.chains`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
 from ..errors import InputError, InputTypeError
-from ..sampling.arguments import positive
+from ..runs.arguments import positive
 
 __all__ = ["SiteKernel", "checked_mapping", "decoded"]
 

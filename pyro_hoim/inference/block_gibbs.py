@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ..distributions import HierarchicalLogLinear
 from ..errors import InputError, InputTypeError
-from ..sampling import GibbsChains, GibbsSchedule
-from ..sampling.chains import EngineName
+from ..log_linear.chains.gibbs import EngineName, GibbsChains
+from ..log_linear.laws.law import HierarchicalLogLinear
+from ..runs.schedule import GibbsSchedule
 from ._latent_laws import LatentLaw, find_latent_law, plain_energy
 from ._site_kernel import SiteKernel, checked_mapping, decoded
 
@@ -29,7 +29,7 @@ class BlockGibbs(SiteKernel):
     ``torch.long`` of them, and ``run_mcmc`` does that by itself.
 
     Args:
-        model: a :class:`~pyro_hoim.distributions.HierarchicalLogLinear`, or a Pyro program whose only latent site is
+        model: a :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`, or a Pyro program whose only latent site is
             one (inside plates too). Observed sites may be there as long as they do not depend on the latent value:
             a site that does would change the target, and is refused when the chain is set up.
         schedule: blocks and scan, single sites in order when None.
@@ -37,7 +37,7 @@ class BlockGibbs(SiteKernel):
         clamped: variables held fixed, ``{name: label, code or codes per batch element}``.
         num_chains: None for one chain without a dimension of its own, which is what ``pyro.infer.MCMC`` expects; a
             number puts a dimension of so many chains in front of every value.
-        engine: see :class:`~pyro_hoim.sampling.GibbsChains`.
+        engine: see :class:`~pyro_hoim.log_linear.GibbsChains`.
         precision: of the conditionals, likewise.
         site: name of the site where ``model`` is a law; that of a program is its own.
 

@@ -14,11 +14,11 @@ from pyro.poutine.trace_struct import Trace
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from ..checks import check_shape
-from ..distributions.log_linear import HierarchicalLogLinear
+from ..core.partition import PartitionBackend
 from ..errors import InputError
-from ..models import Coding
-from ..partition import PartitionBackend
-from ..structure import InteractionHypergraph
+from ..log_linear.coding import Coding
+from ..log_linear.laws.law import HierarchicalLogLinear
+from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["cell_log_likelihood", "log_joint", "pointwise_log_likelihood"]
 

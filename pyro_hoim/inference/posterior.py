@@ -16,13 +16,16 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
 from ..checks import check_finite
-from ..data import Observations
-from ..distributions import DiaconisYlvisaker, LogLinearStatistics, normal_prior, statistics_of
-from ..distributions.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
+from ..core.partition import PartitionBackend
+from ..data.observations import Observations
 from ..errors import ConvergenceWarning, InputError, InputTypeError
-from ..models import parametrization
-from ..partition import Auto, PartitionBackend
-from ..structure import InteractionHypergraph
+from ..log_linear.auto import Auto
+from ..log_linear.coding import parametrization
+from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
+from ..log_linear.laws.normal import normal_prior
+from ..log_linear.laws.priors import DiaconisYlvisaker
+from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
+from ..structure.hypergraph import InteractionHypergraph
 from ._potential import PotentialNUTS, known_potential
 from .kernels import FixedMassMatrix, RecordingNUTS, check_sampler_settings
 
@@ -191,9 +194,9 @@ def sample_posterior(
     Args:
         hypergraph: the interactions.
         data: complete observations, or their marginal counts over every hyperedge.
-        prior: a positive number (scale of :func:`~pyro_hoim.distributions.normal_prior`), or a Pyro distribution over
+        prior: a positive number (scale of :func:`~pyro_hoim.log_linear.normal_prior`), or a Pyro distribution over
             the free coordinates, such as the result of ``normal_prior`` or
-            :class:`~pyro_hoim.distributions.DiaconisYlvisaker`.
+            :class:`~pyro_hoim.log_linear.DiaconisYlvisaker`.
         total_count: number of rows N; needed with counts only.
         num_draws: draws kept per chain, at least 4.
         num_warmup: transitions before them; 200 with the laplace metric, else 500, when None.

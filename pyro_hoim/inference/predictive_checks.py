@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import torch
 
-from ..data import Observations
-from ..distributions import HierarchicalLogLinear, LogLinearStatistics, statistics_of
-from ..distributions.statistics import multinomial_counts
+from ..core.partition import PartitionBackend
+from ..data.observations import Observations
 from ..errors import InputError, InputTypeError, IntractableError, is_whole
-from ..partition import PartitionBackend
-from ..structure import InteractionHypergraph
+from ..log_linear.laws.law import HierarchicalLogLinear
+from ..log_linear.laws.statistics import LogLinearStatistics, multinomial_counts, statistics_of
+from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
     "Discrepancy",
@@ -194,7 +194,7 @@ def prior_predictive(
             budget is exceeded.
 
     Example:
-        >>> from pyro_hoim.distributions import normal_prior
+        >>> from pyro_hoim.log_linear import normal_prior
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
         >>> prior_predictive(hypergraph, normal_prior(hypergraph), 50, num_draws=10).counts.shape

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from ..models import DependencyConditionals
-from ..sampling import PseudoGibbsChains
-from ..sampling.pseudo_gibbs import Scan, WalkerName
-from ..sampling.pseudo_gibbs_arguments import checked_conditionals
+from ..dependency_network.chains.arguments import checked_conditionals
+from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains, Scan, WalkerName
+from ..dependency_network.conditionals import DependencyConditionals
 from ._site_kernel import SiteKernel, checked_mapping, decoded
 
 __all__ = ["PseudoGibbs"]
@@ -31,13 +30,13 @@ class PseudoGibbs(SiteKernel):
     Args:
         conditionals: the network, or a law that holds one as ``conditionals``.
         scan: "random" or "sequential".
-        order: order of a sequential scan, see :class:`~pyro_hoim.sampling.PseudoGibbsChains`.
+        order: order of a sequential scan, see :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         selection: probabilities of a random scan, likewise.
         num_sweeps: sweeps per transition.
         clamped: variables held fixed, ``{name: label, code or codes per chain}``.
         num_chains: None for one chain without a dimension of its own, which is what ``pyro.infer.MCMC`` expects; a
             number puts a dimension of so many chains in front of every value.
-        engine: see :class:`~pyro_hoim.sampling.PseudoGibbsChains`.
+        engine: see :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
         precision: of the compiled conditionals, likewise.
         check: refuse networks without a single limiting law, likewise; done when a chain is set up.
         site: name of the site.
@@ -58,7 +57,7 @@ class PseudoGibbs(SiteKernel):
 
     Example:
         >>> from pyro.infer import MCMC
-        >>> from pyro_hoim.models import TableConditional
+        >>> from pyro_hoim.dependency_network import TableConditional
         >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> a = TableConditional(domain, "a", ["b"], torch.tensor([[0.9, 0.1], [0.4, 0.6]]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ..models import GeneralizedRootEnergy
-from ..sampling import RootChains
-from ..sampling.root_gibbs_arguments import checked_energy
+from ..generalized_root.chains.arguments import checked_energy
+from ..generalized_root.chains.gibbs import RootChains
+from ..generalized_root.energy import GeneralizedRootEnergy
 from ._site_kernel import SiteKernel, checked_mapping
 
 __all__ = ["RootGibbs"]
@@ -39,7 +39,7 @@ class RootGibbs(SiteKernel):
 
     Raises:
         InputError: numbers below 1, a batch; when a chain is set up all that
-            :class:`~pyro_hoim.sampling.RootChains` refuses.
+            :class:`~pyro_hoim.generalized_root.RootChains` refuses.
         InputTypeError: arguments of the wrong type.
 
     Randomness:
@@ -51,7 +51,7 @@ class RootGibbs(SiteKernel):
 
     Example:
         >>> from pyro.infer import MCMC
-        >>> from pyro_hoim.models import PoissonFamily, RootStructure
+        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
         >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
         >>> structure = RootStructure.simplified(domain, [("a", "b")])

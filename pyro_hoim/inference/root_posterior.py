@@ -16,8 +16,11 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import linalg, optimize
 
 from ..errors import ConvergenceWarning, InputError, InputTypeError
-from ..models import GeneralizedRootEnergy, NodeFamily, RootPseudoLikelihood, RootStructure
-from ..sampling.arguments import checked_seed
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..generalized_root.nodes.families import NodeFamily
+from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
+from ..generalized_root.structure import RootStructure
+from ..runs.arguments import checked_seed
 from ._potential import PotentialNUTS
 from .kernels import FixedMassMatrix, check_sampler_settings
 from .posterior import r_hat_limit
@@ -44,7 +47,7 @@ def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Ten
         psi (num_terms,), the site ``psi``.
 
     Example:
-        >>> from pyro_hoim.models import PoissonFamily
+        >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> likelihood = RootPseudoLikelihood(structure, torch.tensor([[1.0], [2.0]]), PoissonFamily())
@@ -107,7 +110,7 @@ class RootPosterior:
         """The models of all draws, batch shape (num_chains, num_draws).
 
         Conditionals that have a law do not make a joint law of reals: ask
-        :func:`~pyro_hoim.models.check_normalizable` of a draw before it is used as one.
+        :func:`~pyro_hoim.generalized_root.check_normalizable` of a draw before it is used as one.
         """
         return GeneralizedRootEnergy(self.structure, self.psi, self.family)
 
@@ -163,7 +166,7 @@ def sample_root_posterior(
     precision of the prior; of all such maps it is the one that moves draws least, in units of their spread. That is an
     approximation for many rows; it needs more rows than terms, and may move draws of a model of reals to where there
     is no law (``num_lawless``). Where log Z is exact, observing
-    :class:`~pyro_hoim.distributions.GeneralizedRoot` gives the true posterior instead.
+    :class:`~pyro_hoim.generalized_root.GeneralizedRoot` gives the true posterior instead.
 
     Args:
         structure: the terms.
@@ -206,7 +209,7 @@ def sample_root_posterior(
         Graphical Statistics 23, 2014, for moving the draws.
 
     Example:
-        >>> from pyro_hoim.models import PoissonFamily
+        >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> rows = torch.tensor([[3.0], [5.0], [4.0], [4.0], [1.0], [7.0]])

@@ -132,7 +132,7 @@ def run_mcmc(
         See ``seed``.
 
     Example:
-        >>> from pyro_hoim.distributions import HierarchicalLogLinear
+        >>> from pyro_hoim.log_linear import HierarchicalLogLinear
         >>> from pyro_hoim.inference import BlockGibbs
         >>> from pyro_hoim.schema import Domain
         >>> from pyro_hoim.structure import InteractionHypergraph

@@ -10,11 +10,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..data import Observations
+from ..core.law import Law
+from ..data.observations import Observations
 from ..errors import ConvergenceWarning, InputError, InputTypeError, NonexistentEstimateWarning, is_whole
-from ..learning import fit
+from ..log_linear.fitting.fit import fit
 from ..structure.hypergraph import InteractionHypergraph
-from .laws import Law
 
 __all__ = ["Projection", "ProjectionMethod", "Projections", "project"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ..data import Observations
+from ..core.law import Law
+from ..data.observations import Observations
 from ..errors import InputError
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .collections import addable_edges, hierarchical_collections
-from .laws import Law
 from .projection import Projections, as_projections, check_hypergraph
 
 __all__ = [

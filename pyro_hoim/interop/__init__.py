@@ -5,12 +5,7 @@ from __future__ import annotations
 from .arviz import CELL_GROUP, to_arviz
 from .backend import choose_backend, get_group
 from .coordinates import interaction_name, theta_coords
-from .discrete_chains import (
-    ChainDiagnostics,
-    StatisticDiagnostics,
-    diagnose_discrete_chains,
-    discrete_chains_to_arviz,
-)
+from .discrete_chains import ChainDiagnostics, StatisticDiagnostics, diagnose_discrete_chains, discrete_chains_to_arviz
 from .loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from .root_chains import diagnose_root_chains, root_chains_to_arviz
 

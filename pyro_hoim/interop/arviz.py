@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, check_names
-from ..models.parametrization import Coding, parametrization
+from ..log_linear.coding import Coding, parametrization
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
 from .coordinates import THETA_DIM, table_variables, theta_coords

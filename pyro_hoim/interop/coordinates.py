@@ -36,7 +36,7 @@ def theta_coords(
         hypergraph: the interactions.
         coding: "balanced" coordinates belong to all levels of each variable, "corner" and "free" ones to those from
             the second on. Raising a free coordinate raises the probability of the levels that it is named by
-            (:class:`~pyro_hoim.models.Parametrization`).
+            (:class:`~pyro_hoim.log_linear.Parametrization`).
 
     Returns:
         Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and

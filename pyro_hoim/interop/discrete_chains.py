@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, InputTypeError, check_names
-from ..sampling import ChainRun
+from ..runs.chain_run import ChainRun
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
 from .coordinates import interaction_name
@@ -158,7 +158,7 @@ def diagnose_discrete_chains(
     Args:
         model: the hypergraph of the codes, or anything with ``hypergraph`` (a log-linear law or energy model); if it
             also has ``energy(codes)``, energies are computed where they are not given.
-        codes: states of the chains, chains first; or the result of :func:`~pyro_hoim.sampling.sample_chains` of one
+        codes: states of the chains, chains first; or the result of :func:`~pyro_hoim.log_linear.sample_chains` of one
             model that recorded its codes, whose energies are then used too. (A bare tensor of recorded codes has the
             draws first and needs ``.transpose(0, 1)``.)
         energies: energy of every state in nats, such as those recorded with the codes.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, InputTypeError, check_names
-from ..sampling import RootRun
+from ..generalized_root.chains.run import RootRun
 from .arviz import to_arviz
 from .backend import BackendName
 from .discrete_chains import MIN_DRAWS, ChainDiagnostics, Groups, checked_values, diagnose
@@ -29,7 +29,7 @@ def diagnose_root_chains(
     Statistics that never change, such as given variables, are reported as constant with their value.
 
     Args:
-        run: of :func:`~pyro_hoim.sampling.sample_root_chains`.
+        run: of :func:`~pyro_hoim.generalized_root.sample_root_chains`.
         variables: names of the variables to look at, all when None.
         functions: further statistics by name; each gets the draws (chains, draws, d) and returns a number per state.
         backend: see :func:`pyro_hoim.interop.choose_backend`.
@@ -47,8 +47,8 @@ def diagnose_root_chains(
         MCMC, Bayesian Analysis 16, 2021, equations (13) and (14) and section 4.3.
 
     Example:
-        >>> from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
-        >>> from pyro_hoim.sampling import sample_root_chains
+        >>> from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
+        >>> from pyro_hoim.generalized_root import sample_root_chains
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([1.0]), PoissonFamily())
@@ -83,7 +83,7 @@ def root_chains_to_arviz(run: RootRun, *, name: str = "x", backend: BackendName 
     schema; ``sample_stats`` has log q as ``lp``.
 
     Args:
-        run: of :func:`~pyro_hoim.sampling.sample_root_chains`.
+        run: of :func:`~pyro_hoim.generalized_root.sample_root_chains`.
         name: what the states are called.
         backend: see :func:`pyro_hoim.interop.choose_backend`.
 
@@ -91,8 +91,8 @@ def root_chains_to_arviz(run: RootRun, *, name: str = "x", backend: BackendName 
         InputTypeError: something else than such a run.
 
     Example:
-        >>> from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
-        >>> from pyro_hoim.sampling import sample_root_chains
+        >>> from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
+        >>> from pyro_hoim.generalized_root import sample_root_chains
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> model = GeneralizedRootEnergy(structure, torch.tensor([1.0]), PoissonFamily())

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 
 from ..errors import rounded_power
-from .figures import as_data_uri
+from .figures.drawing import as_data_uri
 from .words import against_majority, short_edge, shorten
 
 __all__ = [

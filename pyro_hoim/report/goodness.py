@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..learning import GoodnessOfFit
+from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from .blocks import number
 from .words import plural
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..analysis import CoefficientInterval, ModelAnalysis
+from ..log_linear.scores import CoefficientInterval
+from ..study.analysis import ModelAnalysis
 from .blocks import Block, edge_cell, heading, note, table
 from .words import fixed, short_edge
 

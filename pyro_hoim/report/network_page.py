@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ..analysis import NetworkAnalysis
+from ..dependency_network.study.analysis import NetworkAnalysis
 from .blocks import number
 from .network_sections import network_distinct, network_parts, network_summary, network_warnings
 from .page import render_page, write_page

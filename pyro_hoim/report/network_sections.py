@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from ..analysis import NetworkAnalysis, NetworkPart
-from ..analysis.scores import rows_are_distinct
-from ..models import LeafConditional
+from ..core.scores import rows_are_distinct
+from ..dependency_network.node_conditionals import LeafConditional
+from ..dependency_network.study.analysis import NetworkAnalysis, NetworkPart
 from ..schema import Domain
 from .blocks import Hint, Part, accuracy_table, figure, note, num_states_text, number, table, text
-from .decision_graph_figure import decision_graph_figure
-from .network_figure import dependency_figure, dependency_matrix_figure
+from .figures.decision_graph_figure import decision_graph_figure
+from .figures.network_figure import dependency_figure, dependency_matrix_figure
 from .words import against_majority, distinct_sentence, fixed, gain_sentence, listed, plural, short_labels, shorten
 
 __all__ = ["network_distinct", "network_parts", "network_summary", "network_warnings"]

@@ -11,10 +11,11 @@ from pathlib import Path
 import jinja2
 import torch
 
-from ..analysis import Analysis, file_stem
-from ..analysis.infinite import infinite_to_json
-from ..data import Observations
-from ..model_file import ModelFile, save_model
+from ..data.observations import Observations
+from ..log_linear.file import ModelFile, save_model
+from ..log_linear.infinite import infinite_to_json
+from ..study.analysis import Analysis
+from ..study.posterior import file_stem
 from .blocks import Part
 from .sections import page_parts, page_summary, page_warnings
 from .words import listed, plural

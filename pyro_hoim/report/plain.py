@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..analysis import Analysis
+from ..study.analysis import Analysis
 from .blocks import number
 from .infinite import finite_contrast_lines
 from .sections import distinct_parts, page_summary, page_warnings

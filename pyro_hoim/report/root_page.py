@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..analysis import RootAnalysis
+from ..generalized_root.study.analysis import RootAnalysis
 from .blocks import number
 from .page import render_page, write_page
 from .plain import columns_of

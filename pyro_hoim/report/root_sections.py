@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..analysis import RootAnalysis, RootPart
-from ..analysis.scores import rows_are_distinct
-from ..learning.root_regression import RootTerm
+from ..core.scores import rows_are_distinct
+from ..generalized_root.regress.result import RootTerm
+from ..generalized_root.study.analysis import RootAnalysis, RootPart
 from .blocks import Hint, Part, edge_cell, figure, heading, note, number, table, text
-from .root_figures import penalty_path_figure, root_network_figure, root_scores_figure
+from .figures.root_figures import penalty_path_figure, root_network_figure, root_scores_figure
 from .words import coefficient, distinct_sentence, fixed, gain_sentence, listed, plural
 
 __all__ = ["HINTS", "law_names", "root_distinct", "root_parts", "root_summary", "root_warnings", "singles", "tuples"]

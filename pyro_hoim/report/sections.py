@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..analysis import Analysis, ModelAnalysis
-from ..analysis.scores import rows_are_distinct
+from ..core.scores import rows_are_distinct
+from ..study.analysis import Analysis, ModelAnalysis
 from .blocks import (
     CELL_WIDTH,
     Part,
@@ -22,7 +22,7 @@ from .blocks import (
     table,
     text,
 )
-from .figures import (
+from .figures.drawing import (
     comparison_figure,
     fitted_figure,
     forest_figure,

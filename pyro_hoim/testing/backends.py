@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..models.log_linear import LogLinearEnergy
+from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .assertions import assert_close, assert_exact_law, required_draws
@@ -236,7 +236,7 @@ def check_backend(
     """Hold an exact partition backend to enumeration on every standard structure and scale.
 
     Args:
-        backend: the backend, see :mod:`pyro_hoim.partition.base`.
+        backend: the backend, see :mod:`pyro_hoim.core.partition`.
         hypergraphs: structures by name; :func:`standard_hypergraphs` by default.
         scales: standard deviations of the tables, in nats.
         relative: tolerance of float64 identities, relative to max(1, value).

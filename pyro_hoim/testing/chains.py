@@ -1,6 +1,6 @@
 """The conformance suite of Gibbs engines: their laws, caches, records and random numbers against enumeration.
 
-An engine (see :class:`pyro_hoim.sampling.Engine`) registers its constructor, ``check_engine(MyEngine)``, and inherits
+An engine (see :class:`pyro_hoim.compute.Engine`) registers its constructor, ``check_engine(MyEngine)``, and inherits
 every check. The laws are those of :mod:`~pyro_hoim.testing.transitions`; energies and counts are recomputed from the
 states in plain NumPy.
 """
@@ -442,7 +442,7 @@ def check_engine(
         InputError: an unknown name in ``skip``.
 
     Example:
-        >>> from pyro_hoim.sampling.torch_engine import TorchEngine
+        >>> from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
         >>> one = {"one variable": standard_hypergraphs()["one variable"]}
         >>> check_engine(TorchEngine, hypergraphs=one, separate_streams=False)
     """

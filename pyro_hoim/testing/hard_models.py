@@ -1,7 +1,7 @@
 r"""Models whose log Z is known exactly and is hard to estimate.
 
 Every model has a closed form, a sum over counts, a transfer matrix or a full enumeration behind its log Z, none of
-which shares code with :mod:`pyro_hoim.partition`. The published suite of them is
+which shares code with :mod:`pyro_hoim.log_linear.exact`. The published suite of them is
 :mod:`~pyro_hoim.testing.hard_suite`.
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..models.generalized_root import GeneralizedRootEnergy
-from ..models.log_linear import LogLinearEnergy
-from ..models.node_families import PoissonFamily
-from ..models.root_structure import RootStructure
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..generalized_root.nodes.families import PoissonFamily
+from ..generalized_root.structure import RootStructure
+from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from ..core.partition import LogPartition
 from ..errors import InputError
-from ..partition.base import LogPartition
 from .hard_models import (
     HardModel,
     Scope,

@@ -1,6 +1,6 @@
 """Generalized root models that can be normalised, and the definition of log q, for tests of log Z and of draws.
 
-:func:`log_q` shares nothing with :mod:`pyro_hoim.models` but the list of terms, so sums over :func:`listed` states are
+:func:`log_q` shares nothing with :mod:`pyro_hoim.core` but the list of terms, so sums over :func:`listed` states are
 an oracle for all that is computed from a model of counts.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ..models import (
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
-    GeneralizedRootEnergy,
     NodeFamily,
     PoissonFamily,
-    RootStructure,
     TruncatedPoissonFamily,
 )
+from ..generalized_root.structure import RootStructure
 from ..schema import Domain, Variable
 
 __all__ = [

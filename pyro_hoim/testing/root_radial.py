@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
+from ..core.partition import Cost, LogPartition
 from ..errors import InputError, IntractableError, is_whole, size_text
-from ..models.generalized_root import GeneralizedRootEnergy
-from ..partition import Cost, LogPartition
-from ..partition.root_base import checked_psi, root_result
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..generalized_root.exact.base import checked_psi, root_result
 
 __all__ = ["RootRadial"]
 
@@ -36,10 +36,10 @@ class RootRadial:
         \exp\Bigl(\sum_{r} \eta_r(v) z^r + \tilde B_v(z)\Bigr) \, d\mu(z) \, dv
 
     The way in which the paper shows that a model is normalisable, kept as an oracle that shares nothing with
-    :class:`~pyro_hoim.partition.RootEnumeration` but the energy. Reals: double-exponential quadrature over directions
-    with entries that sum to one (all signs for the Gaussian family) and, in the logarithm of z, over radii; steps are
-    halved until log Z stands still. Counts: for z = 0, 1, 2, ... the sum over the states with total z, up to a z
-    after which a bound for every total leaves nothing. Differentiable in psi.
+    :class:`~pyro_hoim.generalized_root.RootEnumeration` but the energy. Reals: double-exponential quadrature over
+    directions with entries that sum to one (all signs for the Gaussian family) and, in the logarithm of z, over radii;
+    steps are halved until log Z stands still. Counts: for z = 0, 1, 2, ... the sum over the states with total z, up to
+    a z after which a bound for every total leaves nothing. Differentiable in psi.
 
     Args:
         max_points: most points of a sum or quadrature.
@@ -54,7 +54,7 @@ class RootRadial:
         Models for Univariate Exponential Families, 2016, equations 6 and 7, appendix B.
 
     Example:
-        >>> from pyro_hoim.models import ExponentialFamily, RootStructure
+        >>> from pyro_hoim.generalized_root import ExponentialFamily, RootStructure
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="real"), Variable("b", kind="real")]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -2.0]), ExponentialFamily())

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..data import Observations
-from ..learning.training.base import Trainer, TrainingReport
-from ..models import parametrization
+from ..core.trainer import Trainer, TrainingReport
+from ..data.observations import Observations
+from ..log_linear.coding import parametrization
 from ..structure.hypergraph import InteractionHypergraph
 from .assertions import assert_close
 from .backends import standard_hypergraphs
@@ -236,7 +236,7 @@ def check_trainer(
     seed: int = 0,
     skip: Iterable[str] = (),
 ) -> None:
-    """Hold a trainer to the contract of :class:`~pyro_hoim.learning.training.base.Trainer`.
+    """Hold a trainer to the contract of :class:`~pyro_hoim.core.trainer.Trainer`.
 
     Args:
         make: makes a trainer of training rows and a first collection; equal calls must make equal trainers.

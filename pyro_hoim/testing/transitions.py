@@ -1,8 +1,9 @@
 """Transition matrices of Gibbs sweeps by enumeration, in plain NumPy: the oracle that samplers are held to.
 
-Nothing here shares code with :mod:`pyro_hoim.sampling`; of a hypergraph only the domain and the edges are read. A
-matrix has one row and one column per joint state, in the order of :func:`~pyro_hoim.testing.enumerate_codes`, so keep
-to a few hundred states. Use them with :func:`~pyro_hoim.testing.assert_stationary`, and compare the law of a sampler
+Nothing here shares code with :mod:`pyro_hoim.log_linear.chains`; of a hypergraph only the domain and the edges are
+read. A matrix has one row and one column per joint state, in the order of :func:`~pyro_hoim.testing.enumerate_codes`,
+so keep to a few hundred states. Use them with :func:`~pyro_hoim.testing.assert_stationary`, and compare the law of a
+sampler
 after one sweep from a fixed state with a row: a sampler can leave the target invariant and still be another one than
 was asked for.
 """

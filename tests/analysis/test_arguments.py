@@ -8,36 +8,36 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis import (
-    PosteriorSettings,
-    analyse,
-    coefficient_intervals,
-    draw_rows,
-    impute,
-    interaction_table,
-    law_divergence,
-    log_z_difference,
-    normalised_errors,
-    num_impossible,
-    prediction_accuracy,
-    removal_effect,
-    removal_values,
-    run_posterior,
-    score_rows,
-    structure_recovery,
-    synthesise,
-    synthetic_quality,
-    without,
-)
-from pyro_hoim.analysis.interaction_values import with_supersets
-from pyro_hoim.analysis.learn import train_collection
+from pyro_hoim.core.prediction import extend_rows
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning import fit
-from pyro_hoim.learning.given import row_log_weights
-from pyro_hoim.learning.prediction import extend_rows, predict
+from pyro_hoim.information import log_z_difference, removal_effect, removal_values, without
+from pyro_hoim.information.interaction_values import with_supersets
+from pyro_hoim.log_linear import (
+    coefficient_intervals,
+    fit,
+    impute,
+    interaction_table,
+    num_impossible,
+    prediction_accuracy,
+    score_rows,
+    synthesise,
+    synthetic_quality,
+)
+from pyro_hoim.log_linear.given import row_log_weights
+from pyro_hoim.log_linear.learn.learn import train_collection
+from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import (
+    PosteriorSettings,
+    analyse,
+    draw_rows,
+    law_divergence,
+    normalised_errors,
+    run_posterior,
+    structure_recovery,
+)
 
 ROWS = load_table("ucb_admissions")
 GRAPH = InteractionHypergraph.from_order(ROWS.domain, 2)

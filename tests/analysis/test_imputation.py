@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis.imputation import _ascend, impute
+from pyro_hoim.core.rows import ClampedGibbs
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.learning.given import ClampedGibbs
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.imputation import _ascend, impute
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, random_tables, required_draws

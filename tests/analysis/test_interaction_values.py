@@ -11,10 +11,10 @@ import torch
 from scipy.stats import norm
 
 from pyro_hoim import information
-from pyro_hoim.analysis.interaction_values import RemovalValue, removal_values, with_supersets
-from pyro_hoim.analysis.synthetic import synthesise
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.information.interaction_values import RemovalValue, removal_values, with_supersets
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.synthetic import synthesise
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table, random_tables
@@ -77,7 +77,7 @@ def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypat
     (exact,) = removal_values(model, [("a", "b", "c")])
     assert exact.kind == "exact"  # control: enough sweeps
     hurried = functools.partial(information.project, method="ipf", max_iterations=1)
-    monkeypatch.setattr(information, "project", hurried)
+    monkeypatch.setattr("pyro_hoim.information.interaction_values.project", hurried)
     with pytest.warns(ConvergenceWarning, match="ipf stopped after 1 iterations"):
         (found,) = removal_values(model, [("a", "b", "c")])
     assert found.kind == "upper bound" and found.std_error == 0

@@ -9,24 +9,27 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis import (
+from pyro_hoim.core import Law
+from pyro_hoim.core.rows import ClampedGibbs
+from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    TableConditional,
     analyse_network,
     draw_network,
     edge_information,
     find_law,
+    full_conditional_divergence,
+    full_conditionals,
     impute_network,
+    learn_network,
+    load_network,
     predict_network,
     score_network,
+    stationary_law,
 )
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
-from pyro_hoim.information import Law, full_conditional_divergence, full_conditionals
-from pyro_hoim.learning.decision_graphs import learn_network
-from pyro_hoim.learning.given import ClampedGibbs
-from pyro_hoim.model_file import load_network
-from pyro_hoim.models import DependencyConditionals, TableConditional
-from pyro_hoim.partition import stationary_law
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law
 

@@ -14,11 +14,11 @@ import joblib
 import pytest
 import torch
 
-from pyro_hoim.analysis import Posterior, PosteriorSettings, run_posterior
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import Posterior, PosteriorSettings, run_posterior
 
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
 HYPERGRAPH = InteractionHypergraph.from_order(DOMAIN, 2)
@@ -30,7 +30,7 @@ import sys, torch
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_posterior_chains import HYPERGRAPH, ROWS
-from pyro_hoim.analysis import PosteriorSettings, run_posterior
+from pyro_hoim.study import PosteriorSettings, run_posterior
 settings = PosteriorSettings(num_chains=3, num_draws=600, num_warmup=100)
 run_posterior(HYPERGRAPH, ROWS, settings, seed=1, checkpoint=Path({folder!r}), jobs=2)
 """
@@ -69,7 +69,7 @@ def test_short_chains_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(joblib, "Parallel", refuse)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
     drawn(None)
-    monkeypatch.setattr("pyro_hoim.analysis._posterior_chains._LEAST_TRANSITIONS", 60)
+    monkeypatch.setattr("pyro_hoim.study._posterior_chains._LEAST_TRANSITIONS", 60)
     with pytest.raises(AssertionError, match="'n_jobs': 2"):
         drawn(None)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)

@@ -9,14 +9,13 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from pyro_hoim.analysis import removal
-from pyro_hoim.analysis.removal import _bridge, log_z_difference, removal_effect, without
-from pyro_hoim.analysis.synthetic import synthesise
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import ConvergenceWarning, InputError, UnknownNameError
-from pyro_hoim.learning import fit
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.information import removal
+from pyro_hoim.information.removal import _bridge, log_z_difference, removal_effect, without
+from pyro_hoim.log_linear import LogLinearEnergy, fit
+from pyro_hoim.log_linear.synthetic import synthesise
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, random_tables

@@ -11,10 +11,21 @@ import scipy.stats
 import statsmodels.api as sm
 from scipy import sparse
 
-from pyro_hoim.analysis.root_baselines import BASELINES, IndependentLaw, fit_independent, negative_binomial_size
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
-from pyro_hoim.models import ExponentialFamily, GaussianFamily, NodeFamily, PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    NodeFamily,
+    PoissonFamily,
+    TruncatedPoissonFamily,
+)
+from pyro_hoim.generalized_root.study.baselines import (
+    BASELINES,
+    IndependentLaw,
+    fit_independent,
+    negative_binomial_size,
+)
 
 COUNTS = np.random.default_rng(0).negative_binomial([0.3, 2.0, 40.0], [0.1, 0.5, 0.9], size=(200, 3))
 REALS = np.random.default_rng(1).gamma(2.0, 1.5, size=(100, 2))

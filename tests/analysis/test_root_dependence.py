@@ -9,18 +9,18 @@ import pytest
 import torch
 from scipy.special import gammaln
 
-from pyro_hoim.analysis.root_dependence import log_odds_ratio, pair_moments
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
     NodeFamily,
     PoissonFamily,
+    RootChains,
     RootStructure,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.sampling import RootChains
+from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 

@@ -10,7 +10,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from pyro_hoim.analysis.root_recovery import (
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, fit_root_path, fit_roots
+from pyro_hoim.study.recovery import (
     coefficient_errors,
     draw_root_rows,
     plant_roots,
@@ -18,10 +21,6 @@ from pyro_hoim.analysis.root_recovery import (
     root_recovery,
     tuple_scores,
 )
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning.root_regression import fit_root_path, fit_roots
-from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 

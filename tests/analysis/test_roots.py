@@ -11,28 +11,26 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis import (
-    RootAnalysis,
-    RootModel,
-    analyse_roots,
-    compare_root_models,
-    draw_roots,
-    predict_roots,
-    roots,
-)
-from pyro_hoim.analysis.root_scores import empirical_entropy, root_scores
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.errors import InputError, UnknownNameError
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.model_file import load_roots
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
     PoissonFamily,
+    RootAnalysis,
+    RootModel,
     RootStructure,
     TruncatedPoissonFamily,
+    analyse_roots,
+    compare_root_models,
+    draw_roots,
+    fit_roots,
+    load_roots,
+    predict_roots,
 )
+from pyro_hoim.generalized_root.study import analysis as roots
+from pyro_hoim.generalized_root.study.scores import empirical_entropy, root_scores
 from pyro_hoim.testing import assert_exact_law
 
 FAMILY = TruncatedPoissonFamily(3)
@@ -290,7 +288,7 @@ def test_reals_have_no_kl() -> None:
 
 
 def test_long_sums_are_made_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyro_hoim.analysis import root_scores as module
+    from pyro_hoim.generalized_root.study import scores as module
 
     model = RootModel.from_fit(analysis().fit)
     assert module.exact_log_partition(model.energy)[0] is not None

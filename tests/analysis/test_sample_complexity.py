@@ -14,19 +14,19 @@ import scipy.linalg
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.analysis.sample_complexity import (
+from pyro_hoim.core import Law, Trainer
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.information import random_law
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, prune, select
+from pyro_hoim.log_linear.search.scores import ScoreName
+from pyro_hoim.study.complexity import (
     draw_rows,
     law_divergence,
     normalised_errors,
     sample_complexity,
     structure_recovery,
 )
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.information import Law, random_law
-from pyro_hoim.learning.selection import prune, select
-from pyro_hoim.learning.selection.scores import ScoreName
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
 
 DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})

@@ -9,27 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis import (
-    PosteriorSettings,
-    analyse,
-    coefficient_intervals,
-    file_stem,
-    interaction_table,
-    num_impossible,
-    run_posterior,
-    score_rows,
-)
-from pyro_hoim.analysis.networks import analyse_network
-from pyro_hoim.analysis.roots import analyse_roots
-from pyro_hoim.analysis.scores import mean_gain, rows_are_distinct
+from pyro_hoim.core.scores import mean_gain, rows_are_distinct
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.datasets import load_table
+from pyro_hoim.dependency_network.study.analysis import analyse_network
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
-from pyro_hoim.learning import fit
-from pyro_hoim.models import LogLinearEnergy, PoissonFamily, parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.generalized_root import PoissonFamily
+from pyro_hoim.generalized_root.study.analysis import analyse_roots
+from pyro_hoim.log_linear import (
+    Enumeration,
+    LogLinearEnergy,
+    coefficient_intervals,
+    fit,
+    interaction_table,
+    num_impossible,
+    parametrization,
+    score_rows,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import PosteriorSettings, analyse, file_stem, run_posterior
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2})
 SATURATED = InteractionHypergraph.saturated(DOMAIN)
@@ -52,7 +51,7 @@ def test_impossible_rows_of_an_infinite_fit(partition: Enumeration | None) -> No
 
 def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of offending combinations is cut for readers; the count must not depend on where."""
-    monkeypatch.setattr("pyro_hoim.learning.existence._LISTED", 1)
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._LISTED", 1)
     domain = Domain.from_cardinalities({"a": 3, "b": 3})
     graph = InteractionHypergraph.saturated(domain)
     with pytest.warns(NonexistentEstimateWarning):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis.synthetic import expected_variation, synthesise, synthetic_quality
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.synthetic import expected_variation, synthesise, synthetic_quality
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

@@ -20,10 +20,12 @@ import torch
 from bench_gibbs import spin_table, subsets
 from harness import CORES, ROOT, Report, as_energy, median
 
+from pyro_hoim.annealing.verdict import Checks
+from pyro_hoim.core.certificate import Certificate
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination, _annealed_result, _annealing
-from pyro_hoim.partition._annealed_verdict import Checks
-from pyro_hoim.partition._certificate import Certificate
+from pyro_hoim.log_linear import AnnealedImportance, Enumeration, VariableElimination
+from pyro_hoim.log_linear.annealed import result as _annealed_result
+from pyro_hoim.log_linear.exact import perfect
 
 
 def model_c(scale=1.0):
@@ -85,7 +87,7 @@ def checks(report):
     model, nothing = model_c(), np.zeros(1)
     unknown = Certificate(nothing - np.inf, np.zeros((1, 20), dtype=np.int64), nothing - np.inf, nothing > 0)
     off = mock.patch.object(_annealed_result, "_checked", return_value=Checks(unknown, None, nothing))
-    denied = mock.patch.object(_annealing, "perfect_backend", return_value=None)
+    denied = mock.patch.object(perfect, "perfect_backend", return_value=None)
     cases = (
         ("forward run alone", {"reverse": False}, nullcontext()),
         ("perfect starts", {}, nullcontext()),

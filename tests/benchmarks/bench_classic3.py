@@ -38,7 +38,7 @@ def fit(which, jobs, tolerance):
     """Body of a process: one fit, one JSON object."""
     start = time.perf_counter()
     from pyro_hoim.datasets import load_classic3
-    from pyro_hoim.learning.root_regression import fit_roots
+    from pyro_hoim.generalized_root import fit_roots
 
     torch.set_num_threads(1)
     imports = time.perf_counter() - start

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
 
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, VariableElimination
+from pyro_hoim.log_linear import Auto, Enumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph, elimination_order
 

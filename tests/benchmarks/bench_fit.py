@@ -29,10 +29,9 @@ from pyro.infer.mcmc.util import initialize_model
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.distributions import normal_prior
 from pyro_hoim.inference.posterior import log_linear_model, sample_posterior
-from pyro_hoim.learning import design, fit
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import fit, normal_prior, parametrization
+from pyro_hoim.log_linear.fitting import design
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

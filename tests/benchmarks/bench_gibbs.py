@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from harness import CORES, MUSHROOM, PEERS, ROOT, Report, as_energy, median, peer_python
 
-from pyro_hoim.sampling import GibbsChains, GibbsSchedule
+from pyro_hoim.log_linear import GibbsChains
+from pyro_hoim.runs import GibbsSchedule
 
 
 def subsets(rng, num_variables, size, number):

@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from test_bootstrap import independent_law, order_model, statistics_of
 
 from pyro_hoim import Observations, fit, goodness_of_fit
-from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS
+from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS
 
 MODELS = {
     "4 x 4": ((4, 4), 1),

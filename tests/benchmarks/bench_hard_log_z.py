@@ -30,15 +30,12 @@ from harness import ROOT, Report
 
 from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.learning import L2, fit
-from pyro_hoim.models import GeneralizedRootEnergy, LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, RootAnnealed, _annealing, _root_annealed_runs
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
+from pyro_hoim.generalized_root.annealed import _runs as _root_annealed_runs
+from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, fit
+from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing.hard_models import (
-    HardModel,
-    enumerated_log_z,
-    mean_field_spins,
-)
+from pyro_hoim.testing.hard_models import HardModel, enumerated_log_z, mean_field_spins
 from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 LARGE = 10**6  # table cells of models that are run once
@@ -92,7 +89,7 @@ def models_of(name):
 def without_perfect_starts():
     """Reverse runs start from tempered runs, as in models beyond exact methods."""
     with (
-        mock.patch.object(_annealing, "perfect_backend", return_value=None),
+        mock.patch.object(perfect, "perfect_backend", return_value=None),
         mock.patch.object(_root_annealed_runs, "_perfect_states", return_value=None),
     ):
         yield

@@ -20,8 +20,7 @@ from importlib.metadata import version
 import numpy as np
 import torch
 
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import sample_chains
+from pyro_hoim.log_linear import LogLinearEnergy, sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -29,7 +29,7 @@ from harness import CORES, ROOT, Report, median
 
 from pyro_hoim import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.data import Observations
-from pyro_hoim.learning.decision_graphs import learn_network
+from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.schema import Domain
 
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
@@ -44,7 +44,7 @@ LEAVES = (1, 3, 10)
 FIRST_CALL = """
 import time, torch
 from pyro_hoim.data import Observations
-from pyro_hoim.learning.decision_graphs import learn_network
+from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.schema import Domain
 rows = Observations(Domain.from_cardinalities([2, 3]), torch.tensor([[0, 1], [1, 0], [1, 2]]))
 start = time.perf_counter()

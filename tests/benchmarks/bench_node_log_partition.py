@@ -16,7 +16,7 @@ import numpy as np
 from harness import ROOT, Report, median
 from scipy import integrate, special
 
-from pyro_hoim.models._node_kernels import evaluate_nodes
+from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes
 
 ROWS = 3893
 

@@ -25,9 +25,14 @@ from bench_gibbs import workload
 from harness import CORES, MUSHROOM, ROOT, Report, as_energy
 
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.learning.decision_graphs import learn_network
-from pyro_hoim.models import DecisionGraph, DependencyConditionals, LeafConditional
-from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains
+from pyro_hoim.dependency_network import (
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    PseudoGibbsChains,
+    learn_network,
+)
+from pyro_hoim.log_linear import GibbsChains
 from pyro_hoim.schema import Domain
 
 MOST = 3.0

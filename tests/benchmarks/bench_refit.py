@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from harness import ROOT
 
-from pyro_hoim.analysis.root_recovery import draw_root_rows, plant_roots
 from pyro_hoim.data import CountTable
 from pyro_hoim.datasets import load_classic3
-from pyro_hoim.learning.root_regression import fit_roots, refit_roots
+from pyro_hoim.generalized_root import fit_roots, refit_roots
+from pyro_hoim.study.recovery import draw_root_rows, plant_roots
 
 
 def spread(num_rows, seed):

@@ -18,8 +18,14 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure, node_family
-from pyro_hoim.sampling import RootChains, draw_from_nodes
+from pyro_hoim.generalized_root import (
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootChains,
+    RootStructure,
+    draw_from_nodes,
+    node_family,
+)
 from pyro_hoim.schema import Domain, Variable
 
 LEVELS = 64

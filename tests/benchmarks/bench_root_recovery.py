@@ -24,7 +24,7 @@ from importlib.metadata import version
 import torch
 from harness import CORES, ROOT
 
-from pyro_hoim.analysis.root_recovery import plant_roots, root_recovery
+from pyro_hoim.study.recovery import plant_roots, root_recovery
 
 HEAD = [
     "rows", "AUC pairs", "AUC triples", "AUC pairs, pairs only", "error pairs", "error triples", "all pairs",

@@ -24,16 +24,16 @@ import scipy.sparse
 from harness import CORES, ROOT, Report, median
 from scipy.special import gammaln
 
-from pyro_hoim.learning.root_regression import fit_root_path, fit_roots
-from pyro_hoim.learning.root_regression._rows import prepare_rows
-from pyro_hoim.learning.root_regression._space import search_space
-from pyro_hoim.learning.root_regression.node import SolverOptions, solve_node
-from pyro_hoim.models.node_families import PoissonFamily
+from pyro_hoim.generalized_root import fit_root_path, fit_roots
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily
+from pyro_hoim.generalized_root.regress._space import search_space
+from pyro_hoim.generalized_root.regress.node import SolverOptions, solve_node
+from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 PUBLISHED_SECONDS = 2653
 FIRST_CALL = """
 import time
-from pyro_hoim.learning.root_regression import fit_roots
+from pyro_hoim.generalized_root import fit_roots
 start = time.perf_counter()
 fit_roots([[2, 1, 0], [0, 0, 1], [1, 3, 2], [3, 2, 0]], order=3)
 print(time.perf_counter() - start)

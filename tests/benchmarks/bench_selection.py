@@ -31,15 +31,20 @@ import numpy as np
 import torch
 from harness import CORES, ROOT
 
-from pyro_hoim.analysis import synthesise
-from pyro_hoim.analysis.learn import learn
-from pyro_hoim.analysis.sample_complexity import structure_recovery
 from pyro_hoim.data.information import InformationTable
-from pyro_hoim.learning.selection import CandidatePool, Gain
-from pyro_hoim.learning.training import ExactTrainer, SampledTrainer, SampledTraining
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import (
+    CandidatePool,
+    ExactTrainer,
+    Gain,
+    LogLinearEnergy,
+    SampledTrainer,
+    SampledTraining,
+    synthesise,
+)
+from pyro_hoim.log_linear.learn.learn import learn
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study.complexity import structure_recovery
 
 BLOCK = 5
 SPLIT = [0.35, 0.15, 0.5]

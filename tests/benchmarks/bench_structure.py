@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.analysis.learn import learn
-from pyro_hoim.analysis.sample_complexity import draw_rows, structure_recovery
 from pyro_hoim.information import random_law
+from pyro_hoim.log_linear.learn.learn import learn
+from pyro_hoim.study.complexity import draw_rows, structure_recovery
 
 PATTERNS = {
     "low": "12 14 23",

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pyro_hoim.models.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

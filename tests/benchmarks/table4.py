@@ -30,9 +30,7 @@ import torch
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.learning import fit
-from pyro_hoim.learning.selection import select
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, fit, select
 from pyro_hoim.structure import InteractionHypergraph
 
 ROOT = Path(__file__).resolve().parents[2]

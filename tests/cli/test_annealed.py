@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from pyro_hoim.cli import run
-from pyro_hoim.model_file import ModelFile, load_model, save_model
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, Auto, LogPartition
+from pyro_hoim.core import LogPartition
+from pyro_hoim.log_linear import AnnealedImportance, Auto, LogLinearEnergy, ModelFile, load_model, save_model
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
@@ -275,7 +274,7 @@ def test_progress_is_shown_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyro_hoim.cli.methods.is_terminal", lambda: True)
-    monkeypatch.setattr("pyro_hoim.cli.use.is_terminal", lambda: True)
+    monkeypatch.setattr("pyro_hoim.cli.commands.use.is_terminal", lambda: True)
     text, errors = call(["log-z", "small.safetensors", *CHEAP, "--json"], capsys)
     assert "annealing" in errors and json.loads(text)["verdict"] == "verified"
     text, errors = call(["sample", "small.safetensors", "-n", "2000", "--method", "gibbs", "--burn-in", "1"], capsys)

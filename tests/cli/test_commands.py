@@ -18,9 +18,7 @@ import torch
 from pyro_hoim import load_table
 from pyro_hoim.cli import run
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning import fit, goodness_of_fit
-from pyro_hoim.model_file import load_model
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import LogLinearEnergy, fit, goodness_of_fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law
 
@@ -320,7 +318,7 @@ def test_pseudo_likelihood_of_rows_with_missing_cells(capsys: pytest.CaptureFixt
 
 
 def test_model_with_a_variable_named_count(capsys: pytest.CaptureFixture[str]) -> None:
-    from pyro_hoim.model_file import ModelFile, save_model
+    from pyro_hoim.log_linear import ModelFile, save_model
     from pyro_hoim.schema import Domain
 
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"count": 2}), 1)
@@ -374,7 +372,7 @@ def test_the_main_job_keeps_to_the_columns_asked_for(capsys: pytest.CaptureFixtu
 def test_a_cut_list_of_impossible_combinations_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyro_hoim.learning.existence._LISTED", 1)
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._LISTED", 1)
     Path("diagonal.csv").write_text("a,b\nx,0\ny,1\nz,2\nx,0\n", encoding="utf-8")
     result = call_json(["fit", "diagonal.csv", "--order", "2", "--out", "out"], capsys)
     assert len(result["infinite_combinations"]) == 1 and result["num_infinite_combinations"] == 6
@@ -388,7 +386,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(
     def refuse(*_: object, **__: object) -> None:
         raise InputError("refused late")
 
-    monkeypatch.setattr("pyro_hoim.cli.log_linear.analyse", refuse)
+    monkeypatch.setattr("pyro_hoim.cli.by_family.log_linear.analyse", refuse)
     assert run(["fit", "titanic", "--out", "new"]) == 2
     assert "refused late" in capsys.readouterr().err and not Path("new").exists()
     kept = Path("kept/checkpoint")

@@ -12,7 +12,7 @@ from scipy import sparse
 import pyro_hoim.cli.count_reading as module
 from pyro_hoim.cli.count_reading import read_counts_for, read_counts_without
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
-from pyro_hoim.models import PoissonFamily
+from pyro_hoim.generalized_root import PoissonFamily
 
 NAMES = ("a", "b")
 ROWS = [[0, 3, 1], [2, 0, 4]]

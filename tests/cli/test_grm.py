@@ -14,16 +14,25 @@ import scipy.stats
 from scipy import sparse
 from scipy.stats import norm
 
-from pyro_hoim.analysis import RootModel, analyse_roots, fit_independent, predict_roots
-from pyro_hoim.analysis.roots import AUTO_L1
 from pyro_hoim.cli import run
-from pyro_hoim.cli.grm import parse_l1
+from pyro_hoim.cli.by_family.grm import parse_l1
+from pyro_hoim.core import LogPartition
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.model_file import load_roots
-from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, TruncatedPoissonFamily
-from pyro_hoim.partition import LogPartition, RootAnnealed, RootAuto
+from pyro_hoim.generalized_root import (
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootAnnealed,
+    RootAuto,
+    RootModel,
+    TruncatedPoissonFamily,
+    analyse_roots,
+    fit_independent,
+    fit_roots,
+    load_roots,
+    predict_roots,
+)
+from pyro_hoim.generalized_root.study.analysis import AUTO_L1
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 GRM = ["--model", "grm", "--split", "1,0,0"]
@@ -340,7 +349,7 @@ def test_scores_of_a_file(fitted: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_an_interrupted_run_is_continued(
     fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import pyro_hoim.cli.grm as module
+    import pyro_hoim.cli.by_family.grm as module
 
     original = module.analyse_roots
 

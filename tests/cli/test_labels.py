@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from pyro_hoim.cli import run
-from pyro_hoim.model_file import load_model
+from pyro_hoim.log_linear import load_model
 
 ROWS = "a,b\n" + "x,u\n" * 6 + "x,v\n" * 2 + "y,u\n" * 3 + "y,v\n" * 4
 

@@ -13,11 +13,16 @@ import torch
 from pyro_hoim.cli import run
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.information import fc_limit
-from pyro_hoim.learning.decision_graphs import learn_network
-from pyro_hoim.model_file import NetworkFile, load_network, save_network
-from pyro_hoim.models import DependencyConditionals, TableConditional
-from pyro_hoim.partition import stationary_law
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    NetworkFile,
+    TableConditional,
+    fc_limit,
+    learn_network,
+    load_network,
+    save_network,
+    stationary_law,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law
 
@@ -232,7 +237,7 @@ def test_an_interrupted_run_is_continued(capsys: pytest.CaptureFixture[str], mon
 
     arguments = ["fit", "czech_autoworkers", *NETWORK, "--out", "run"]
     with monkeypatch.context() as patch:
-        patch.setattr("pyro_hoim.analysis.networks.edge_information", stop)
+        patch.setattr("pyro_hoim.dependency_network.study.analysis.edge_information", stop)
         assert run(arguments) == 130
     assert Path("run/checkpoint/network.safetensors").exists()
     line = refused([*arguments, "--resume", "--max-leaves", "2"], capsys)

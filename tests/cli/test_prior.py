@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from pyro_hoim.analysis import Prior
 from pyro_hoim.cli import run
 from pyro_hoim.datasets import load_table
-from pyro_hoim.learning import fit
-from pyro_hoim.model_file import load_model
+from pyro_hoim.log_linear import Prior, fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 
 

@@ -12,9 +12,9 @@ from scipy.stats import binomtest
 
 from pyro_hoim import Observations, load_model
 from pyro_hoim.cli import run
-from pyro_hoim.learning.prediction import predict
-from pyro_hoim.model_file import add_info
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.predictions import predict
+from pyro_hoim.runs import add_info
 
 NETWORK = ["--model", "dependency-network"]
 GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pyro_hoim import Observations
-from pyro_hoim.cli.fit import fit
+from pyro_hoim.cli.commands.fit import fit
 from pyro_hoim.cli.session import session
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain

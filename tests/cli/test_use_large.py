@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 import torch
 
-from pyro_hoim.analysis.interaction_values import removal_values
 from pyro_hoim.cli import run
 from pyro_hoim.data import Observations
-from pyro_hoim.learning.prediction import predict
-from pyro_hoim.model_file import ModelFile, load_model, save_model
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.information.interaction_values import removal_values
+from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, save_model
+from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws

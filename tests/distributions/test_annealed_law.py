@@ -36,19 +36,20 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.infer.resampler import Resampler
 from torch.distributions import kl_divergence
 
-from pyro_hoim.distributions import (
+from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.inference import RecordingNUTS, sample_posterior
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    Auto,
     DiaconisYlvisaker,
     HierarchicalLogLinear,
     LogLinearStatistics,
-    _approximate,
+    VariableElimination,
     normal_prior,
+    parametrization,
     statistics_of,
 )
-from pyro_hoim.distributions.natural_parameters import fisher_information, solve_natural_parameters
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.inference import RecordingNUTS, sample_posterior
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import AnnealedImportance, Auto, VariableElimination
+from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -356,7 +357,7 @@ def test_control_without_the_check_pyro_accepts_it_silently(kernel, unchecked):
 @pytest.fixture
 def unchecked(monkeypatch):
     for module in ("_law", "_tables", "priors"):
-        monkeypatch.setattr(f"pyro_hoim.distributions.{module}.check_estimate", lambda *_: None)
+        monkeypatch.setattr(f"pyro_hoim.log_linear.laws.{module}.check_estimate", lambda *_: None)
 
 
 def guide(partition):
@@ -500,7 +501,7 @@ def test_exact_backends_never_look_at_the_stack(monkeypatch):
     def refuse():
         raise AssertionError("looked")
 
-    monkeypatch.setattr(_approximate, "_enclosing_inference", refuse)
+    monkeypatch.setattr("pyro_hoim.core.laws.traces._enclosing_inference", refuse)
     for partition in (Auto(), VariableElimination(), Noisy(seed=1)):
         laws(partition)[0].log_prob(torch.zeros(4))
         DiaconisYlvisaker.uniform(CYCLE, 5.0, partition=partition).log_prob(draw_theta(CYCLE).float())

@@ -21,17 +21,20 @@ from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enume
 from pyro.infer.inspect import get_model_relations
 from pyro.optim import ClippedAdam
 
-from pyro_hoim.distributions import DependencyNetwork, HierarchicalLogLinear, StateIndexReparam, StateSpace
-from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import (
+from pyro_hoim.core import StateSpace
+from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
+    DependencyNetwork,
     LeafConditional,
     ModelConditional,
     NodeConditional,
+    PseudoGibbsChains,
     TableConditional,
 )
-from pyro_hoim.sampling import PseudoGibbsChains
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.inference import StateIndexReparam
+from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -280,7 +283,7 @@ def test_copies_keep_everything():
 
 def test_the_law_is_found_once(monkeypatch):
     calls = []
-    import pyro_hoim.distributions._network_law as module
+    import pyro_hoim.dependency_network._law as module
 
     original = module.stationary_law
     monkeypatch.setattr(module, "stationary_law", lambda *a, **k: calls.append(1) or original(*a, **k))
@@ -327,7 +330,7 @@ def test_few_sweeps_are_visible_as_such():
 
 
 def test_sequential_draws_in_blocks_and_with_variables_of_one_level(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.distributions._network_law._RECORDED_CODES", 1)
+    monkeypatch.setattr("pyro_hoim.dependency_network._law._RECORDED_CODES", 1)
     domain = Domain.from_cardinalities({"n": 1, "a": 2, "b": 3, "m": 1})
     nodes: list[NodeConditional] = [
         TableConditional(domain, "n", [], torch.ones(1).double()),

@@ -10,17 +10,17 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.distributions import GeneralizedRoot, HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     GaussianFamily,
+    GeneralizedRoot,
     GeneralizedRootEnergy,
-    LogLinearEnergy,
     NodeFamily,
     PoissonFamily,
     RootStructure,
     TruncatedPoissonFamily,
 )
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table

@@ -16,10 +16,18 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceEnum_ELBO
 from pyro.infer.autoguide import AutoNormal
 
-from pyro_hoim.distributions import GeneralizedRoot
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import ExponentialFamily, GaussianFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.partition import RootAnnealed, RootAuto, RootEnumeration
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRoot,
+    PoissonFamily,
+    RootAnnealed,
+    RootAuto,
+    RootEnumeration,
+    RootStructure,
+    TruncatedPoissonFamily,
+)
 from pyro_hoim.testing import assert_close, assert_exact_law
 from pyro_hoim.testing.root_models import domain_of
 

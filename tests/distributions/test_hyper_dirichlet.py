@@ -13,9 +13,9 @@ import pytest
 import torch
 from scipy import special, stats
 
-from pyro_hoim.distributions import hyper_dirichlet
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import parametrization
+from pyro_hoim.log_linear.laws import hyper_dirichlet
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_statistics, exact_table

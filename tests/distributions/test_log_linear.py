@@ -16,11 +16,9 @@ from hypothesis import given, settings, strategies as st
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch.distributions import kl_divergence
 
-from pyro_hoim import models
-from pyro_hoim.distributions import HierarchicalLogLinear, StateSpace
+from pyro_hoim.core import StateSpace
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Auto
+from pyro_hoim.log_linear import Auto, HierarchicalLogLinear, energy as model_module, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -862,8 +860,8 @@ def test_codes_are_checked_once(monkeypatch):
     """By the distribution when it validates, else by the model; values that would be looked up wrongly always raise."""
     hypergraph = GRAPHS["chain"]
     checks = []
-    check_codes, is_level = models.log_linear.check_codes, StateSpace.is_level
-    monkeypatch.setattr(models.log_linear, "check_codes", lambda *a: checks.append("model") or check_codes(*a))
+    check_codes, is_level = model_module.check_codes, StateSpace.is_level
+    monkeypatch.setattr(model_module, "check_codes", lambda *a: checks.append("model") or check_codes(*a))
     monkeypatch.setattr(StateSpace, "is_level", lambda *a: checks.append("support") or is_level(*a))
     for validate_args, expected in ((True, "support"), (False, "model")):
         law = HierarchicalLogLinear(hypergraph, draw_theta(hypergraph, 2), validate_args=validate_args)

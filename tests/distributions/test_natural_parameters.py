@@ -7,16 +7,15 @@ import pytest
 import torch
 from scipy import optimize
 
-from pyro_hoim.distributions import natural_parameters
-from pyro_hoim.distributions.natural_parameters import (
+from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.log_linear import Auto, VariableElimination, parametrization
+from pyro_hoim.log_linear.laws import natural_parameters
+from pyro_hoim.log_linear.laws.natural_parameters import (
     consistent_margins,
     fisher_information,
     interior_margin,
     solve_natural_parameters,
 )
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Auto, VariableElimination
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import exact_covariance, exact_statistics, exact_table

@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from pyro_hoim.distributions import DependencyNetwork
+from pyro_hoim.core.law import Law
+from pyro_hoim.dependency_network import (
+    DecisionGraph,
+    DependencyConditionals,
+    DependencyNetwork,
+    LeafConditional,
+    NetworkFile,
+    PseudoGibbsChains,
+    TableConditional,
+    check_ergodic,
+    fc_limit,
+    stationary_law,
+)
 from pyro_hoim.errors import InputError
-from pyro_hoim.information import fc_limit
-from pyro_hoim.information.laws import Law
-from pyro_hoim.model_file import NetworkFile
-from pyro_hoim.models import DecisionGraph, DependencyConditionals, LeafConditional, TableConditional
-from pyro_hoim.partition import stationary_law
-from pyro_hoim.sampling import PseudoGibbsChains, check_ergodic
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close
 

@@ -10,9 +10,8 @@ import pyro
 import pytest
 import torch
 
-from pyro_hoim.distributions import normal_prior
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import normal_prior, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -20,10 +20,9 @@ from pyro.ops.stats import effective_sample_size
 from scipy import optimize, special, stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import DiaconisYlvisaker, LogLinearStatistics, priors
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear import DiaconisYlvisaker, Enumeration, LogLinearStatistics, parametrization
+from pyro_hoim.log_linear.laws import priors
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_covariance, exact_log_partition, exact_statistics, exact_table

@@ -38,8 +38,9 @@ from pyro.ops.stats import effective_sample_size
 from torch.distributions import kl_divergence
 
 from pyro_hoim import MixedGibbs
-from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics, StateIndexReparam, statistics_of
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.inference import StateIndexReparam
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics, statistics_of
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, required_draws
@@ -703,7 +704,7 @@ mp.cpu_count = lambda: 4  # so that Pyro really runs two chains at once
 import pyro
 import pyro.distributions as dist
 from pyro.infer import MCMC, NUTS
-from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

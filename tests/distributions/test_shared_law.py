@@ -9,9 +9,10 @@ import pyro
 import pytest
 import torch
 
-from pyro_hoim.distributions import DependencyNetwork, GeneralizedRoot, HierarchicalLogLinear, LogLinearStatistics
+from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
 from pyro_hoim.errors import InputError
-from pyro_hoim.models import DependencyConditionals, PoissonFamily, RootStructure, TableConditional
+from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

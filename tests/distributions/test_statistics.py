@@ -15,11 +15,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch.distributions import kl_divergence
 
+from pyro_hoim.core import MarginalCounts
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics, MarginalCounts, statistics_of
-from pyro_hoim.distributions.statistics import multinomial_counts
 from pyro_hoim.errors import InputError, InputTypeError, MissingDataError
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics, parametrization, statistics_of
+from pyro_hoim.log_linear.laws.statistics import multinomial_counts
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, required_draws
@@ -294,8 +294,8 @@ def statistic_law(law, total):
 @pytest.mark.parametrize("path", ["cells", "rows"])
 def test_samples_follow_the_exact_law(path, monkeypatch):
     if path == "rows":
-        monkeypatch.setattr("pyro_hoim.distributions.statistics._MAX_CELLS", 0)
-        monkeypatch.setattr("pyro_hoim.distributions.statistics._CHUNK", 500_000)
+        monkeypatch.setattr("pyro_hoim.log_linear.laws.statistics._MAX_CELLS", 0)
+        monkeypatch.setattr("pyro_hoim.log_linear.laws.statistics._CHUNK", 500_000)
     hypergraph = graph([2, 3], [("x0",), ("x1",)])
     law = LogLinearStatistics(hypergraph, draw_theta(hypergraph, scale=0.6), 3)
     assert law.sample_is_exact
@@ -318,7 +318,7 @@ def test_cells_and_rows_paths_agree_in_shape_and_support(hypergraph, monkeypatch
     sizes = torch.tensor([0, 7])
     law = LogLinearStatistics(hypergraph, draw_theta(hypergraph, 3, 1), sizes)
     for limit in (2**20, 0):
-        monkeypatch.setattr("pyro_hoim.distributions.statistics._MAX_CELLS", limit)
+        monkeypatch.setattr("pyro_hoim.log_linear.laws.statistics._MAX_CELLS", limit)
         drawn = law.sample(torch.Size([4]))
         assert drawn.shape == (4, 3, 2, hypergraph.num_terms)
         assert bool(law.support.check(drawn).all())
@@ -346,7 +346,7 @@ def test_a_batch_too_large_for_tables_is_drawn_by_rows(monkeypatch):
     hypergraph = graph([2] * 10, [("x0", "x1")])
     law = LogLinearStatistics(hypergraph, draw_theta(hypergraph, 6), torch.tensor([3, 0, 1, 2, 5, 4]))
     for chunk in (2**12, 2**22):  # 6 x 1,024 cells are past the first
-        monkeypatch.setattr("pyro_hoim.distributions.statistics._CHUNK", chunk)
+        monkeypatch.setattr("pyro_hoim.log_linear.laws.statistics._CHUNK", chunk)
         drawn = law.sample(torch.Size([30]))
         assert bool(law.support.check(drawn).all())
 

@@ -14,24 +14,20 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, JitTrace_ELBO
 from pyro.infer.mcmc.util import initialize_model
 
-from pyro_hoim.distributions import (
-    DependencyNetwork,
+from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
+from pyro_hoim.errors import InputError
+from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRoot, PoissonFamily, RootStructure
+from pyro_hoim.log_linear import (
+    Auto,
     DiaconisYlvisaker,
-    GeneralizedRoot,
+    Enumeration,
     HierarchicalLogLinear,
     LogLinearStatistics,
+    MatrixEnumeration,
+    VariableElimination,
     statistics_of,
 )
-from pyro_hoim.distributions.natural_parameters import solve_natural_parameters
-from pyro_hoim.errors import InputError
-from pyro_hoim.models import (
-    DependencyConditionals,
-    ExponentialFamily,
-    PoissonFamily,
-    RootStructure,
-    TableConditional,
-)
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear.laws.natural_parameters import solve_natural_parameters
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

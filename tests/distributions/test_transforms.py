@@ -7,10 +7,18 @@ import pytest
 import torch
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
-from pyro_hoim.distributions import GeneralizedRoot, HierarchicalLogLinear, LogLinearStatistics, normal_prior
 from pyro_hoim.errors import InputError
-from pyro_hoim.models import Coding, PoissonFamily, RootStructure, TruncatedPoissonFamily, parametrization
-from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination
+from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    Coding,
+    Enumeration,
+    HierarchicalLogLinear,
+    LogLinearStatistics,
+    VariableElimination,
+    normal_prior,
+    parametrization,
+)
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition

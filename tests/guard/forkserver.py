@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pyro.infer", "pyro_hoim.analysis", "pyro_hoim.cli", "pyro_hoim.inference"])
+_CONTEXT.set_forkserver_preload(["pyro.infer", "pyro_hoim.study", "pyro_hoim.cli", "pyro_hoim.inference"])
 
 
 def start(program: str, output: Path, *arguments: str) -> ForkServerProcess:

@@ -53,7 +53,8 @@ def install() -> None:
         sys._seeds_moved = True  # type: ignore[attr-defined]
         _patch_torch()
         _patch_numpy()
-        from pyro_hoim.sampling import lanes, products_engine
+        from pyro_hoim.compute import lanes
+        from pyro_hoim.log_linear.chains import products_engine
 
         lanes.lane_seeds = products_engine.lane_seeds = _moving_first(lanes.lane_seeds)
 

@@ -19,12 +19,11 @@ import torch
 from pyro.infer import MCMC, Predictive
 from pyro.infer.mcmc import StreamingMCMC
 
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import BlockGibbs as _BlockGibbs, RecordingNUTS
 from pyro_hoim.interop import choose_backend, get_group, to_arviz
-from pyro_hoim.partition import AnnealedImportance
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -460,7 +459,7 @@ SCRIPT = """
     import torch, torch.multiprocessing
     import pyro
     from pyro.infer import MCMC
-    from pyro_hoim.distributions import HierarchicalLogLinear
+    from pyro_hoim.log_linear import HierarchicalLogLinear
     from pyro_hoim.inference import BlockGibbs
     from pyro_hoim.schema import Domain
     from pyro_hoim.structure import InteractionHypergraph

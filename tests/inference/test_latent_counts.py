@@ -12,10 +12,9 @@ import torch
 from pyro import poutine
 from pyro.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
 
-from pyro_hoim.distributions import GeneralizedRoot, StateIndexReparam
 from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.inference import MixedGibbs, run_mcmc
-from pyro_hoim.models import NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import GeneralizedRoot, NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.inference import MixedGibbs, StateIndexReparam, run_mcmc
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
 

@@ -15,7 +15,7 @@ from pyro.infer import MCMC, NUTS, Predictive
 from pyro_hoim import testing
 from pyro_hoim.errors import InputError
 from pyro_hoim.inference import RecordingNUTS, cell_log_likelihood, log_joint, pointwise_log_likelihood
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

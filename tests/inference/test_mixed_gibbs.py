@@ -25,15 +25,22 @@ from pyro import poutine
 from pyro.infer import HMC, MCMC, NUTS
 from scipy import stats
 
-from pyro_hoim.distributions import HierarchicalLogLinear, LogLinearStatistics
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
-from pyro_hoim.inference._discrete_sites import find_sites, sample_nodes, start
-from pyro_hoim.inference._full_conditional import DiscreteMoves, Program
+from pyro_hoim.inference.mixed._discrete_sites import find_sites, sample_nodes, start
+from pyro_hoim.inference.mixed._full_conditional import DiscreteMoves, Program
 from pyro_hoim.interop import to_arviz
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import AnnealedImportance, Auto, Enumeration, MatrixEnumeration, VariableElimination
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    Auto,
+    Enumeration,
+    HierarchicalLogLinear,
+    LogLinearStatistics,
+    MatrixEnumeration,
+    VariableElimination,
+    parametrization,
+)
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -719,7 +726,7 @@ def test_large_integers_stay_exact() -> None:
         z = pyro.sample("z", dist.Categorical(torch.ones(3)))
         pyro.sample("y", dist.Normal(z.float(), noise), obs=torch.tensor(2.0))
 
-    from pyro_hoim.inference.mixed_gibbs import _to_float
+    from pyro_hoim.inference.mixed.kernel import _to_float
 
     assert _to_float(torch.tensor([2**30 + 1])).dtype == torch.float64
     assert _to_float(torch.tensor([7])).dtype == torch.float32

@@ -17,11 +17,18 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import DiaconisYlvisaker, normal_prior, statistics_of
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
 from pyro_hoim.inference import R_HAT_LIMIT, PosteriorSamples, log_linear_model, r_hat_limit, sample_posterior
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear import (
+    Auto,
+    DiaconisYlvisaker,
+    Enumeration,
+    MatrixEnumeration,
+    VariableElimination,
+    normal_prior,
+    parametrization,
+    statistics_of,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table

@@ -13,10 +13,17 @@ from pyro import distributions as dist
 from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.integrator import potential_grad
 
-from pyro_hoim.distributions import DiaconisYlvisaker, normal_prior, statistics_of
 from pyro_hoim.inference import log_linear_model, sample_posterior
 from pyro_hoim.inference._potential import NormalPotential, PotentialNUTS, known_potential
-from pyro_hoim.partition import AnnealedImportance, Auto, Enumeration, VariableElimination
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    Auto,
+    DiaconisYlvisaker,
+    Enumeration,
+    VariableElimination,
+    normal_prior,
+    statistics_of,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close

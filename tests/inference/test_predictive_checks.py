@@ -8,16 +8,9 @@ import torch
 from scipy import stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import DiaconisYlvisaker, normal_prior
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
-from pyro_hoim.inference import (
-    Replicates,
-    interval_coverage,
-    posterior_predictive,
-    predictive_check,
-    prior_predictive,
-)
-from pyro_hoim.models import parametrization
+from pyro_hoim.inference import Replicates, interval_coverage, posterior_predictive, predictive_check, prior_predictive
+from pyro_hoim.log_linear import DiaconisYlvisaker, normal_prior, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_statistics, exact_table

@@ -18,11 +18,17 @@ from pyro.infer import MCMC
 from pyro.infer.mcmc import StreamingMCMC
 from scipy.stats import norm
 
+from pyro_hoim.dependency_network import (
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    TableConditional,
+    cyclic_laws,
+    stationary_law,
+)
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import PseudoGibbs, run_mcmc
 from pyro_hoim.interop import diagnose_discrete_chains, get_group, to_arviz
-from pyro_hoim.models import DecisionGraph, DependencyConditionals, LeafConditional, TableConditional
-from pyro_hoim.partition import cyclic_laws, stationary_law
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -272,7 +278,7 @@ SCRIPT = """
     import pyro
     from pyro.infer import MCMC
     from pyro_hoim.inference import PseudoGibbs
-    from pyro_hoim.models import DependencyConditionals, TableConditional
+    from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
     from pyro_hoim.schema import Domain
 
     DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3})

@@ -16,9 +16,9 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import RootGibbs, run_mcmc
 from pyro_hoim.interop import choose_backend, get_group, to_arviz
-from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, required_draws
 
@@ -89,7 +89,7 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_hoim.inference import RootGibbs
-from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
 from pyro_hoim.schema import Domain, Variable
 
 DOMAIN = Domain([Variable(name, kind="count") for name in "ab"])

@@ -11,10 +11,7 @@ from pyro.distributions import Normal
 from scipy import linalg, stats
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
-from pyro_hoim.inference import RecordingNUTS, root_posterior, root_pseudo_model, run_mcmc, sample_root_posterior
-from pyro_hoim.inference._potential import PotentialNUTS
-from pyro_hoim.interop import to_arviz
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
@@ -23,6 +20,9 @@ from pyro_hoim.models import (
     RootStructure,
     TruncatedPoissonFamily,
 )
+from pyro_hoim.inference import RecordingNUTS, root_posterior, root_pseudo_model, run_mcmc, sample_root_posterior
+from pyro_hoim.inference._potential import PotentialNUTS
+from pyro_hoim.interop import to_arviz
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 

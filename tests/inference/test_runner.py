@@ -13,7 +13,6 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.inference import (
     BlockGibbs as _BlockGibbs,
@@ -24,6 +23,7 @@ from pyro_hoim.inference import (
     run_mcmc,
 )
 from pyro_hoim.interop import get_group, to_arviz
+from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, exact_table, random_tables, required_draws

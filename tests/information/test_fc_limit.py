@@ -16,18 +16,20 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim import Domain, InputError
-from pyro_hoim.information import (
-    Law,
+from pyro_hoim.core import Law
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    TableConditional,
+    check_ergodic,
     conditional_inference_error,
+    cyclic_laws,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
     node_divergence,
-    random_dirichlet_law,
+    stationary_law,
 )
-from pyro_hoim.models import DependencyConditionals, TableConditional
-from pyro_hoim.partition import cyclic_laws, stationary_law
-from pyro_hoim.sampling import check_ergodic
+from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.testing import assert_close
 
 THREE = Domain.from_cardinalities([2, 2, 2])

@@ -11,24 +11,22 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim import Domain, InputError, InputTypeError, MissingDataError, Observations
-from pyro_hoim.information import (
-    Law,
+from pyro_hoim.core import Law
+from pyro_hoim.dependency_network import (
+    DecisionGraph,
+    DependencyConditionals,
+    LeafConditional,
+    ModelConditional,
+    TableConditional,
     conditional_inference_error,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
     m_projection,
     node_divergence,
-    random_dirichlet_law,
+    stationary_law,
 )
-from pyro_hoim.models import (
-    DecisionGraph,
-    DependencyConditionals,
-    LeafConditional,
-    ModelConditional,
-    TableConditional,
-)
-from pyro_hoim.partition import stationary_law
+from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.testing import assert_close
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

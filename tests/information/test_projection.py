@@ -24,7 +24,8 @@ from pyro_hoim import (
     load_table,
     parametrization,
 )
-from pyro_hoim.information import Law, Projections, decompose, project, random_dirichlet_law, random_law
+from pyro_hoim.core import Law
+from pyro_hoim.information import Projections, decompose, project, random_dirichlet_law, random_law
 from pyro_hoim.testing import assert_close, hypergraphs
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

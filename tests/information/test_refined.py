@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim.core import Law
 from pyro_hoim.information import (
-    Law,
     Projections,
     addable_edges,
     all_refined_information,

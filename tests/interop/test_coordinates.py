@@ -13,9 +13,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.distributions import DiaconisYlvisaker, HierarchicalLogLinear
 from pyro_hoim.interop import theta_coords, to_arviz
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

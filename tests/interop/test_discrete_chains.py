@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import BlockGibbs, run_mcmc
 from pyro_hoim.interop import (
@@ -19,7 +18,7 @@ from pyro_hoim.interop import (
     discrete_chains_to_arviz,
     get_group,
 )
-from pyro_hoim.sampling import GibbsChains, sample_chains
+from pyro_hoim.log_linear import GibbsChains, HierarchicalLogLinear, sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, random_tables

@@ -23,7 +23,7 @@ from pyro_hoim.interop import (
     summarise,
     to_arviz,
 )
-from pyro_hoim.learning import fit
+from pyro_hoim.log_linear import fit
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

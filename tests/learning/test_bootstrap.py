@@ -11,9 +11,9 @@ from scipy.stats import binom, chi2
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning import L2, fit, goodness_of_fit, likelihood_ratio_test
-from pyro_hoim.learning.bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
-from pyro_hoim.learning.p_values import MAX_MEAN_EXCESS, _leverage
+from pyro_hoim.log_linear import L2, fit, goodness_of_fit, likelihood_ratio_test
+from pyro_hoim.log_linear.goodness.bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
+from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, _leverage
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -232,7 +232,7 @@ def test_tests_that_would_take_long_are_not_begun(monkeypatch):
     domain = Domain.from_cardinalities({"a": 3, "b": 3})
     data = Observations.from_table(domain, np.ones((3, 3)) + np.eye(3))
     result = fit(InteractionHypergraph.from_order(domain, 1), data)
-    monkeypatch.setattr("pyro_hoim.learning.p_values._BUDGET", 99.0)
+    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 99.0)
     test = goodness_of_fit(result)
     assert test.p_value_method is None and "an exact test with 99 tables would take longer" in test.p_value_note
     assert goodness_of_fit(result, "exact", num_tables=99).num_tables == 99

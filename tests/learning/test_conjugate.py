@@ -7,16 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.analysis import PosteriorSettings, Prior, analyse, run_posterior
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning import L2, Conjugate, fit, fit_incomplete
-from pyro_hoim.learning.training import InteractionRidge
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear import (
+    L2,
+    Conjugate,
+    Enumeration,
+    InteractionRidge,
+    LogLinearEnergy,
+    Prior,
+    fit,
+    fit_incomplete,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import PosteriorSettings, analyse, run_posterior
 
 TITANIC = load_table("titanic")
 PAIRS = InteractionHypergraph.from_order(TITANIC.domain, 2)

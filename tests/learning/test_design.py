@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.learning import design
-from pyro_hoim.learning.design import cell_codes, cell_counts, design_matrix
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import parametrization
+from pyro_hoim.log_linear.fitting import design
+from pyro_hoim.log_linear.fitting.design import cell_codes, cell_counts, design_matrix
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

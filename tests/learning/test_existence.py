@@ -11,10 +11,9 @@ from scipy.optimize import linprog
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, MissingDataError, NonexistentEstimateWarning
-from pyro_hoim.learning import fit, goodness_of_fit, mle_existence
-from pyro_hoim.learning.design import cell_counts, design_matrix
-from pyro_hoim.learning.existence import find_face
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import fit, goodness_of_fit, mle_existence, parametrization
+from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
+from pyro_hoim.log_linear.fitting.existence import find_face
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -146,7 +145,7 @@ def test_facial_sets_of_sparse_tables_are_certified_from_both_sides(case):
 
 
 def test_an_unsolved_program_leaves_existence_open(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.learning.existence._recession", lambda images: None)
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._recession", lambda images: None)
     counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
     counts[0, 0, 0] = counts[1, 1, 1] = 0
     existence = mle_existence(*no_three_way(counts))

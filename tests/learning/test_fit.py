@@ -18,12 +18,19 @@ from pyro_hoim.errors import (
     MissingDataError,
     NonexistentEstimateWarning,
 )
-from pyro_hoim.learning import L1, L2, GroupL2, fit
-from pyro_hoim.learning.design import design_matrix
-from pyro_hoim.learning.monitor import Checkpoint, load_checkpoint
-from pyro_hoim.learning.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.partition import Enumeration, VariableElimination
+from pyro_hoim.log_linear import (
+    L1,
+    L2,
+    Enumeration,
+    GroupL2,
+    LogLinearEnergy,
+    VariableElimination,
+    fit,
+    parametrization,
+)
+from pyro_hoim.log_linear.fitting.design import design_matrix
+from pyro_hoim.log_linear.fitting.monitor import Checkpoint, load_checkpoint
+from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, random_tables

@@ -14,19 +14,20 @@ import torch
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table, tables
 from pyro_hoim.errors import InputError, IntractableError, MissingDataError, NonexistentEstimateWarning
-from pyro_hoim.learning import (
+from pyro_hoim.log_linear import (
     L2,
+    Enumeration,
+    LogLinearEnergy,
     cell_table,
     coefficient_table,
     fit,
     fit_incomplete,
     goodness_of_fit,
     likelihood_ratio_test,
+    parametrization,
     row_log_likelihood,
 )
-from pyro_hoim.learning.design import design_matrix
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

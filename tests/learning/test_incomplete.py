@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
-from pyro_hoim.learning import fit, fit_incomplete, incomplete, row_log_likelihood
-from pyro_hoim.models import LogLinearEnergy
+from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearEnergy, fit, fit_incomplete, row_log_likelihood
+from pyro_hoim.log_linear.fitting import incomplete
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from scipy.stats import t as student
 
+from pyro_hoim.core.prediction import Prediction, extend_rows
+from pyro_hoim.core.rows import ClampedGibbs, row_patterns
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.learning import row_log_likelihood
-from pyro_hoim.learning.given import ClampedGibbs, condition_rows, row_log_weights, row_patterns
-from pyro_hoim.learning.prediction import Prediction, extend_rows, predict
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import Auto
+from pyro_hoim.log_linear import Auto, LogLinearEnergy, row_log_likelihood
+from pyro_hoim.log_linear.given import condition_rows, row_log_weights
+from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_table, random_tables

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.learning.selection import CandidatePool, next_available
+from pyro_hoim.log_linear import CandidatePool, next_available
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

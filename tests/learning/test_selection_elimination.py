@@ -10,11 +10,10 @@ import torch
 from scipy.stats import binom, false_discovery_control
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
-from pyro_hoim.analysis.sample_complexity import structure_recovery
-from pyro_hoim.learning.selection import InteractionTest, eliminate, rejected_hypotheses
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, InteractionTest, eliminate, rejected_hypotheses
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study.complexity import structure_recovery
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.learning.selection import select
-from pyro_hoim.learning.training import ExactTrainer
+from pyro_hoim.log_linear import ExactTrainer, select
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

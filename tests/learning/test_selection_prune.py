@@ -14,11 +14,16 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning.selection import ScoreContext, prune, select
-from pyro_hoim.learning.selection.prune import loss_of_refit, table_variance
-from pyro_hoim.learning.training import ExactTrainer
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear import (
+    Enumeration,
+    ExactTrainer,
+    LogLinearEnergy,
+    ScoreContext,
+    parametrization,
+    prune,
+    select,
+)
+from pyro_hoim.log_linear.search.prune import loss_of_refit, table_variance
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

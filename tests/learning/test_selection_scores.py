@@ -11,12 +11,10 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from pyro_hoim.core import Margins
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, NonexistentEstimateWarning
-from pyro_hoim.learning import fit
-from pyro_hoim.learning.selection import Gain, InteractionInformation, Refined, ScoreContext
-from pyro_hoim.learning.training import ExactTrainer, Margins
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionInformation, Refined, ScoreContext, fit, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE

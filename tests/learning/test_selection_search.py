@@ -11,22 +11,26 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core import Loss, TrainingReport
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
-from pyro_hoim.learning.selection import Gain, Refined, ScoreContext, Selection, select
-from pyro_hoim.learning.selection.rounds import StopRule
-from pyro_hoim.learning.training import (
+from pyro_hoim.log_linear import (
+    Enumeration,
     ExactTrainer,
+    Gain,
     InteractionRidge,
-    Loss,
+    LogLinearEnergy,
+    ModelFile,
     PseudoTrainer,
+    Refined,
     SampledTrainer,
     SampledTraining,
-    TrainingReport,
+    ScoreContext,
+    Selection,
+    save_model,
+    select,
 )
-from pyro_hoim.model_file import ModelFile, save_model
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear.search.rounds import StopRule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -7,9 +7,7 @@ import pytest
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning, NonexistentEstimateWarning
-from pyro_hoim.learning import fit, mle_existence
-from pyro_hoim.learning.selection import Gain, select
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
+from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionRidge, fit, mle_existence, select
 from pyro_hoim.structure import InteractionHypergraph
 
 PUBLISHED = {1: 4.6062, 2: 0.8281}

@@ -17,9 +17,7 @@ from pyro_hoim.errors import (
     NonexistentEstimateWarning,
     UnknownNameError,
 )
-from pyro_hoim.learning import L2, cell_table, coefficient_table, fit, odds_ratio_table
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear import L2, Enumeration, cell_table, coefficient_table, fit, odds_ratio_table, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

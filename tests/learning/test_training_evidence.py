@@ -11,9 +11,8 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, updated_ridge
-from pyro_hoim.learning.training.evidence import num_effective
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, parametrization, updated_ridge
+from pyro_hoim.log_linear.training.evidence import num_effective
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close

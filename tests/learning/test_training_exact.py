@@ -8,16 +8,25 @@ import pytest
 import scipy.optimize
 import torch
 
+from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError, UnknownNameError
-from pyro_hoim.learning import L1, L2, fit
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, Trainer, updated_ridge
-from pyro_hoim.learning.training._descent import Descent
-from pyro_hoim.learning.training._exact_engines import BackendEngine, DenseEngine, choose_engine
-from pyro_hoim.learning.training._exact_sweep import DenseSweep, sweep_plan
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import AnnealedImportance, Enumeration, VariableElimination
+from pyro_hoim.log_linear import (
+    L1,
+    L2,
+    AnnealedImportance,
+    Enumeration,
+    ExactTrainer,
+    InteractionRidge,
+    VariableElimination,
+    fit,
+    parametrization,
+    updated_ridge,
+)
+from pyro_hoim.log_linear.training._descent import Descent
+from pyro_hoim.log_linear.training.dense.engines import BackendEngine, DenseEngine, choose_engine
+from pyro_hoim.log_linear.training.dense.sweep import DenseSweep, sweep_plan
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

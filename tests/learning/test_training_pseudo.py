@@ -7,16 +7,25 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom, load_table
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.learning import L1, L2, fit
-from pyro_hoim.learning.objectives import PseudoLikelihood
-from pyro_hoim.learning.selection import Refined, ScoreContext
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge, PseudoTrainer, Trainer, updated_ridge
-from pyro_hoim.learning.training._pseudo_loss import ConditionalLayout, PseudoRows
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import VariableElimination
+from pyro_hoim.log_linear import (
+    L1,
+    L2,
+    ExactTrainer,
+    InteractionRidge,
+    PseudoTrainer,
+    Refined,
+    ScoreContext,
+    VariableElimination,
+    fit,
+    parametrization,
+    updated_ridge,
+)
+from pyro_hoim.log_linear.fitting.objectives import PseudoLikelihood
+from pyro_hoim.log_linear.training._pseudo_loss import ConditionalLayout, PseudoRows
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, random_tables, standard_hypergraphs

@@ -11,13 +11,10 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning import L2, fit
-from pyro_hoim.learning.penalties import ProximalPenalty, SmoothPenalty
-from pyro_hoim.learning.training import ExactTrainer, InteractionRidge
-from pyro_hoim.learning.training._preconditioner import ridge_preconditioner
-from pyro_hoim.learning.training._tables import restructured_tables
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition import Enumeration
+from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge, fit, parametrization
+from pyro_hoim.log_linear.fitting.penalties import ProximalPenalty, SmoothPenalty
+from pyro_hoim.log_linear.training._preconditioner import ridge_preconditioner
+from pyro_hoim.log_linear.training.tables import restructured_tables
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, random_tables

@@ -9,32 +9,25 @@ import pytest
 import torch
 from scipy import stats
 
+from pyro_hoim.annealing.weights import log_mean_weight
+from pyro_hoim.core import Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError, MissingDataError, UnknownNameError
-from pyro_hoim.learning import L1, L2, GroupL2
-from pyro_hoim.learning.training import (
-    InteractionRidge,
-    SampledTrainer,
-    SampledTraining,
-    Trainer,
-    _sampled_loss,
-    sampled,
-)
-from pyro_hoim.learning.training._adam import Adam
-from pyro_hoim.learning.training._sampled_coordinates import Coordinates
-from pyro_hoim.learning.training._sampled_loss import _bounded, _compared, _refused, annealed_log_z
-from pyro_hoim.learning.training._sampled_start import forest_law, law_of_singles, network_law
-from pyro_hoim.learning.training._tables import MarginsOfRows
-from pyro_hoim.learning.training._weighted_chains import (
+from pyro_hoim.log_linear import L1, L2, GroupL2, InteractionRidge, SampledTrainer, SampledTraining, parametrization
+from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, trainer as sampled
+from pyro_hoim.log_linear.training.sampled._adam import Adam
+from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
+from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
+from pyro_hoim.log_linear.training.sampled._start import forest_law, law_of_singles, network_law
+from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
     WeightedChains,
     annealed_population,
     disagreement,
     effective_size,
 )
-from pyro_hoim.models import parametrization
-from pyro_hoim.partition.weights import log_mean_weight
-from pyro_hoim.sampling.schedule import GibbsSchedule
+from pyro_hoim.log_linear.training.tables import MarginsOfRows
+from pyro_hoim.runs.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -159,7 +152,7 @@ def test_a_gradient_is_the_difference_of_eta():
     made = trainer()
     made.load_state_dict({**made.state_dict(), "tables": torch.from_numpy(tables)})
     goal = data.marginal_counts(graph.edges).numpy() / data.total_count
-    from pyro_hoim.learning.training._sampled_path import Problem, SampledPath
+    from pyro_hoim.log_linear.training.sampled._path import Problem, SampledPath
 
     for graph_penalty in (None, GroupL2(1.0)):
         coordinates = Coordinates(graph, graph_penalty, data.total_count)

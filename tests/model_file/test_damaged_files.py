@@ -10,20 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from pyro_hoim.errors import ModelFileError
-from pyro_hoim.model_file import (
-    ModelFile,
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
     NetworkFile,
-    RootFile,
-    load_model,
+    TableConditional,
     load_network,
-    load_roots,
-    model_kind,
-    save_model,
     save_network,
-    save_roots,
 )
-from pyro_hoim.models import DependencyConditionals, PoissonFamily, RootStructure, TableConditional
+from pyro_hoim.errors import ModelFileError
+from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, load_roots, save_roots
+from pyro_hoim.log_linear import ModelFile, load_model, model_kind, save_model
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -14,8 +14,8 @@ import torch
 
 from pyro_hoim import __version__
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.model_file import FORMAT_VERSION, ModelFile, load_model, save_model
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import ModelFile, load_model, parametrization, save_model
+from pyro_hoim.runs import FORMAT_VERSION
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

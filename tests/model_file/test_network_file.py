@@ -11,25 +11,19 @@ import pytest
 import safetensors.torch
 import torch
 
-from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.model_file import (
-    FORMAT_VERSION,
-    ModelFile,
-    NetworkFile,
-    load_model,
-    load_network,
-    model_kind,
-    save_model,
-    save_network,
-)
-from pyro_hoim.models import (
+from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
-    LogLinearEnergy,
+    NetworkFile,
     NodeConditional,
     TableConditional,
+    load_network,
+    save_network,
 )
+from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
+from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, model_kind, save_model
+from pyro_hoim.runs import FORMAT_VERSION
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 

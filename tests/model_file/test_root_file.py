@@ -12,9 +12,20 @@ import pytest
 import safetensors.torch
 import torch
 
+from pyro_hoim.dependency_network import load_network
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.model_file import FORMAT_VERSION, RootFile, load_model, load_network, load_roots, model_kind, save_roots
-from pyro_hoim.models import NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily, node_family
+from pyro_hoim.generalized_root import (
+    NodeFamily,
+    PoissonFamily,
+    RootFile,
+    RootStructure,
+    TruncatedPoissonFamily,
+    load_roots,
+    node_family,
+    save_roots,
+)
+from pyro_hoim.log_linear import load_model, model_kind
+from pyro_hoim.runs import FORMAT_VERSION
 from pyro_hoim.schema import Domain, Variable
 
 COUNTS = Domain(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from pyro_hoim.dependency_network import CompiledGraph, DecisionGraph, Merge, Split
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import CompiledGraph, DecisionGraph, Merge, Split
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import domains, enumerate_codes
 

@@ -13,19 +13,18 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import (
+from pyro_hoim.core import ConditionalModel, EnergyModel
+from pyro_hoim.dependency_network import (
     ClampedConditional,
-    ConditionalModel,
     DecisionGraph,
     DependencyConditionals,
-    EnergyModel,
     LeafConditional,
-    LogLinearEnergy,
     ModelConditional,
     NodeConditional,
     TableConditional,
 )
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import RandomModel, domains, enumerate_codes, exact_table, models
@@ -395,7 +394,7 @@ def test_full_tables_have_a_limit_and_read_only_what_they_need() -> None:
 def test_tables_of_many_cells_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     network = random_network(DOMAIN)
     whole = [network.full_table(name) for name in DOMAIN.names]
-    monkeypatch.setattr("pyro_hoim.models.dependency_network._CHUNK", 5)
+    monkeypatch.setattr("pyro_hoim.dependency_network.conditionals._CHUNK", 5)
     assert all(torch.equal(network.full_table(n), table) for n, table in zip(DOMAIN.names, whole, strict=True))
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core import EnergyModel
+from pyro_hoim.dependency_network import DependencyConditionals, stationary_law
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import (
-    DependencyConditionals,
-    EnergyModel,
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
@@ -27,7 +27,6 @@ from pyro_hoim.models import (
     RootStructure,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.partition import stationary_law
 from pyro_hoim.schema import Domain, Variable
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -482,7 +481,7 @@ def test_batches_equal_single_models(family: NodeFamily, batch: tuple[int, ...],
 def test_many_states_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = build(PoissonFamily(), 6, 4), draw(PoissonFamily(), (50, 6))
     energy, natural = model.energy(x), model.node_natural(x)
-    monkeypatch.setattr("pyro_hoim.models._root_products._CHUNK_CELLS", 130)
+    monkeypatch.setattr("pyro_hoim.generalized_root._products._CHUNK_CELLS", 130)
     close(model.energy(x), energy)
     close(model.node_natural(x), natural)
 

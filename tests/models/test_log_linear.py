@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core import ConditionalModel, EnergyModel
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import ConditionalModel, EnergyModel, LogLinearEnergy, parametrization
+from pyro_hoim.log_linear import LogLinearEnergy, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing.oracles import enumerate_codes, exact_table, random_tables

@@ -11,15 +11,15 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.models.node_bounds import node_bounds
-from pyro_hoim.models.node_families import (
+from pyro_hoim.generalized_root.nodes.bounds import node_bounds
+from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
     NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.models.node_log_partition import node_moments
+from pyro_hoim.generalized_root.nodes.log_partition import node_moments
 
 FIGURE = [3.0232, -4.4966]
 LONG = np.longdouble

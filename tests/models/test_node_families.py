@@ -11,7 +11,7 @@ import torch
 from scipy import integrate, stats
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models.node_families import (
+from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
     NodeFamily,

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models._node_integrability_kernels import is_integrable
-from pyro_hoim.models._node_kernels import evaluate_nodes, node_values
-from pyro_hoim.models.node_bounds import node_bounds
-from pyro_hoim.models.node_families import (
+from pyro_hoim.generalized_root import draw_from_nodes
+from pyro_hoim.generalized_root.chains.arguments import first_not_integrable
+from pyro_hoim.generalized_root.nodes.bounds import node_bounds
+from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
     NodeFamily,
@@ -23,9 +23,9 @@ from pyro_hoim.models.node_families import (
     TruncatedPoissonFamily,
     node_family,
 )
-from pyro_hoim.models.node_log_partition import node_log_partition, node_moments
-from pyro_hoim.sampling import draw_from_nodes
-from pyro_hoim.sampling.root_gibbs_arguments import first_not_integrable
+from pyro_hoim.generalized_root.nodes.integrability_kernels import is_integrable
+from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes, node_values
+from pyro_hoim.generalized_root.nodes.log_partition import node_log_partition, node_moments
 
 
 def evaluate(code: int, eta: list[list[float]], maximum: float = math.inf, order: int = 2) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,7 @@ import scipy.integrate
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
@@ -22,8 +22,8 @@ from pyro_hoim.models import (
     TruncatedPoissonFamily,
     check_normalizable,
 )
-from pyro_hoim.models._root_branch import branch_and_bound
-from pyro_hoim.models._root_form import Form, bounded_by_planes, is_definite
+from pyro_hoim.generalized_root.normalizability._branch import branch_and_bound
+from pyro_hoim.generalized_root.normalizability._form import Form, bounded_by_planes, is_definite
 from pyro_hoim.schema import Domain, Variable
 
 HORN = np.array([[1 if (i - j) % 5 in (0, 2, 3) else -1 for j in range(5)] for i in range(5)], dtype=float)

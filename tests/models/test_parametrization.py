@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import Parametrization, parametrization
+from pyro_hoim.log_linear import Parametrization, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing.oracles import enumerate_codes, exact_statistics, exact_table, random_tables, split_tables
@@ -293,9 +293,9 @@ def test_float32_differs_by_rounding_alone(hierarchical: InteractionHypergraph) 
 
 def test_structured_maps_equal_dense_ones(hierarchical: InteractionHypergraph, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = Parametrization(hierarchical)
-    monkeypatch.setattr("pyro_hoim.models._kronecker._DENSE_ENTRIES", -1)
+    monkeypatch.setattr("pyro_hoim.log_linear._kronecker._DENSE_ENTRIES", -1)
     for entries in (2**16, 0):
-        monkeypatch.setattr("pyro_hoim.models._kronecker._KRONECKER_ENTRIES", entries)
+        monkeypatch.setattr("pyro_hoim.log_linear._kronecker._KRONECKER_ENTRIES", entries)
         structured = Parametrization(hierarchical)
         for source, target in itertools.product(CODINGS, CODINGS):
             theta = draw(hierarchical, source, batch=(2,))

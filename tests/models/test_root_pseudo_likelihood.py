@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
@@ -107,7 +107,7 @@ def test_many_terms_are_split_into_pieces(monkeypatch):
     family = PoissonFamily()
     structure, rows, psi = problem(family)
     whole = RootPseudoLikelihood(structure, rows, family).gradient(psi)
-    monkeypatch.setattr("pyro_hoim.models.root_pseudo_likelihood._CHUNK_CELLS", 50)
+    monkeypatch.setattr("pyro_hoim.generalized_root.pseudo_likelihood._CHUNK_CELLS", 50)
     np.testing.assert_allclose(RootPseudoLikelihood(structure, rows, family).gradient(psi), whole, rtol=1e-12)
 
 

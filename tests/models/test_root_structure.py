@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import RootStructure
+from pyro_hoim.generalized_root import RootStructure
 from pyro_hoim.schema import Domain, Variable
 
 

@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core import PartitionBackend
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import (
+from pyro_hoim.log_linear import (
     AnnealedImportance,
     Auto,
     Enumeration,
-    PartitionBackend,
+    LogLinearEnergy,
     VariableElimination,
-    _annealed_result,
-    _annealed_runs as annealed_runs,
     log_frequencies,
 )
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.log_linear.annealed import _runs as annealed_runs, result as _annealed_result
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -261,7 +260,7 @@ def test_draws_follow_the_law_and_the_generator():
 
 
 def test_many_draws_share_chains(monkeypatch):
-    from pyro_hoim.partition import annealed
+    from pyro_hoim.log_linear.annealed import importance as annealed
 
     monkeypatch.setattr(annealed, "_MAX_CHAINS", 64)
     model = model_of(GRAPH, batch=(2,))
@@ -336,7 +335,7 @@ def test_few_chains_with_even_weights_have_an_error_bar(count):
 
 
 def test_without_perfect_samples_the_result_says_so(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.partition._annealing.perfect_backend", lambda _: None)
+    monkeypatch.setattr("pyro_hoim.log_linear.exact.perfect.perfect_backend", lambda _: None)
     model = model_of(GRAPH, batch=(2,))
     result = AnnealedImportance(**QUICK, seed=1).log_partition(model)
     assert result.sandwich.start == "tempered"

@@ -11,28 +11,27 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.distributions import GeneralizedRoot, HierarchicalLogLinear
+from pyro_hoim.annealing import log_mean_weight, one_sided_limits
+from pyro_hoim.annealing._mean_limit import log_mean_lower_limit
+from pyro_hoim.annealing.mode_checks import hamming, pick_modes, root_distance
+from pyro_hoim.annealing.start_rows import chosen_rows
+from pyro_hoim.annealing.verdict import Checks, result_of
+from pyro_hoim.core import LogPartition, Verdict
+from pyro_hoim.core.certificate import Certificate, certificate
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
-from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, LogLinearEnergy, TruncatedPoissonFamily
-from pyro_hoim.models.root_structure import RootStructure
-from pyro_hoim.partition import (
-    AnnealedImportance,
-    LogPartition,
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GeneralizedRoot,
+    GeneralizedRootEnergy,
     RootAnnealed,
     RootEnumeration,
-    Verdict,
-    _annealed_result,
-    _annealing,
-    _root_annealed_result,
-    _root_annealed_runs,
-    log_mean_weight,
-    one_sided_limits,
+    TruncatedPoissonFamily,
 )
-from pyro_hoim.partition._annealed_verdict import Checks, result_of
-from pyro_hoim.partition._certificate import Certificate, certificate
-from pyro_hoim.partition._mean_limit import log_mean_lower_limit
-from pyro_hoim.partition._mode_checks import hamming, pick_modes, root_distance
-from pyro_hoim.partition._start_rows import chosen_rows
+from pyro_hoim.generalized_root.annealed import _result as _root_annealed_result, _runs as _root_annealed_runs
+from pyro_hoim.generalized_root.structure import RootStructure
+from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
+from pyro_hoim.log_linear.annealed import result as _annealed_result
+from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 from pyro_hoim.testing.hard_models import (
@@ -51,7 +50,7 @@ QUICK = {"num_chains": 128, "num_temperatures": 100}
 @pytest.fixture
 def no_perfect_starts(monkeypatch):
     """Reverse runs begin with tempered runs, as beyond exact methods."""
-    monkeypatch.setattr(_annealing, "perfect_backend", lambda _: None)
+    monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
     monkeypatch.setattr(_root_annealed_runs, "_perfect_states", lambda *_: None)
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from scipy import stats
 
+from pyro_hoim.annealing import weights
+from pyro_hoim.annealing.runs import island_means, resampled
+from pyro_hoim.annealing.weights import acceptance_ratio, log_mean_weight
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, _annealed_runs as annealed_runs, weights
-from pyro_hoim.partition._annealing import island_means, resampled
-from pyro_hoim.partition.weights import acceptance_ratio, log_mean_weight
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy
+from pyro_hoim.log_linear.annealed import _runs as annealed_runs
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, enumerate_codes, exact_table, random_tables

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -63,7 +63,7 @@ def test_enumeration_serves_where_elimination_is_over_its_budget():
 
 
 def test_elimination_is_not_compiled_where_enumeration_is_chosen(monkeypatch):
-    from pyro_hoim.partition import elimination
+    from pyro_hoim.log_linear.exact import elimination
 
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 16), 3)
     operations = VariableElimination().operations(hypergraph)
@@ -144,7 +144,7 @@ def test_results_say_how_they_were_obtained():
 
 
 def test_large_batches_are_enumerated_in_chunks(monkeypatch):
-    from pyro_hoim.partition import enumeration
+    from pyro_hoim.log_linear.exact import enumeration
 
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 4]), 2)
     tables = torch.randn(7, hypergraph.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, PartitionBackend, VariableElimination
+from pyro_hoim.core import PartitionBackend
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.testing import BACKEND_CHECKS, BackendCase, check_backend, standard_hypergraphs
 
 BACKENDS = {

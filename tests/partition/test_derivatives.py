@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_covariance, exact_table, random_tables

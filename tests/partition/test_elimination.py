@@ -11,16 +11,11 @@ import torch
 from hypothesis import given
 
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import (
-    Auto,
-    Enumeration,
-    VariableElimination,
-    _linear_space as linear_space,
-    _log_space as log_space,
-)
-from pyro_hoim.partition._buckets import bucket_plan
-from pyro_hoim.partition._program import compiled
+from pyro_hoim.log_linear import Auto, Enumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
+from pyro_hoim.log_linear.exact import _linear_space as linear_space, _log_space as log_space
+from pyro_hoim.log_linear.exact._buckets import bucket_plan
+from pyro_hoim.log_linear.exact._program import compiled
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition, exact_statistics, exact_table, random_tables
@@ -465,8 +460,9 @@ def test_programs_are_sound(hypergraph):
 def test_compiled_loops_survive_a_fork(tmp_path):
     code = (
         "import os, torch\n"
-        "from pyro_hoim.models.log_linear import LogLinearEnergy\n"
-        "from pyro_hoim.partition import VariableElimination, _linear_space as ls\n"
+        "from pyro_hoim.log_linear.energy import LogLinearEnergy\n"
+        "from pyro_hoim.log_linear import VariableElimination\n"
+        "from pyro_hoim.log_linear.exact import _linear_space as ls\n"
         "from pyro_hoim.schema import Domain\n"
         "from pyro_hoim.structure import InteractionHypergraph\n"
         "torch.set_num_threads(2); ls._LARGE_BUFFER = 0; ls._LARGE_STEP = 1\n"

@@ -7,17 +7,18 @@ import math
 import pytest
 import torch
 
+from pyro_hoim.core import PartitionBackend
 from pyro_hoim.errors import InputError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import (
+from pyro_hoim.log_linear import (
     AnnealedImportance,
     Auto,
     Enumeration,
+    GibbsChains,
+    LogLinearEnergy,
     MatrixEnumeration,
-    PartitionBackend,
     VariableElimination,
+    sample_chains,
 )
-from pyro_hoim.sampling import GibbsChains, sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -7,9 +7,10 @@ import itertools
 import pytest
 import torch
 
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import Auto, Enumeration, MatrixEnumeration, VariableElimination, matrix
-from pyro_hoim.partition.enumeration import enumeration_axes
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim.log_linear.energy import LogLinearEnergy
+from pyro_hoim.log_linear.exact import matrix
+from pyro_hoim.log_linear.exact.enumeration import enumeration_axes
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition

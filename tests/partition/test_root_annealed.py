@@ -12,14 +12,17 @@ import pytest
 import torch
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
-from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.partition import (
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
     GaussianClosedForm,
+    GeneralizedRootEnergy,
     IndependentClosedForm,
+    PoissonFamily,
     RootAnnealed,
     RootAuto,
     RootBackend,
     RootEnumeration,
+    RootStructure,
 )
 from pyro_hoim.testing import assert_close
 from pyro_hoim.testing.root_models import blocks_energy, chain_energy, domain_of, random_energy
@@ -259,8 +262,8 @@ def test_a_thick_graph_is_refused_at_once():
 
 
 def test_undecided_models_need_leave(monkeypatch):
-    from pyro_hoim.models.normalizability import Normalizability
-    from pyro_hoim.partition import root_base
+    from pyro_hoim.generalized_root.exact import base as root_base
+    from pyro_hoim.generalized_root.normalizability.check import Normalizability
 
     monkeypatch.setattr(root_base, "check_normalizable", lambda energy: Normalizability("undecided", "for the test"))
     energy = random_energy("exponential", 2, 2, seed=1)

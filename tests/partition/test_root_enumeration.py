@@ -10,8 +10,7 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.partition import RootAuto, RootEnumeration
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootAuto, RootEnumeration, RootStructure
 from pyro_hoim.schema import Domain, Variable
 
 PAIR = Domain([Variable(name, kind="count") for name in "ab"])

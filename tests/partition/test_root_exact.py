@@ -11,24 +11,20 @@ import torch
 from scipy import integrate
 
 from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.models import ExponentialFamily, GaussianFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.partition import (
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
     GaussianClosedForm,
+    GaussianFamily,
+    GeneralizedRootEnergy,
     IndependentClosedForm,
+    PoissonFamily,
     RootAuto,
     RootBackend,
     RootEnumeration,
+    RootStructure,
 )
 from pyro_hoim.testing import RootRadial, assert_close, assert_exact_law
-from pyro_hoim.testing.root_models import (
-    blocks_energy,
-    chain_energy,
-    domain_of,
-    listed,
-    log_sum,
-    random_energy,
-    root,
-)
+from pyro_hoim.testing.root_models import blocks_energy, chain_energy, domain_of, listed, log_sum, random_energy, root
 
 
 def monomials(energy, power):

@@ -10,22 +10,24 @@ import pytest
 import torch
 from hypothesis import given
 
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models.log_linear import LogLinearEnergy
-from pyro_hoim.partition import (
-    AnnealedImportance,
-    Auto,
-    Enumeration,
+from pyro_hoim.generalized_root import (
     GaussianClosedForm,
     IndependentClosedForm,
-    MatrixEnumeration,
     RootAnnealed,
     RootAuto,
     RootEnumeration,
-    VariableElimination,
-    _linear_samples as linear_samples,
 )
+from pyro_hoim.log_linear import (
+    AnnealedImportance,
+    Auto,
+    Enumeration,
+    HierarchicalLogLinear,
+    MatrixEnumeration,
+    VariableElimination,
+)
+from pyro_hoim.log_linear.energy import LogLinearEnergy
+from pyro_hoim.log_linear.exact import _linear_samples as linear_samples
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, random_tables, required_draws

@@ -10,13 +10,20 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
-from pyro_hoim.distributions import DependencyNetwork
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    DependencyNetwork,
+    PseudoGibbsChains,
+    TableConditional,
+    cyclic_laws,
+    fc_limit,
+    full_conditionals,
+    node_divergence,
+    stationary_law,
+)
+from pyro_hoim.dependency_network.stationary._closed_classes import closed_classes
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.information import fc_limit, full_conditionals, node_divergence
-from pyro_hoim.models import DependencyConditionals, LogLinearEnergy, TableConditional
-from pyro_hoim.partition import Enumeration, cyclic_laws, stationary_law
-from pyro_hoim.partition._closed_classes import closed_classes
-from pyro_hoim.sampling import PseudoGibbsChains
+from pyro_hoim.log_linear import Enumeration, LogLinearEnergy
 from pyro_hoim.testing import assert_close
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})

@@ -9,16 +9,17 @@ import pytest
 import torch
 
 from pyro_hoim import Observations
-from pyro_hoim.analysis import analyse
-from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn
+from pyro_hoim.log_linear.learn.learn import learn
 from pyro_hoim.report import plain_report, render_report
-from pyro_hoim.report.figures import as_data_uri
-from pyro_hoim.report.hypergraph_figure import hypergraph_figure
-from pyro_hoim.report.learned_page import render_learned_report
-from pyro_hoim.report.learned_plain import learned_plain_report
-from pyro_hoim.report.pair_matrix_figure import pair_matrix_figure
+from pyro_hoim.report.figures.drawing import as_data_uri
+from pyro_hoim.report.figures.hypergraph_figure import hypergraph_figure
+from pyro_hoim.report.figures.pair_matrix_figure import pair_matrix_figure
+from pyro_hoim.report.learned.page import render_learned_report
+from pyro_hoim.report.learned.plain import learned_plain_report
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import analyse
+from pyro_hoim.study.learned import LearnedAnalysis, analyse_learned
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"
 OTHER = LONG.replace("(1)", "(2)")

@@ -15,16 +15,17 @@ import torch
 from matplotlib import image
 
 from pyro_hoim import Observations
-from pyro_hoim.analysis import RemovalValue
-from pyro_hoim.analysis.learn import LearnedAnalysis, analyse_learned, learn, train_collection
-from pyro_hoim.learning.training import SampledTraining
-from pyro_hoim.partition import AnnealedImportance, Verdict
-from pyro_hoim.report.learned_page import render_learned_report, write_learned_report
-from pyro_hoim.report.learned_plain import learned_plain_report
-from pyro_hoim.report.learned_sections import learned_parts, learned_summary, learned_warnings
+from pyro_hoim.core import Verdict
+from pyro_hoim.information import RemovalValue
+from pyro_hoim.log_linear import AnnealedImportance, SampledTraining
+from pyro_hoim.log_linear.learn.learn import learn, train_collection
+from pyro_hoim.report.learned.page import render_learned_report, write_learned_report
+from pyro_hoim.report.learned.plain import learned_plain_report
+from pyro_hoim.report.learned.sections import learned_parts, learned_summary, learned_warnings
 from pyro_hoim.report.words import plural
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study.learned import LearnedAnalysis, analyse_learned
 
 
 def coins(number: int, seed: int) -> Observations:

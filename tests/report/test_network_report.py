@@ -9,11 +9,16 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from pyro_hoim.analysis import NetworkAnalysis, analyse_network
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
+from pyro_hoim.dependency_network import (
+    DecisionGraph,
+    LeafConditional,
+    NetworkAnalysis,
+    TableConditional,
+    analyse_network,
+)
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import DecisionGraph, LeafConditional, TableConditional
 from pyro_hoim.report import (
     decision_graph_figure,
     dependency_figure,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.models import ExponentialFamily, GaussianFamily, PoissonFamily, node_bounds
-from pyro_hoim.report.figures import BLUE, INK, ORANGE, as_data_uri
-from pyro_hoim.report.node_bounds_figure import node_bounds_figure
+from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, node_bounds
+from pyro_hoim.report.figures.drawing import BLUE, INK, ORANGE, as_data_uri
+from pyro_hoim.report.figures.node_bounds_figure import node_bounds_figure
 
 ETA = (3.0232, -4.4966)
 

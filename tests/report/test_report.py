@@ -15,11 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
 from pyro_hoim import Observations, load_table
-from pyro_hoim.analysis import Analysis, PosteriorSettings, analyse
-from pyro_hoim.learning.existence import MLEExistence
+from pyro_hoim.log_linear.fitting.existence import MLEExistence
 from pyro_hoim.report import num_states_text, plain_report, render_report, write_report
 from pyro_hoim.report.blocks import number
-from pyro_hoim.report.figures import (
+from pyro_hoim.report.figures.drawing import (
     as_data_uri,
     comparison_figure,
     fitted_figure,
@@ -31,6 +30,7 @@ from pyro_hoim.report.figures import (
 from pyro_hoim.report.sections import page_summary, page_warnings
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.study import Analysis, PosteriorSettings, analyse
 
 
 @pytest.fixture(scope="module")

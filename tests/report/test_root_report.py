@@ -9,12 +9,18 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from pyro_hoim.analysis import PathStep, RootAnalysis, RootScores, analyse_roots
 from pyro_hoim.cli.wording import ROOT_HINTS
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
-from pyro_hoim.learning.root_regression import RootTerm
-from pyro_hoim.models import GaussianFamily, PoissonFamily
+from pyro_hoim.generalized_root import (
+    GaussianFamily,
+    PathStep,
+    PoissonFamily,
+    RootAnalysis,
+    RootScores,
+    RootTerm,
+    analyse_roots,
+)
 from pyro_hoim.report import (
     penalty_path_figure,
     render_root_report,

@@ -14,8 +14,8 @@ import torch
 from scipy.stats import norm
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import GibbsChains, GibbsSchedule
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

@@ -16,9 +16,9 @@ import safetensors.torch
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import GibbsSchedule, sample_chains
-from pyro_hoim.sampling.checkpoint import DeferredInterrupt, RunFile
+from pyro_hoim.log_linear import LogLinearEnergy, sample_chains
+from pyro_hoim.runs import GibbsSchedule
+from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

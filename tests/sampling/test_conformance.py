@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.sampling.products_engine import ProductsEngine
-from pyro_hoim.sampling.tables_engine import TablesEngine
-from pyro_hoim.sampling.torch_engine import TorchEngine
+from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
+from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
+from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine, standard_hypergraphs

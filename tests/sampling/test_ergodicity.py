@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import ConvergenceWarning, InputError
-from pyro_hoim.models import (
+from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
     LeafConditional,
-    LogLinearEnergy,
     ModelConditional,
+    PseudoGibbsChains,
     TableConditional,
+    check_ergodic,
+    stationary_law,
 )
-from pyro_hoim.partition import stationary_law
-from pyro_hoim.sampling import PseudoGibbsChains, check_ergodic
+from pyro_hoim.errors import ConvergenceWarning, InputError
+from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import enumerate_codes

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numba import njit
 
-from pyro_hoim.sampling.lanes import (
+from pyro_hoim.compute.lanes import (
     LANES,
     exp_lanes,
     fill_uniform,

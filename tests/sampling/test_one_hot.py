@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import GibbsChains, GibbsSchedule
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling.products_engine import ProductsEngine
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, required_draws

@@ -16,19 +16,20 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.distributions import DependencyNetwork
-from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.inference import PseudoGibbs
-from pyro_hoim.models import (
+from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
+    DependencyNetwork,
     LeafConditional,
-    LogLinearEnergy,
     ModelConditional,
+    PseudoGibbsChains,
     TableConditional,
+    sample_pseudo_gibbs,
 )
-from pyro_hoim.sampling import GibbsChains, PseudoGibbsChains, sample_pseudo_gibbs
-from pyro_hoim.sampling._walker_structure import alias_tables, walker_program
+from pyro_hoim.dependency_network.chains._walker_structure import alias_tables, walker_program
+from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.inference import PseudoGibbs
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

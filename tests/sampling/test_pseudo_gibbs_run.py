@@ -12,11 +12,17 @@ import pytest
 import torch
 from scipy.stats import t as student
 
+from pyro_hoim.dependency_network import (
+    DependencyConditionals,
+    PseudoGibbsChains,
+    PseudoGibbsRun,
+    TableConditional,
+    sample_pseudo_gibbs,
+    stationary_law,
+)
+from pyro_hoim.dependency_network.chains import run as module
 from pyro_hoim.errors import ConvergenceWarning, InputError, UnknownNameError
 from pyro_hoim.interop import diagnose_discrete_chains, discrete_chains_to_arviz, get_group
-from pyro_hoim.models import DependencyConditionals, TableConditional
-from pyro_hoim.partition import stationary_law
-from pyro_hoim.sampling import PseudoGibbsChains, PseudoGibbsRun, pseudo_gibbs_run as module, sample_pseudo_gibbs
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE
 

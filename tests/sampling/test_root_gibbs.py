@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.distributions import GeneralizedRoot
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, UnknownNameError
-from pyro_hoim.models import GeneralizedRootEnergy, Normalizability, RootStructure, node_family
-from pyro_hoim.sampling import (
+from pyro_hoim.generalized_root import (
+    GeneralizedRoot,
+    GeneralizedRootEnergy,
+    Normalizability,
     RootChains,
+    RootStructure,
     draw_from_nodes,
     independent_log_partition,
     independent_samples,
-    root_gibbs as module,
+    node_family,
     sample_root_chains,
 )
-from pyro_hoim.sampling._root_count_kernels import draw_small, small_counts
-from pyro_hoim.sampling._root_hat_kernels import (
+from pyro_hoim.generalized_root.chains import gibbs as module
+from pyro_hoim.generalized_root.chains._count_kernels import draw_small, small_counts
+from pyro_hoim.generalized_root.chains._hat_kernels import (
     FACTORIAL,
     LINEAR,
     MAX_PIECES,

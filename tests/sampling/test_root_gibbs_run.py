@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.generalized_root import (
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootChains,
+    RootRun,
+    RootStructure,
+    sample_root_chains,
+)
+from pyro_hoim.generalized_root.chains import run as module
 from pyro_hoim.interop import diagnose_root_chains, get_group, root_chains_to_arviz
-from pyro_hoim.models import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.sampling import RootChains, RootRun, root_gibbs_run as module, sample_root_chains
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close
 

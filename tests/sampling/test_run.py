@@ -19,8 +19,9 @@ import torch
 from scipy.stats import chi2
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import ChainRun, GibbsChains, GibbsSchedule, run as run_module, sample_chains
+from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, sample_chains
+from pyro_hoim.log_linear.chains import run as run_module
+from pyro_hoim.runs import ChainRun, GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, random_tables
@@ -354,7 +355,7 @@ PROGRAM = """
     from pathlib import Path
     sys.path.insert(0, {folder!r})
     from test_run import SETTINGS, small_model
-    from pyro_hoim.sampling import sample_chains
+    from pyro_hoim.log_linear import sample_chains
     sample_chains(small_model(), 50, 20_000, checkpoint={path!r}, checkpoint_every=0.01, **SETTINGS)
 """
 

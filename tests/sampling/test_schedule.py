@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.sampling import GibbsSchedule
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling._tables_structure import tables_structure
-from pyro_hoim.sampling.tables_engine import TablesEngine
+from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.chains._tables_structure import tables_structure
+from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, required_draws

@@ -17,15 +17,9 @@ import pytest
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.sampling import (
-    GibbsSchedule,
-    ParallelTempering,
-    TemperedRun,
-    ladder as ladder_module,
-    sample_chains,
-    sample_tempered,
-)
+from pyro_hoim.log_linear import LogLinearEnergy, ParallelTempering, TemperedRun, sample_chains, sample_tempered
+from pyro_hoim.log_linear.chains import ladder as ladder_module
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -327,7 +321,7 @@ PROGRAM = """
     import sys
     sys.path.insert(0, {folder!r})
     from test_tempering import SETTINGS, tiny_model
-    from pyro_hoim.sampling import sample_tempered
+    from pyro_hoim.log_linear import sample_tempered
     sample_tempered(tiny_model()[0], 8, 2000, checkpoint={path!r}, checkpoint_every=0.01, **SETTINGS)
 """
 

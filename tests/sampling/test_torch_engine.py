@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.sampling import GibbsSchedule
-from pyro_hoim.sampling.engines import make_engine
-from pyro_hoim.sampling.torch_engine import TorchEngine
+from pyro_hoim.log_linear.chains.engines import make_engine
+from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
+from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, random_tables, required_draws, sweep_matrix

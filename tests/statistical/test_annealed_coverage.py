@@ -10,8 +10,8 @@ import torch
 from scipy import stats
 
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import AnnealedImportance, VariableElimination, _annealing
+from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, VariableElimination
+from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition
@@ -67,8 +67,8 @@ class OneSampler:
 @pytest.fixture
 def repeated(monkeypatch):
     """Results of many independent runs as one batch."""
-    original = _annealing.perfect_backend
-    monkeypatch.setattr(_annealing, "perfect_backend", lambda graph: OneSampler(original(graph)))
+    original = perfect.perfect_backend
+    monkeypatch.setattr(perfect, "perfect_backend", lambda graph: OneSampler(original(graph)))
 
     def run(graph, tables, repeats, **options):
         with warnings.catch_warnings():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyro_hoim.partition import weights
-from pyro_hoim.partition.weights import acceptance_ratio, log_mean_weight
+from pyro_hoim.annealing import weights
+from pyro_hoim.annealing.weights import acceptance_ratio, log_mean_weight
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 

@@ -14,8 +14,10 @@ from dataclasses import replace
 import pytest
 
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.models import GeneralizedRootEnergy
-from pyro_hoim.partition import AnnealedImportance, RootAnnealed, _annealing, _root_annealed_runs
+from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
+from pyro_hoim.generalized_root.annealed import _runs as _root_annealed_runs
+from pyro_hoim.log_linear import AnnealedImportance
+from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.testing.hard_models import (
     condensing_level,
     curie_weiss,
@@ -51,7 +53,7 @@ SEARCHABLE = [name for name in HARD_CLASSES if name not in ("XOR-SAT", "needle",
 
 @pytest.fixture(autouse=True)
 def _no_perfect_starts(monkeypatch):
-    monkeypatch.setattr(_annealing, "perfect_backend", lambda _: None)
+    monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
     monkeypatch.setattr(_root_annealed_runs, "_perfect_states", lambda *_: None)
 
 

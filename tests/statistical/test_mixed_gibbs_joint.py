@@ -31,9 +31,8 @@ import torch
 from pyro.infer import HMC, NUTS
 from scipy import stats
 
-from pyro_hoim.distributions import HierarchicalLogLinear
 from pyro_hoim.inference import MixedGibbs
-from pyro_hoim.models import parametrization
+from pyro_hoim.log_linear import HierarchicalLogLinear, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, count_states, enumerate_codes, exact_table

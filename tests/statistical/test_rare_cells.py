@@ -14,10 +14,8 @@ import pytest
 import scipy.stats
 import torch
 
-from pyro_hoim.models import LogLinearEnergy
-from pyro_hoim.partition import Enumeration
-from pyro_hoim.sampling import sample_chains
-from pyro_hoim.sampling.recorder import Recorder, Summary
+from pyro_hoim.log_linear import Enumeration, LogLinearEnergy, sample_chains
+from pyro_hoim.runs.recorder import Recorder, Summary
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE

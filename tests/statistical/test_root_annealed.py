@@ -12,8 +12,14 @@ import torch
 from scipy import stats
 
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.models import ExponentialFamily, GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.partition import RootAnnealed, RootAuto
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootAnnealed,
+    RootAuto,
+    RootStructure,
+)
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 

@@ -7,8 +7,14 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
-from pyro_hoim.models import GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily, node_family
-from pyro_hoim.sampling import RootChains, draw_from_nodes
+from pyro_hoim.generalized_root import (
+    GeneralizedRootEnergy,
+    RootChains,
+    RootStructure,
+    TruncatedPoissonFamily,
+    draw_from_nodes,
+    node_family,
+)
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law
 

@@ -10,12 +10,18 @@ import torch
 from scipy import optimize, stats
 
 from pyro_hoim.data import Observations
-from pyro_hoim.learning import L1, GroupL2
-from pyro_hoim.learning.training import InteractionRidge, SampledTrainer, SampledTraining
-from pyro_hoim.learning.training._sampled_loss import annealed_log_z
-from pyro_hoim.learning.training._weighted_chains import Population, annealed_population
-from pyro_hoim.models import LogLinearEnergy, parametrization
-from pyro_hoim.sampling.schedule import GibbsSchedule
+from pyro_hoim.log_linear import (
+    L1,
+    GroupL2,
+    InteractionRidge,
+    LogLinearEnergy,
+    SampledTrainer,
+    SampledTraining,
+    parametrization,
+)
+from pyro_hoim.log_linear.training.sampled._loss import annealed_log_z
+from pyro_hoim.log_linear.training.sampled._weighted_chains import Population, annealed_population
+from pyro_hoim.runs.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables

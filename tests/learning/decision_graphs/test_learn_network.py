@@ -13,8 +13,9 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
+from pyro_hoim.dependency_network import AIC, MDL, leaf_probs, learn_network, learn_node
+from pyro_hoim.dependency_network.learn import network
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.learning.decision_graphs import AIC, MDL, leaf_probs, learn_network, learn_node, network
 from pyro_hoim.schema import Domain
 
 

@@ -10,10 +10,9 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
+from pyro_hoim.dependency_network import AIC, MDL, DecisionGraph, Merge, Split, learn_node
+from pyro_hoim.dependency_network.learn._rows import PreparedRows
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
-from pyro_hoim.learning.decision_graphs import AIC, MDL, learn_node
-from pyro_hoim.learning.decision_graphs._rows import PreparedRows
-from pyro_hoim.models import DecisionGraph, Merge, Split
 from pyro_hoim.schema import Domain
 
 NEAR = 1e-9
@@ -459,7 +458,7 @@ def test_equal_leaves_merge_however_large_the_counts(factor):
 
 def test_columns_of_too_many_levels_to_be_asked_take_no_memory(monkeypatch):
     """Row numbers: counts of levels for them would be tables of rows by rows. The others are found as without them."""
-    from pyro_hoim.learning.decision_graphs import _kernels
+    from pyro_hoim.dependency_network.learn import _kernels
 
     seen = []
     grow = _kernels.grow

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from pyro_hoim.dependency_network import AIC, MDL, check_theorem_conditions
+from pyro_hoim.dependency_network.learn.penalties import leaf_penalties
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning.decision_graphs import AIC, MDL, check_theorem_conditions
-from pyro_hoim.learning.decision_graphs.penalties import leaf_penalties
 
 
 def test_values_of_mdl_and_aic():

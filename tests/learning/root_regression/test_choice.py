@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.learning.root_regression import choose_l1, fit_root_path, fit_roots, root_stability
+from pyro_hoim.generalized_root import choose_l1, fit_root_path, fit_roots, root_stability
 
 L1S = [0.4, 0.1, 0.03, 0.003]
 

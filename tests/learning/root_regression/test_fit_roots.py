@@ -13,8 +13,9 @@ import torch
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.learning.root_regression import RootFit, _run, fit_root_path, fit_roots
-from pyro_hoim.models.node_families import PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import RootFit, fit_root_path, fit_roots
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.generalized_root.regress import _run
 
 
 def count_table(seed=0, num_rows=120, width=6):

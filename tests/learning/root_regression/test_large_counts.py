@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pyro_hoim.errors import ConvergenceWarning, InputError
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.learning.root_regression._kernels import descend
-from pyro_hoim.learning.root_regression._quadratic import curvature_matrix, penalised_minimum
+from pyro_hoim.generalized_root import fit_roots
+from pyro_hoim.generalized_root._quadratic import curvature_matrix, penalised_minimum
+from pyro_hoim.generalized_root.regress._kernels import descend
 
 
 def uniform_counts(top: float) -> np.ndarray:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.learning.root_regression._rows import prepare_rows
-from pyro_hoim.learning.root_regression._space import search_space
-from pyro_hoim.learning.root_regression.node import SolverOptions, solve_node
-from pyro_hoim.models.node_families import PoissonFamily
+from pyro_hoim.generalized_root import fit_roots
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily
+from pyro_hoim.generalized_root.regress._space import search_space
+from pyro_hoim.generalized_root.regress.node import SolverOptions, solve_node
+from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "grm_classic3.json").read_text())
 SETTINGS = GOLDEN["settings"]

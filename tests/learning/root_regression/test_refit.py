@@ -10,16 +10,20 @@ import scipy.sparse
 import torch
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
-from pyro_hoim.learning.root_regression import _joint, choose_l1, fit_root_path, fit_roots, refit_roots
-from pyro_hoim.learning.root_regression._joint import JointRegression, JointTerm, base_measure
-from pyro_hoim.learning.root_regression._rows import prepare_rows
-from pyro_hoim.models import (
+from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
     check_normalizable,
+    choose_l1,
+    fit_root_path,
+    fit_roots,
+    refit_roots,
 )
+from pyro_hoim.generalized_root.regress import _joint
+from pyro_hoim.generalized_root.regress._joint import JointRegression, JointTerm, base_measure
+from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 
 def spread_counts(seed, num_rows=60, width=4):

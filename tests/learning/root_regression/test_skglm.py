@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pyro_hoim.learning.root_regression import fit_roots
-from pyro_hoim.models import TruncatedPoissonFamily
+from pyro_hoim.generalized_root import TruncatedPoissonFamily, fit_roots
 
 
 def bits(num_rows=250, width=8):

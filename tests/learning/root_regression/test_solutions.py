@@ -9,8 +9,8 @@ import torch
 from scipy.special import gammaln
 from sklearn.linear_model import Lasso, LogisticRegression
 
-from pyro_hoim.learning.root_regression import fit_root_path, fit_roots
-from pyro_hoim.models.node_families import PoissonFamily, TruncatedPoissonFamily, node_family
+from pyro_hoim.generalized_root import fit_root_path, fit_roots
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
 
 
 def keys_of(order, full=False):

@@ -1,0 +1,369 @@
+"""The verdict on annealed runs, whatever was annealed: from log weights, forward and reverse, to an estimate of log Z.
+
+Private to the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from ..core.certificate import Certificate
+from ..core.partition import Cost, LogPartition, Sandwich
+from ._mean_limit import log_mean_lower_limit
+from .mode_checks import Weighed
+from .runs import island_means
+from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
+
+__all__ = ["METHOD", "AnnealingOptions", "Checks", "Start", "estimate_of", "islands_of", "num_steps", "result_of"]
+
+METHOD = "annealed importance sampling"
+Start = Literal["exact", "tempered"]
+
+_GAP = 4.0  # errors between two estimates that count as agreement; normal ones would part once in 16,000 runs
+_ADAPTIVE_STEPS = 1000  # what an adaptive path counts as
+_GAP_NOTE = (
+    "{{which}}forward and reverse runs disagree by more than their errors, or hardly overlap, so that at least one has "
+    "not seen the whole law; {advice}"
+)
+_COMBINE_NOTE = "{which}combine=True would report both runs together, for which there is an error bar"
+_TEMPERED_NOTE = (
+    "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
+    "stay unseen; the upper limit rests on there being none"
+)
+_UNSEEN = 1.0  # chains' worth of the law in the error: five of them, or more, go unseen in 0.7 % of the runs at most
+_FEW = 8  # batch elements that get a note of their own
+_BEATEN_NOTE = (
+    "the state {state} alone has log q = {log_q:.6g}, all states met together {bound:.6g}, a lower bound of log Z; the "
+    "runs found {value:.6g}: they have missed the part of the model that this state belongs to"
+)
+_MISSED_NOTE = (
+    "{which}runs from the modes that a search found give log Z = {more:.6g}, the run from the reference {value:.6g}: "
+    "it has missed a mode, such as that of {state}"
+)
+_UNWEIGHED_NOTE = (
+    "{which}modes found, not weighed: a search found modes, such as {state}, in which hardly a chain ended, and runs "
+    "from there support no estimate of their weight; log Z may be up to {more:.6g} or more, the runs found {value:.6g}"
+)
+_COMPLETE_NOTE = "{which}every state of the model was met, so that log Z is their sum"
+_ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is known of B models besides the weights of the runs.
+
+    Attributes:
+        certificate: what the states met prove.
+        weighed: what runs from the modes found say; None where none were made.
+        rounding: error of the arithmetic, (B,), nats.
+    """
+
+    certificate: Certificate
+    weighed: Weighed | None
+    rounding: Floats
+
+
+class AnnealingOptions(Protocol):
+    """Options that every annealed backend has."""
+
+    @property
+    def num_chains(self) -> int:
+        """Chains of a run."""
+        ...
+
+    @property
+    def num_temperatures(self) -> int:
+        """Steps of an even path."""
+        ...
+
+    @property
+    def temperatures(self) -> Sequence[float] | Literal["adaptive"] | None:
+        """The path, None for an even one."""
+        ...
+
+    @property
+    def resample_below(self) -> float | None:
+        """Share of effective chains below which chains are resampled."""
+        ...
+
+    @property
+    def islands(self) -> int:
+        """Independent parts when there is resampling."""
+        ...
+
+    @property
+    def combine(self) -> bool:
+        """Whether both runs are reported together."""
+        ...
+
+    @property
+    def level(self) -> float:
+        """Of the one-sided limits."""
+        ...
+
+
+def num_steps(options: AnnealingOptions) -> int:
+    """Temperatures of a forward run; an adaptive path counts as 1,000."""
+    if isinstance(options.temperatures, tuple):
+        return len(options.temperatures) - 1
+    return options.num_temperatures if options.temperatures is None else _ADAPTIVE_STEPS
+
+
+def islands_of(options: AnnealingOptions) -> int | None:
+    """Independent groups of chains where there is resampling, else None."""
+    return None if options.resample_below is None else options.islands
+
+
+def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimate:
+    """Estimate from log weights (B, chains); islands are the independent parts when there is resampling."""
+    if options.resample_below is None:
+        return log_mean_weight(log_weights)
+    means = island_means(torch.from_numpy(log_weights), options.islands).numpy()
+    return log_mean_weight(means, options.num_chains // options.islands)
+
+
+def result_of(
+    options: AnnealingOptions,
+    log_z0: Floats,
+    log_weights: Floats,
+    behind: Floats | None,
+    *,
+    start: Start = "exact",
+    is_reversible: bool,
+    checks: Checks,
+    best_states: Sequence[str],
+    advice: str,
+    like: torch.Tensor,
+    cost: Cost,
+    coding: str,
+) -> LogPartition:
+    """The result of forward and perhaps reverse runs over a batch of B models, with the verdict on its error.
+
+    Args:
+        options: of the backend.
+        log_z0: log Z of the reference (B,).
+        log_weights: of the forward runs (B, chains).
+        behind: of the reverse runs, likewise; None without them.
+        start: where all reverse runs started.
+        is_reversible: whether the two directions are mutual reversals, so that their acceptance ratio means something.
+        checks: what else was found.
+        best_states: the best state of every model in words.
+        advice: what a reader may try.
+        like: a tensor (*batch) of the dtype and on the device of results.
+        cost: of a forward run.
+        coding: of the model.
+    """
+    forward, notes = estimate_of(options, log_weights), Notes(like.numel())
+    notes.add(~forward.is_reliable, _weight_note(forward, options, advice))
+
+    def shaped(values: Floats) -> torch.Tensor:
+        return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)
+
+    is_perfect = behind is not None and start == "exact"
+    if behind is None:
+        best, reliable, back = forward, forward.is_reliable, None
+        lower, upper = one_sided_limits(forward, options.level, reliable)
+        notes.add_general(_ONE_SIDED_NOTE)
+    else:
+        back = log_mean_weight(behind)
+        compared = _compared(options, (log_weights, forward), (behind, back), is_reversible=is_reversible)
+        best, lower, upper, reliable = compared[:4]
+        if options.combine:
+            notes = Notes(like.numel())
+        elif is_perfect:
+            notes.add(compared.is_joint & ~reliable, _COMBINE_NOTE)
+        notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
+        notes.add_general(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
+    sandwich = None
+    if back is not None:
+        parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
+        sandwich = Sandwich(*map(shaped, parts), start=start)
+    rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
+    unseen = _UNSEEN / options.num_chains if is_perfect else 0.0
+    outcome = _Outcome(
+        best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
+    )
+    outcome = _with_checks(outcome, checks, best_states, notes, is_perfect)
+    precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
+    is_known = checks.certificate.is_complete
+    verified = outcome.reliable & (is_known | is_perfect)
+    return LogPartition(
+        shaped(outcome.value),
+        "biased",
+        shaped(np.where(outcome.reliable, np.hypot(outcome.error, precision), np.inf)),
+        shaped(best.ess),
+        shaped(outcome.lower),
+        shaped(outcome.upper),
+        cost,
+        METHOD,
+        coding=coding,
+        lower_bound=shaped(checks.certificate.bound),
+        verdicts=torch.from_numpy(outcome.reliable.astype(np.int8) + verified).to(like.device).reshape(like.shape),
+        notes=notes.lines(),
+        sandwich=sandwich,
+    )
+
+
+class _Compared(NamedTuple):
+    """What forward and reverse runs say together; arrays (B,).
+
+    Estimate of Z / Z0, limits of its log, whether the error is to be believed, whether the runs agree, and whether
+    both together support an error.
+    """
+
+    best: WeightEstimate
+    lower: Floats
+    upper: Floats
+    reliable: Flags
+    agree: Flags
+    is_joint: Flags
+
+
+def _compared(
+    options: AnnealingOptions,
+    ahead: tuple[Floats, WeightEstimate],
+    behind: tuple[Floats, WeightEstimate],
+    *,
+    is_reversible: bool,
+) -> _Compared:
+    """Forward and reverse runs, log weights and the estimates from these, held against each other."""
+    (log_weights, forward), back = ahead, behind[1]
+    agree = _is_close(forward.value, -back.value, forward.error, back.error) | ~back.is_reliable
+    both, is_joint = forward, np.zeros_like(agree)
+    if options.resample_below is None and is_reversible:
+        # The acceptance ratio needs no well-behaved reverse weights, so it is a second test; the reverse estimate
+        # itself is the first, where its weights allow.
+        both = acceptance_ratio(log_weights, behind[0])
+        agree = agree & _is_close(forward.value, both.value, forward.error, both.error) & both.is_reliable
+        is_joint = both.is_reliable
+    independent = log_weights if options.resample_below is None else None
+    lower, upper = _two_sided(options.level, (independent, forward), behind, agree)
+    if options.combine:
+        return _Compared(both, lower, upper, both.is_reliable, both.is_reliable, is_joint)
+    best = forward._replace(error=np.maximum(forward.error, np.abs(forward.value - both.value)))
+    return _Compared(best, lower, upper, forward.is_reliable & agree, agree, is_joint)
+
+
+class _Outcome(NamedTuple):
+    """An estimate, its error, limits and whether these are to be believed; arrays (B,)."""
+
+    value: Floats
+    error: Floats
+    lower: Floats
+    upper: Floats
+    reliable: Flags
+
+
+def _with_checks(
+    found: _Outcome, checks: Checks, best_states: Sequence[str], notes: Notes, is_perfect: bool
+) -> _Outcome:
+    """The outcome in the light of the states that were met and of the runs from modes."""
+    value, error, lower, upper, reliable = found
+    proof = checks.certificate
+    slack = 1e-9 * (1 + np.abs(proof.bound))
+    is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + _GAP * error), value) + slack
+    is_beaten &= ~proof.is_complete
+    for i in np.flatnonzero(is_beaten).tolist():
+        text = _BEATEN_NOTE.format(
+            state=best_states[i], log_q=proof.best_log_q[i], bound=proof.bound[i], value=value[i]
+        )
+        notes.add_general(text if len(value) == 1 else f"batch element {i}: {text}")
+        if len(value) > _FEW:
+            break
+    if checks.weighed is not None:
+        modes = checks.weighed
+        contradicted = reliable & ~is_beaten & modes.is_contradicted
+        unweighed = reliable & ~is_beaten & ~contradicted & modes.is_unweighed
+        for where, text in ((contradicted, _MISSED_NOTE), (unweighed, _UNWEIGHED_NOTE)):
+            if where.any():
+                i = int(where.argmax())
+                notes.add(
+                    where, text.format(which="{which}", value=value[i], more=modes.log_z[i], state=best_states[i])
+                )
+        is_beaten = is_beaten | contradicted | unweighed
+        value = np.where(contradicted, modes.log_z, value)
+    if not is_perfect:  # the upper limit of perfect starts rests on nothing that the checks have refuted
+        upper = np.where(is_beaten, np.inf, upper)
+    reliable = reliable & ~is_beaten
+    error = np.maximum(error, proof.bound - value)
+    value, lower, upper = (np.maximum(part, proof.bound) for part in (value, lower, upper))
+    known = proof.is_complete
+    notes.add(known, _COMPLETE_NOTE)
+    value, lower, upper = (np.where(known, proof.bound, part) for part in (value, lower, upper))
+    return _Outcome(value, np.where(known, slack / 1e3, error), lower, upper, reliable | known)
+
+
+def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Flags:
+    return np.abs(first - second) <= _GAP * np.hypot(error, other) + 1e-9
+
+
+def _lower(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
+    """Lower limit of the log of the expected weight: Markov's, and where the weights support it, a closer one.
+
+    That is one without assumptions where the weights are independent, the normal one where only islands are (None).
+    """
+    if log_weights is None:
+        return one_sided_limits(found, level, trusted)[0]
+    markov = found.value + math.log1p(-level)
+    return np.where(trusted, np.maximum(markov, log_mean_lower_limit(log_weights, level)), markov)
+
+
+def _two_sided(
+    level: float, ahead: tuple[Floats | None, WeightEstimate], behind: tuple[Floats, WeightEstimate], agree: Flags
+) -> tuple[Floats, Floats]:
+    """Lower limit from the forward run and upper one from the reverse run; Markov's where closer ones would cross."""
+    lower = _lower(*ahead, level, ahead[1].is_reliable & agree)
+    upper = -_lower(*behind, level, behind[1].is_reliable & agree)
+    ordered = agree & (lower <= upper)
+    lower = _lower(*ahead, level, ahead[1].is_reliable & ordered)
+    return lower, -_lower(*behind, level, behind[1].is_reliable & ordered)
+
+
+def _perfect_note(options: AnnealingOptions) -> str:
+    unseen = -math.expm1(math.log1p(-options.level) / options.num_chains)
+    return (
+        f"the reverse run started from {options.num_chains} perfect samples; limits allow for the share of the model, "
+        f"up to {unseen:.2g} at level {options.level:g}, that so many cannot be sure to meet"
+    )
+
+
+def _weight_note(found: WeightEstimate, options: AnnealingOptions, advice: str) -> str:
+    if options.num_chains < MIN_CHAINS:
+        return (
+            f"{{which}}{options.num_chains} chains are too few for an error bar; "
+            f"use num_chains of at least {MIN_CHAINS}"
+        )
+    return (
+        f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "
+        f"the largest holds up to {float(found.share.max()):.0%} of the weight, or their logarithms spread too far "
+        f"for so few chains; {advice}"
+    )
+
+
+class Notes:
+    """Sentences about a result, with the number of batch elements they are true of."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lines: list[str] = []
+
+    def add(self, where: Flags, text: str) -> None:
+        """A sentence that is true where the mask (B,) is."""
+        found = int(where.sum())
+        if found:
+            which = "" if self._count == 1 else f"{found} of {self._count} batch elements: "
+            self._lines.append(text.format(which=which))
+
+    def add_general(self, text: str) -> None:
+        """A sentence that is true of the whole result."""
+        self._lines.append(text)
+
+    def lines(self) -> tuple[str, ...]:
+        """All sentences."""
+        return tuple(self._lines)

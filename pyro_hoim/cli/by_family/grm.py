@@ -1,0 +1,278 @@
+"""``pyro-hoim fit --model grm``: generalized root models of counts and of real numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...core.family import Asked, Option, Request, Study
+from ...errors import InputError
+from ...generalized_root.nodes.families import NodeFamily, node_family
+from ...generalized_root.regress.result import RootTerm
+from ...generalized_root.study.analysis import AUTO_L1, RootAnalysis, analyse_roots
+from ...report.root_page import root_plain_report, write_root_report
+from ...report.words import plural
+from ..count_reading import CountSource
+from ..labelled import JOBS, ORDER
+from ..output import log_partition_json
+from ..reading import Fractions, held_out_split
+from ..wording import ROOT_HINTS
+
+__all__ = ["ROOT_OPTIONS", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
+
+_TOP = 50
+_MOST_L1 = 1e6
+
+ROOT_OPTIONS = (
+    Option(
+        "family",
+        "With grm: law of a column given all others.",
+        kind="choice",
+        choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
+        default="poisson",
+        is_shown=True,
+    ),
+    Option(
+        "l1",
+        "With grm: penalty of every coefficient, nats a row. Several (or auto: "
+        f"{', '.join(f'{value:g}' for value in AUTO_L1)}) are compared on the validation rows.  [default: 0.01]",
+        multiple=True,
+        metavar="LAMBDA|auto",
+    ),
+    Option(
+        "vocab",
+        "With grm: column names of a .npz file, one a line.  [default: the same name with _vocab.txt]",
+        kind="path",
+        metavar="FILE",
+    ),
+    Option(
+        "maximum",
+        "With grm: largest count of --family truncated-poisson.",
+        kind="whole",
+        low=1,
+        high=2**53,
+        metavar="R",
+    ),
+    Option(
+        "symmetrize",
+        "With grm: how the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
+        "zero where one is absent; or: the mean of those present.",
+        kind="choice",
+        choices=("mean", "and", "or"),
+        default="mean",
+        is_shown=True,
+    ),
+    Option(
+        "refit_terms",
+        "With grm: which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
+        "published way, which can predict worse than independent columns.",
+        kind="choice",
+        choices=("none", "singles", "all"),
+        default="all",
+        is_shown=True,
+    ),
+    Option("stagewise", "With grm: learn pairs first, then only triples of mutually tied columns.", kind="flag"),
+    Option(
+        "full",
+        "With grm: also lower roots: square and cube roots of single columns (which let counts spread more than "
+        "Poisson ones do), cube roots of pairs. Of gaussian columns these hold the mean.  [default: gaussian only]",
+        kind="switch",
+    ),
+    ORDER,
+    JOBS,
+)
+
+
+@dataclass(frozen=True)
+class RootPlan:
+    """Learning a generalized root model; see :func:`~pyro_hoim.generalized_root.analyse_roots`.
+
+    Attributes:
+        asked: the options.
+        family: law of a column given all others.
+        l1: penalties, falling.
+    """
+
+    asked: Asked
+    family: NodeFamily
+    l1: tuple[float, ...]
+
+    def read(self) -> CountSource:
+        """The counts or real numbers."""
+        return CountSource.read(self.asked.source or "", self.asked.columns, self.asked["vocab"], self.family)
+
+    def complete(self, source: CountSource) -> CountSource:
+        """The same rows, refused where they have fewer columns than the order asked for."""
+        order, columns = self.asked["order"], len(source.rows.domain)
+        if order is not None and order > columns:
+            raise InputError(f"--order: expected 1 to {columns} (the number of columns), received {order}")
+        return source
+
+    def split(self, source: CountSource) -> Fractions:
+        """A fifth of the rows is held out, and another one where several penalties are compared."""
+        return held_out_split(source.rows.num_rows, len(self.l1) > 1)
+
+    def run(self, request: Request) -> Study:
+        """Learn from the training rows, and leave the model and the report."""
+        asked, source = self.asked, request.source
+        num_columns, order, full = len(source.rows.domain), asked["order"], asked["full"]
+        rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
+        request.announce(
+            f"learning {columns} from {rows}; an interrupted run is continued by --resume from {request.checkpoint}"
+        )
+        analysis = analyse_roots(
+            request.parts,
+            self.family,
+            order=min(3, num_columns) if order is None else order,
+            l1=self.l1,
+            symmetrize=asked["symmetrize"],
+            refit=asked["refit_terms"],
+            stagewise=asked["stagewise"],
+            full=self.family.name == "gaussian" if full is None else full,
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            seed=request.seed,
+            title=source.name,
+            about=request.about,
+            checkpoint=request.checkpoint,
+            resume=request.resume,
+            progress=request.progress,
+        )
+        request.announce("writing the report")
+        write_root_report(analysis, request.folder, ROOT_HINTS)
+        return Study(_summary(analysis), root_plain_report(analysis, ROOT_HINTS))
+
+
+def plan_roots(asked: Asked) -> RootPlan:
+    """Options checked against each other.
+
+    Raises:
+        InputError: no file, a maximum without truncated-poisson or the reverse, an order below 1, a penalty that is no
+            number from 0, one that is repeated, or several of them without validation rows.
+    """
+    family, maximum, order = asked["family"], asked["maximum"], asked["order"]
+    if asked.source is None:
+        raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
+    if family == "truncated-poisson" and maximum is None:
+        raise InputError("--maximum: --family truncated-poisson needs its largest count")
+    if family != "truncated-poisson" and maximum is not None:
+        raise InputError(f"--maximum: belongs to --family truncated-poisson, received --family {family}")
+    if order is not None and order < 1:
+        raise InputError(f"--order: expected a whole number of at least 1, received {order}")
+    penalties = parse_l1(asked["l1"])
+    if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
+        raise InputError(
+            "--l1: several penalties are compared on validation rows; pass --split, such as --split 0.7,0.1,0.2"
+        )
+    return RootPlan(asked, node_family(family, maximum), penalties)
+
+
+def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
+    """Penalties in falling order; 0.01 where none is given.
+
+    Raises:
+        InputError: a word that is no number from 0 to 1e6, a repeated one, or auto beside others.
+    """
+    parts = [part.strip() for word in words for part in word.split(",")]
+    if not parts:
+        return (0.01,)
+    if parts == ["auto"]:
+        return AUTO_L1
+    found: list[float] = []
+    for part in parts:
+        if part == "auto":
+            several = ", ".join(f"{value:g}" for value in AUTO_L1)
+            raise InputError(f"--l1: auto stands for {several} and takes no other numbers beside it")
+        try:
+            value = float(part)
+        except ValueError:
+            what = repr(part) if part else "nothing between two commas"
+            raise InputError(f"--l1: expected a number, or auto, received {what}") from None
+        if not 0 <= value <= _MOST_L1:
+            raise InputError(f"--l1: expected a number from 0 to {_MOST_L1:g} (nats a row), received {part}")
+        if value in found:
+            raise InputError(f"--l1: {part} is given twice")
+        found.append(value)
+    return tuple(sorted(found, reverse=True))
+
+
+def tuple_json(term: RootTerm) -> dict[str, Any]:
+    """The JSON object of a term: its names, tensor entry and coefficient."""
+    j, size = term.key
+    return {
+        "edge": list(term.names),
+        "value": term.coefficient / math.factorial(size),
+        "coefficient": term.coefficient,
+        "order": size,
+        "root": j,
+    }
+
+
+def _singles(analysis: RootAnalysis) -> list[RootTerm]:
+    """Largest coefficients of the columns themselves, then those of their roots."""
+    keys = [key for key in sorted(analysis.num_terms) if key[1] == 1]
+    return [term for key in keys for term in sorted(analysis.fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
+
+
+def _summary(analysis: RootAnalysis) -> dict[str, Any]:
+    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    found, parts = analysis.fit, analysis.parts
+
+    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
+        return {part: None if held is None else read(held) for part, held in parts.items()}
+
+    edges = [term for term in found.terms() if term.key[1] > 1]
+    names = next(part for part in parts.values() if part is not None).baselines
+    return {
+        "num_variables": len(analysis.domain),
+        "num_states": None,
+        "num_interactions": analysis.num_interactions,
+        "num_parameters": found.structure.num_terms,
+        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in analysis.num_terms.items()],
+        "edges": [list(term.names) for term in edges],
+        "log_partition": log_partition_json(analysis.log_partition),
+        "log_partition_reason": analysis.no_log_partition or None,
+        "rows": {part: 0 if held is None else held.scores.rows for part, held in parts.items()},
+        "impossible_rows": each(lambda held: held.scores.impossible_rows),
+        "zero_columns": list(found.zero_columns),
+        "constant_columns": list(found.constant_columns),
+        "fixed_columns": dict(found.fixed_columns),
+        "kl": each(lambda held: held.scores.kl),
+        "nll": each(lambda held: held.scores.nll),
+        "pseudo_nll": each(lambda held: held.scores.pseudo_nll),
+        "pseudo_nll_std_error": each(lambda held: held.scores.pseudo_nll_std_error),
+        "independent_kl": each(lambda held: held.independent.kl),
+        "independent_pseudo_nll": each(lambda held: held.independent.pseudo_nll),
+        "gain": each(lambda held: held.gain),
+        "gain_std_error": each(lambda held: held.gain_std_error),
+        "baselines": {name: each(lambda held, n=name: held.baselines[n].pseudo_nll) for name in names},
+        "family": found.family.name,
+        "maximum": int(found.family.largest_value) if found.family.name == "truncated-poisson" else None,
+        "order": analysis.order,
+        "l1": analysis.l1,
+        "symmetrize": found.symmetrize,
+        "is_full": analysis.is_full,
+        "refit": None if found.refit is None else asdict(found.refit),
+        "path": [
+            {
+                "l1": step.l1,
+                "num_interactions": step.num_terms,
+                "pseudo_nll": {"train": step.train, "validation": step.validation},
+                "kkt_residual": step.kkt_residual,
+            }
+            for step in analysis.path
+        ],
+        "kkt_residual": float(found.kkt_residual.max()) if len(found.nodes) else 0.0,
+        "tolerance": found.tolerance,
+        "status": "converged" if found.is_converged else "not converged",
+        "singles": [tuple_json(term) for term in _singles(analysis)],
+        "interactions": [
+            {**tuple_json(term), "standardised": analysis.standardised(term).coefficient}
+            for key in sorted(analysis.num_terms)
+            if key[1] > 1
+            for sign in (1, -1)
+            for term in found.terms(key, num=_TOP, sign=sign)
+        ],
+        "stage_seconds": dict(analysis.seconds),
+    }

@@ -1,0 +1,235 @@
+"""``pyro-hoim fit --model log-linear``: given interactions, or learned ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.family import Asked, Option, Request, Study
+from ...data.observations import Observations
+from ...errors import InputError, IntractableError
+from ...log_linear.auto import Auto
+from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
+from ...log_linear.named_priors import Prior
+from ...report.blocks import num_states_text
+from ...report.page import write_report
+from ...report.plain import plain_report
+from ...structure.hypergraph import InteractionHypergraph
+from ...study.analysis import Analysis, analyse
+from ...study.posterior_settings import PosteriorSettings
+from ..labelled import JOBS, LABELLED, ORDER, read_labelled
+from ..output import log_partition_json, whole
+from ..reading import ALL_TRAIN, Fractions, Missing, Table
+from .select import SELECT_OPTIONS, SelectPlan, train_given
+
+__all__ = ["LOG_LINEAR_OPTIONS", "LogLinearPlan", "plan_log_linear"]
+
+LOG_LINEAR_OPTIONS = (
+    Option("edges", 'Interactions as a formula, e.g. "smoke*mental + phys*systol".', metavar="SPEC"),
+    Option("select", "Learn the interactions and their strengths from the data.", kind="flag"),
+    *SELECT_OPTIONS,
+    Option(
+        "prior",
+        "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
+        "S, with the information of one row (unit), or N fictive rows spread evenly.  [default: none; normal:1 for "
+        "--posterior; with --select the rows choose]",
+        metavar="none|unit|normal:S|ridge:S|conjugate:N",
+    ),
+    Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
+    Option("chains", "Chains of --posterior.", kind="whole", low=1, high=64, default=4, is_shown=True),
+    Option("draws", "Draws a chain of --posterior.", kind="whole", low=10, default=1000, is_shown=True),
+    Option("warmup", "Warm-up steps of --posterior.", kind="whole", low=10, default=500, is_shown=True),
+    ORDER,
+    JOBS,
+    *LABELLED,
+)
+
+
+@dataclass(frozen=True)
+class LogLinearPlan:
+    """Fits of given interactions, by exact inference where it is in reach.
+
+    Attributes:
+        asked: the options.
+        prior: of the estimates.
+        is_main_job: whether interactions of order 1, 2 and 3 are compared, with posteriors.
+    """
+
+    asked: Asked
+    prior: Prior | None
+    is_main_job: bool
+
+    @property
+    def has_posterior(self) -> bool:
+        """Whether posteriors are drawn."""
+        return self.is_main_job or self.asked["posterior"]
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)[0]
+
+    def complete(self, source: Table) -> Table:
+        """The table with missing cells dealt with."""
+        reason = (
+            "--posterior"
+            if self.has_posterior
+            else "a validation part"
+            if self.asked.split and self.asked.split[1]
+            else None
+        )
+        table = source.complete(Missing.parse(self.asked["missing"]), reason)
+        self._structures(table.rows)
+        return table
+
+    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
+        """All rows are fitted."""
+        return ALL_TRAIN
+
+    def run(self, request: Request) -> Study:
+        """Fit every collection, and leave models, posteriors and the report."""
+        rows: Observations = request.parts["train"]
+        structures = self._structures(rows)
+        for structure in structures.values():
+            cost = Auto().plan(structure)
+            if not cost.feasible:
+                if self.has_posterior or request.source.rows.has_missing:
+                    what = "--posterior" if self.has_posterior else "--missing marginalise"
+                    raise IntractableError(
+                        f"{what} needs exact inference: {cost.reason}. At the command line: fewer --columns, a lower "
+                        "--order, or sparser --edges"
+                    )
+                return train_given(self.asked, structure, cost.reason, request, self.prior)
+        settings = None
+        if self.has_posterior:
+            settings = PosteriorSettings(*(self.asked[name] for name in ("chains", "draws", "warmup")))
+            settings = settings if self.prior is None else replace(settings, prior=self.prior)
+        validation, test = (
+            request.parts[part] if fraction else None
+            for part, fraction in zip(("validation", "test"), request.fractions[1:], strict=True)
+        )
+        analysis = analyse(
+            rows,
+            structures,
+            validation=validation,
+            test=test,
+            prior=self.prior,
+            posterior=settings,
+            target=self.asked["target"],
+            seed=request.seed,
+            title=request.source.name,
+            about=request.about,
+            checkpoint=request.checkpoint,
+            resume=request.resume,
+            jobs=self.asked["jobs"],
+        )
+        write_report(analysis, request.folder)
+        files = {} if settings is None else {"posterior": "posterior.nc"}
+        return Study(_summary(analysis, request.folder), plain_report(analysis), files)
+
+    def _structures(self, data: Observations) -> dict[str, InteractionHypergraph]:
+        """The collections to fit, by name."""
+        order, edges = self.asked["order"], self.asked["edges"]
+        if self.is_main_job:
+            orders = range(1, min(3, len(data.domain)) + 1)
+            return {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in orders}
+        if edges is not None:
+            structure = InteractionHypergraph.from_formula(data.domain, edges, hierarchical=False)
+            if not structure.is_hierarchical:
+                missing = [":".join(e) for e in structure.closure().edges if e not in structure]
+                shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+                raise InputError(
+                    f"--edges: not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write "
+                    "a*b for a, b and their interaction"
+                )
+            return {edges: structure}
+        if order is None:
+            order = min(2, len(data.domain))
+        elif not 1 <= order <= len(data.domain):
+            raise InputError(f"--order: expected 1 to {len(data.domain)} (the number of variables), received {order}")
+        return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
+
+
+def plan_log_linear(asked: Asked) -> LogLinearPlan | SelectPlan:
+    """Options checked against each other.
+
+    Raises:
+        InputError: options that exclude each other, or a prior of another form.
+    """
+    edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
+    if asked["order"] is not None and edges is not None:
+        raise InputError("--order and --edges: give one of them, not both")
+    if select and (edges is not None or posterior or asked.source is None):
+        what = "--edges" if edges is not None else "--posterior" if posterior else "no TABLE or FILE"
+        raise InputError(f"--select: learns the interactions of one table, received {what} with it")
+    for option in SELECT_OPTIONS:
+        if not select and option.name in asked.given:
+            raise InputError(f"--{option.name.replace('_', '-')}: belongs to --select")
+    prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "--prior")
+    is_main_job = asked.source is None and asked["order"] is None and edges is None
+    if asked["jobs"] is not None and not (posterior or is_main_job):
+        raise InputError("--jobs: of a log-linear model belongs to --posterior")
+    if prior is not None and prior.is_flat and (posterior or is_main_job):
+        raise InputError("--prior: a posterior needs a proper prior, received none; use normal:S or another")
+    return SelectPlan(asked, prior) if select else LogLinearPlan(asked, prior, is_main_job)
+
+
+def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
+    """The keys of a test against the saturated model, None where the table is too large or cells are missing."""
+    if test is None:
+        return None
+    return {
+        "deviance": test.deviance,
+        "pearson": test.pearson,
+        "df": test.df_adjusted,
+        "p_value": test.p_value,
+        "p_value_method": test.p_value_method,
+        "p_value_statistic": test.p_value_statistic,
+        "p_value_pearson": test.p_value_pearson,
+        "p_value_std_error": test.p_value_std_error if test.num_tables else None,
+        "num_tables": test.num_tables,
+        "p_value_note": test.p_value_note,
+    }
+
+
+def _summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
+    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    chosen = analysis.chosen
+    structure = chosen.hypergraph
+    summary: dict[str, Any] = {
+        "num_variables": len(structure.domain),
+        "num_states": num_states_text(structure.domain.num_states),
+        "num_interactions": structure.num_interactions,
+        "num_parameters": chosen.fit.num_parameters_fitted,
+        "edges": [list(edge) for edge in structure.edges],
+        "log_partition": log_partition_json(chosen.log_partition),
+        "rows": {part: whole(rows) for part, rows in chosen.scores.rows.items()},
+        "impossible_rows": {part: whole(rows) for part, rows in chosen.scores.impossible_rows.items()},
+        "kl": chosen.scores.kl,
+        "goodness_of_fit": _goodness_json(chosen.goodness),
+        "nll": chosen.scores.nll,
+        "pseudo_nll": chosen.scores.pseudo_nll,
+        "independent_kl": chosen.scores.independent_kl,
+        "gain": chosen.scores.gain,
+        "gain_std_error": chosen.scores.gain_std_error,
+        "prior": str(analysis.prior or "none"),
+        "status": chosen.fit.status,
+        "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
+        "infinite_combinations": analysis.infinite_combinations(chosen),
+        "num_infinite_combinations": analysis.num_infinite_combinations(chosen),
+    }
+    if chosen.accuracy is not None:
+        summary["accuracy"] = {
+            part: found and {**found, "rows": whole(found["rows"])} for part, found in chosen.accuracy.items()
+        }
+    if len(analysis.models) > 1 or chosen.goodness is not None:
+        summary["models"] = analysis.comparison_records()
+    if chosen.posterior is not None:
+        summary["posterior"] = {
+            "file": str(folder / "posterior.nc"),
+            "prior": str(chosen.posterior.prior),
+            "max_r_hat": chosen.posterior.max_r_hat,
+            "min_ess_bulk": chosen.posterior.min_ess_bulk,
+            "divergences": chosen.posterior.num_divergences,
+        }
+    return summary

@@ -1,0 +1,323 @@
+"""``pyro-hoim fit --select``, and fits of given interactions that are too large for exact gradients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.family import Asked, Option, Request, Study
+from ...errors import InputError, IntractableError
+from ...log_linear.learn.columns import check_columns
+from ...log_linear.learn.learn import learn, train_collection
+from ...log_linear.learn.model import LearnedModel
+from ...log_linear.named_priors import Prior
+from ...report.blocks import num_states_text
+from ...report.learned.page import write_learned_report
+from ...report.learned.plain import learned_plain_report
+from ...report.words import plural
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ...study.learned import LearnedAnalysis, analyse_learned
+from ..labelled import read_labelled
+from ..output import log_partition_json, whole
+from ..reading import SELECT_SPLIT, Fractions, Missing, Table
+from ..wording import in_option_words
+
+__all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
+
+_MAX_TERMS = 2**23
+
+SELECT_OPTIONS = (
+    Option("refit", "With --select: at the end fit training and validation rows together.", kind="flag"),
+    Option(
+        "heredity",
+        "With --select: share of the subsets one variable smaller that a set must have in the model.",
+        kind="number",
+        high=1,
+        is_open=True,
+        default=0.3,
+        is_shown=True,
+    ),
+    Option(
+        "per_round",
+        "With --select: interactions added in the first round beyond pairs; twice as many in every further one.",
+        kind="whole",
+        low=1,
+        default=60,
+        is_shown=True,
+        metavar="N",
+    ),
+    Option(
+        "trainer",
+        "With --select: how models are fitted; auto is exact up to about two million states.",
+        kind="choice",
+        choices=("auto", "exact", "sampled", "pseudo-likelihood"),
+        default="auto",
+        is_shown=True,
+    ),
+    Option(
+        "ordinal",
+        "With --select: columns whose neighbouring levels are alike; auto takes those of numbers and ranges.",
+        default="auto",
+        is_shown=True,
+        metavar="auto|none|NAMES",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SelectPlan:
+    """Learning which interactions there are, from training and validation rows.
+
+    Attributes:
+        asked: the options.
+        prior: whose strengths are kept; None lets the rows choose them.
+    """
+
+    asked: Asked
+    prior: Prior | None
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)[0]
+
+    def complete(self, source: Table) -> Table:
+        """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
+        table = source.complete(
+            Missing.parse(self.asked["missing"]), "--select, whose validation rows must be complete"
+        )
+        check_columns(table.rows)
+        table = table.with_ordinal(self.asked["ordinal"])
+        self._max_order(table.rows.domain)
+        return table
+
+    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
+        """Half of the rows is held out."""
+        return SELECT_SPLIT
+
+    def run(self, request: Request) -> Study:
+        """Learn, and leave the models and the report.
+
+        Raises:
+            InputError: no training or validation rows, or a prior that training has not.
+        """
+        asked, parts = self.asked, request.parts
+        max_order = self._max_order(request.source.rows.domain)
+        strengths = _fixed(self.prior, request.source.rows.domain, max_order)
+        for part in ("train", "validation"):
+            if not parts[part].total_count > 0:
+                raise InputError(
+                    f"--select: the {part} part is empty; rows are needed to fit and others to decide when to stop. "
+                    "Use a --split whose first two fractions are large enough, such as 0.7,0.3,0"
+                )
+
+        def work(checkpoint: Path) -> LearnedModel:
+            return learn(
+                parts["train"],
+                parts["validation"],
+                max_order=max_order,
+                heredity=asked["heredity"],
+                per_round=asked["per_round"],
+                trainer=asked["trainer"],
+                refit=asked["refit"],
+                **strengths,
+                seed=request.seed,
+                checkpoint=checkpoint,
+                resume=request.resume,
+                progress=True,
+            )
+
+        rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
+        return _study(work, asked, request, f"learning from {rows[0]}, judged on {rows[1]} of validation")
+
+    def _max_order(self, domain: Domain) -> int:
+        """Variables of the largest interaction."""
+        order = self.asked["order"]
+        if order is None:
+            return max(2, min(3, len(domain)))
+        if not 2 <= order <= len(domain):
+            raise InputError(
+                f"--order: with --select expected 2 to {len(domain)} (the number of variables), the size of the "
+                f"largest interaction; received {order}"
+            )
+        return order
+
+
+def train_given(
+    asked: Asked, hypergraph: InteractionHypergraph, reason: str, request: Request, prior: Prior | None
+) -> Study:
+    """Train given interactions by sampled gradients, where exact ones are out of reach, and say so.
+
+    Args:
+        asked: the options.
+        hypergraph: the interactions.
+        reason: why exact inference is out of reach.
+        request: rows and folder.
+        prior: whose strengths are kept; None lets the rows choose them.
+
+    Raises:
+        InputError: a prior that sampled training has not.
+        IntractableError: tables with more entries than can be trained.
+    """
+    if hypergraph.num_terms > _MAX_TERMS:
+        raise IntractableError(
+            f"{hypergraph.num_terms} table entries, more than the {_MAX_TERMS} that sampled training is meant for, and "
+            f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
+        )
+    strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
+    reason = in_option_words(reason)
+    told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
+
+    def work(checkpoint: Path) -> LearnedModel:
+        return train_collection(
+            request.parts["train"],
+            hypergraph,
+            seed=request.seed,
+            checkpoint=checkpoint,
+            resume=request.resume,
+            progress=True,
+            **strengths,
+        )
+
+    rows = plural(request.parts["train"].total_count, "row")
+    return _study(work, asked, request, f"fitting {rows} by sampled gradients", told)
+
+
+def _timed(learned: LearnedModel, earlier: float, scores: float) -> LearnedModel:
+    """The model, and its structure, with the time of the sessions before and of the scores among the stages."""
+    structure = None if learned.structure is None else _timed(learned.structure, earlier, scores)
+    before = {"earlier_sessions": earlier} if earlier else {}
+    return replace(learned, seconds={**before, **learned.seconds, "scores": scores}, structure=structure)
+
+
+def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> dict[str, Any]:
+    """Arguments of a training under the strengths of a prior, which the rows do not move."""
+    if prior is None:
+        return {}
+    return {"penalty": prior.strengths(domain, max_order, "--prior"), "evidence_rounds": 0}
+
+
+def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request, stage: str, *told: str) -> Study:
+    """Train, score, and leave the models and the report."""
+    request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
+    learned = work(request.checkpoint)
+    shown = learned if learned.structure is None else learned.structure
+    request.announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}")
+    source, begin = request.source, time.perf_counter()
+    analysis = analyse_learned(
+        learned,
+        request.parts,
+        target=asked["target"],
+        title=source.name,
+        about=[*source.about, *told, *source.told()],
+        seed=request.seed,
+    )
+    timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
+    analysis = replace(analysis, learned=timed)
+    request.announce("writing the report")
+    write_learned_report(analysis, request.folder)
+    files = {} if analysis.model is timed else {"predictive model": "predictive.safetensors"}
+    summary = {**_summary(analysis, request.folder), "prior": asked["prior"]}
+    return Study(summary, learned_plain_report(analysis), files)
+
+
+def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
+    """The keys that ``fit --json`` prints and ``fit.json`` holds."""
+    learned = analysis.model
+    graph, log_z, parts = learned.hypergraph, learned.log_partition, analysis.parts
+
+    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
+        return {part: None if found is None else read(found) for part, found in parts.items()}
+
+    summary: dict[str, Any] = {
+        "num_variables": len(graph.domain),
+        "num_states": num_states_text(graph.domain.num_states),
+        "num_interactions": graph.num_interactions,
+        "num_parameters": analysis.num_parameters_fitted,
+        "num_parameters_family": graph.num_parameters,
+        "edges": [list(edge) for edge in graph.edges],
+        "log_partition": {
+            **(log_partition_json(log_z) or {}),
+            "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
+        },
+        "rows": {part: 0 if found is None else whole(found.model.rows) for part, found in parts.items()},
+        "kl": each(lambda found: found.model.kl),
+        "nll": each(lambda found: found.model.nll),
+        "pseudo_nll": each(lambda found: found.model.pseudo_nll),
+        "independent_kl": each(lambda found: found.independent.kl),
+        "one_body_kl": each(lambda found: found.one_body.kl),
+        "gain": each(lambda found: found.gain),
+        "gain_std_error": each(lambda found: found.gain_std_error),
+        "trainer": learned.trainer,
+        "status": learned.training.status,
+        "refit": learned.refit,
+        "selection": None,
+        "interactions": [_interaction(line) for line in analysis.interactions[:50]],
+        "notes": list(learned.notes),
+    }
+    if analysis.target is not None:
+        summary["accuracy"] = {
+            part: found and found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
+            for part, found in parts.items()
+        }
+    summary["structure"], summary["predictive"] = _structure(analysis), None
+    if analysis.learned is not learned:
+        summary["predictive"] = {
+            "model": str(folder / "predictive.safetensors"),
+            "num_interactions": analysis.learned.hypergraph.num_interactions,
+            "num_parameters": analysis.num_parameters_predictive,
+            "num_parameters_family": analysis.learned.hypergraph.num_parameters,
+            "log_partition": log_partition_json(analysis.learned.log_partition),
+            **{
+                name: each(lambda found, name=name: getattr(found.predictive.model, name))
+                for name in ("nll", "kl", "pseudo_nll")
+            },
+            "gain": each(lambda found: found.predictive.model.gain),
+            "gain_std_error": each(lambda found: found.predictive.model.gain_std_error),
+            "advantage": each(lambda found: found.predictive.advantage),
+            "advantage_std_error": each(lambda found: found.predictive.advantage_std_error),
+            "accuracy": each(lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"]),
+        }
+    if learned.selection is not None:
+        summary["selection"] = {
+            "status": learned.selection.status,
+            "best_round": learned.selection.best_round,
+            "rounds": [_round(entry.to_json()) for entry in learned.selection.rounds],
+        }
+    return {**summary, "stage_seconds": learned.seconds}
+
+
+def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
+    """The tests that the structure was decided by; None without one."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return None
+    return {
+        "false_discovery_rate": elimination.false_discovery_rate,
+        "num_kept": len(elimination.tests) - len(elimination.rejected),
+        "num_rejected": len(elimination.rejected),
+        "tests": [test.to_json() for test in elimination.tests],
+    }
+
+
+def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A round without the names of what was added; its parameters are those of the family."""
+    found = {name: value for name, value in entry.items() if name not in ("changed", "scores")}
+    return {"num_parameters_family" if name == "num_parameters" else name: value for name, value in found.items()}
+
+
+def _interaction(line: Mapping[str, Any]) -> dict[str, Any]:
+    """An interaction under the names that ``interactions --json`` uses."""
+    removal = line["removal"]
+    shown = None if removal is None else {"value": removal.value, "std_error": removal.std_error, "kind": removal.kind}
+    return {
+        "edge": line["edge"],
+        "value": line["strength"],
+        "coefficient": line["coefficient"],
+        "levels": line["levels"],
+        "refined_information": shown,
+        "ridge": line["ridge"],
+    }

@@ -1,0 +1,152 @@
+"""The contract between chains and the code that moves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["Engine", "Record", "join_records"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was noted during some sweeps; a part that was not asked for is None.
+
+    Attributes:
+        num_records: number of times the states were looked at.
+        counts: number of (chain, record) pairs in every cell of every edge, float64 (groups, num_terms).
+        energies: model energy of every chain at every record, float64 (records, groups, chains), nats.
+        codes: states at every record, uint8 or int32 (records, groups, chains, d).
+    """
+
+    num_records: int
+    counts: torch.Tensor | None = None
+    energies: torch.Tensor | None = None
+    codes: torch.Tensor | None = None
+
+
+def join_records(parts: list[Record]) -> Record:
+    """Records of consecutive sweeps as one."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = [p.counts for p in parts if p.counts is not None]
+    energies = [p.energies for p in parts if p.energies is not None]
+    codes = [p.codes for p in parts if p.codes is not None]
+    return Record(
+        sum(p.num_records for p in parts),
+        torch.stack(counts).sum(0) if counts else None,
+        torch.cat(energies) if energies else None,
+        torch.cat(codes) if codes else None,
+    )
+
+
+class Engine(Protocol):
+    r"""Groups of chains of one structure: their states, random numbers, cached energies and how they move.
+
+    A *group* is a row of weights and an inverse temperature shared by its chains (an element of a batch of parameters,
+    or a rung of a temperature ladder). All arrays are (groups, chains, ...). The target of group g at beta is
+
+    .. math:: \log f_\beta(x) = \beta \sum_S \theta_g^S[x_S] + (1 - \beta) \sum_v r_g^v[x_v]
+
+    Laws an engine must obey:
+
+    * a visit to a block draws it from its exact conditional of :math:`f_\beta` given the other variables;
+    * ``energies()`` equals energies recomputed from the codes, whatever ran before;
+    * the random numbers of chain c in group g depend on (seed, g, c) only, never on how many threads, groups or
+      chains there are (an engine on a GPU may depend on the numbers of groups and chains);
+    * equal state and equal calls give equal results.
+
+    An engine never validates: :class:`~pyro_hoim.log_linear.GibbsChains` does. Constructors take ``(hypergraph, blocks,
+    num_groups, num_chains, seed, dtype)`` where ``blocks`` are tuples of schema positions, each of at most 4,096
+    joint states, and ``dtype`` is the precision of the conditionals. New weights need no new compilation.
+    """
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        """Take tables (groups or 1, num_terms) and reference log weights (groups or 1, sum of cardinalities).
+
+        Cached energies are recomputed if there are states.
+        """
+        ...
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Take states, long (groups, chains, d); weights come first. Energies are recomputed."""
+        ...
+
+    def get_codes(self) -> torch.Tensor:
+        """States, long (groups, chains, d), a copy."""
+        ...
+
+    def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cached energies of the model and of the reference law, float64 (groups, chains) each, copies, nats."""
+        ...
+
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        """Energies, float64 (groups, chains), of the states under other tables (groups or 1, num_terms), nats.
+
+        Nothing else changes.
+        """
+        ...
+
+    def sweep(
+        self,
+        order: NDArray[np.int32],
+        num_sweeps: int,
+        beta: NDArray[np.float64],
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        """Run ``num_sweeps`` sweeps at ``beta`` (groups,); sweep s visits the blocks ``order[s % len(order)]``.
+
+        With ``thin`` k > 0 the parts asked for are recorded after every k-th sweep.
+        """
+        ...
+
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        r"""Log weights, float64 (groups, chains), of annealed importance sampling through ``betas`` (steps + 1,).
+
+        For every k from 1: the log weight grows by :math:`(\beta_k - \beta_{k-1}) (\log f_1(x) - \log f_0(x))` and
+        then ``sweeps_per_step`` sweeps run at :math:`\beta_k`. The betas may fall, for runs in reverse.
+
+        With ``start``, as many rows as the tables, the tables at beta are :math:`(1 - \beta) \theta_{\mathrm{start}} +
+        \beta \theta` and the reference plays no part; the log weights grow by the energies of their difference.
+        """
+        ...
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum over chains of weight (1 when None) in every cell of every edge, float64 (groups, num_terms).
+
+        ``weights`` is float64 (groups, chains). The same bits on any number of threads.
+        """
+        ...
+
+    def gather(self, index: torch.Tensor) -> None:
+        """Chain c of group g takes state and energies of chain ``index[g, c]`` of its group; random numbers stay."""
+        ...
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        """Swap states and energies of groups ``first`` and ``second`` in the chains where ``mask`` (chains,) is true.
+
+        Both groups must have equal weights (they differ in temperature); random numbers stay.
+        """
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything but the weights, as tensors that safetensors can store."""
+        ...
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state`; weights come first. Equal states continue with equal bits."""
+        ...

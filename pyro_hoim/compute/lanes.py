@@ -1,0 +1,313 @@
+r"""Shared parts of the compiled samplers: tiles of chains, random numbers and exponentials per lane, threads.
+
+A *tile* holds the chains of one group that a kernel moves together, one chain per *lane*, as an array [variable,
+lane]. Innermost loops run over lanes, which makes them vector instructions, and a whole tile stays in the cache.
+Every operation of a lane is written so that its result is the same in any lane of any tile: fused products are
+explicit and no fast-math flag lets the compiler reorder sums.
+
+References:
+    David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021 (xoshiro128+); Guy
+    Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
+"""
+# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUnusedFunction=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
+
+from .jit import njit
+
+__all__ = [
+    "LANES",
+    "aligned",
+    "as_float32",
+    "as_int32",
+    "exp_lanes",
+    "fill_uniform",
+    "fill_uniform64",
+    "fma",
+    "from_tiles",
+    "lane_seeds",
+    "run_threads",
+    "swap",
+    "tile_width",
+    "to_tiles",
+]
+
+LANES = 16
+"""The width of every tile is a multiple of this, so that inner loops of this length need no remainder."""
+
+_MAX_WIDTH = 64
+
+Array = NDArray[Any]
+
+# Tiles
+
+
+def tile_width(num_chains: int) -> int:
+    """Lanes per tile: 64 for many chains, fewer when the chains of a group would not fill two tiles.
+
+    Example:
+        >>> [tile_width(n) for n in (1, 16, 32, 100, 500)]
+        [16, 16, 16, 32, 64]
+    """
+    width = _MAX_WIDTH
+    while width > LANES and num_chains < 2 * width:
+        width //= 2
+    return width
+
+
+def to_tiles(codes: Array, width: int) -> Array:
+    """States (groups, chains, d) as tiles (groups * tiles per group, d, width); padded lanes repeat the last chain."""
+    num_groups, num_chains, size = codes.shape
+    per_group = -(-num_chains // width)
+    padding = per_group * width - num_chains
+    if padding:
+        codes = np.concatenate([codes, np.repeat(codes[:, -1:], padding, axis=1)], axis=1)
+    tiles = codes.reshape(num_groups * per_group, width, size)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 1))
+
+
+def from_tiles(tiles: Array, num_groups: int, num_chains: int) -> Array:
+    """States (groups, chains, d) from tiles, the inverse of :func:`to_tiles`."""
+    size = tiles.shape[1]
+    codes = tiles.transpose(0, 2, 1).reshape(num_groups, len(tiles) // num_groups * tiles.shape[2], size)
+    return np.ascontiguousarray(codes[:, :num_chains])
+
+
+def aligned(values: Array) -> Array:
+    """A copy that starts at a cache line; vectors across two lines would cost a fifth of the speed."""
+    space = np.empty(values.nbytes + 64, dtype=np.uint8)
+    start = -space.ctypes.data % 64
+    copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def swap(a: Array, b: Array, where: Array) -> None:
+    """Exchange entries of two arrays in place."""
+    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)
+
+
+# Random numbers
+
+
+def mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finaliser of splitmix64; sums and products wrap around."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def lane_seeds(seed: int, num_groups: int, num_chains: int, width: int) -> NDArray[np.uint32]:
+    """States of xoshiro128 (4, tiles, width); a function of seed, group and chain alone, never all zero."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    per_group = -(-num_chains // width)
+    key = mix(np.array([seed % 2**64], dtype=np.uint64) + golden)  # arrays wrap around without a warning
+    groups = mix((key ^ np.arange(num_groups, dtype=np.uint64)) + golden)
+    lanes = mix((groups[:, None] ^ np.arange(per_group * width, dtype=np.uint64)) + golden)
+    low, high = mix(lanes + golden), mix(lanes - golden)
+    words = np.stack([low, low >> np.uint64(32), high, high >> np.uint64(32)]).astype(np.uint32)
+    words[0] |= np.uint32((words == 0).all(axis=0))
+    return np.ascontiguousarray(words.reshape(4, num_groups * per_group, width))
+
+
+@njit(nogil=True, error_model="numpy", inline="always")
+def fill_uniform(r0, r1, r2, r3, u):
+    """One draw of xoshiro128+ per lane: u (lanes,) float32 in (0, 1), the middles of 2^23 equal intervals."""
+    for b in range(u.shape[0]):
+        s0, s1, s2, s3 = r0[b], r1[b], r2[b], r3[b]
+        r = np.uint32(s0 + s3)
+        t = np.uint32(s1 << np.uint32(9))
+        s2 = np.uint32(s2 ^ s0)
+        s3 = np.uint32(s3 ^ s1)
+        r1[b] = np.uint32(s1 ^ s2)
+        r0[b] = np.uint32(s0 ^ s3)
+        r2[b] = np.uint32(s2 ^ t)
+        r3[b] = np.uint32((s3 << np.uint32(11)) | (s3 >> np.uint32(21)))
+        u[b] = np.float32(np.int32(r >> np.uint32(9))) * np.float32(2.0**-23) + np.float32(2.0**-24)
+
+
+@njit(nogil=True, error_model="numpy", inline="always")
+def fill_uniform64(r0, r1, r2, r3, u):
+    """Two draws of xoshiro128+ per lane: u (lanes,) float64 in (0, 1), the middles of 2^52 equal intervals."""
+    for b in range(u.shape[0]):
+        s0, s1, s2, s3 = r0[b], r1[b], r2[b], r3[b]
+        high = np.uint32(s0 + s3)
+        t = np.uint32(s1 << np.uint32(9))
+        s2 = np.uint32(s2 ^ s0)
+        s3 = np.uint32(s3 ^ s1)
+        s1 = np.uint32(s1 ^ s2)
+        s0 = np.uint32(s0 ^ s3)
+        s2 = np.uint32(s2 ^ t)
+        s3 = np.uint32((s3 << np.uint32(11)) | (s3 >> np.uint32(21)))
+        low = np.uint32(s0 + s3)
+        t = np.uint32(s1 << np.uint32(9))
+        s2 = np.uint32(s2 ^ s0)
+        s3 = np.uint32(s3 ^ s1)
+        r1[b] = np.uint32(s1 ^ s2)
+        r0[b] = np.uint32(s0 ^ s3)
+        r2[b] = np.uint32(s2 ^ t)
+        r3[b] = np.uint32((s3 << np.uint32(11)) | (s3 >> np.uint32(21)))
+        u[b] = (
+            np.float64(np.int32(high >> np.uint32(6))) * 2.0**-26
+            + np.float64(np.int32(low >> np.uint32(6))) * 2.0**-52
+            + 2.0**-53
+        )
+
+
+# Arithmetic
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """Fused a * b + c, rounded once; all three of one floating type."""
+    signature = a(a, a, a)
+
+    def codegen(context, builder, sig, args):
+        return builder.fma(*args)
+
+    return signature, codegen
+
+
+@intrinsic
+def as_float32(typingctx, bits):
+    """The float32 with the bits of an int32."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), codegen
+
+
+@intrinsic
+def as_int32(typingctx, value):
+    """The bits of a float32 as an int32."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), codegen
+
+
+_LOG2E = np.float32(math.log2(math.e))
+_MAGIC = np.float32(1.5 * 2**23)
+_LN2_HIGH = np.float32(0.693359375)
+_LN2_LOW = np.float32(math.log(2) - 0.693359375)
+_LOWEST = np.float32(-87.0)
+_HIGHEST = np.float32(88.0)
+_C2 = np.float32(0.4999999207030617)
+_C3 = np.float32(0.16666419974210028)
+_C4 = np.float32(0.041668226821133726)
+_C5 = np.float32(0.008374832307597703)
+_C6 = np.float32(0.0013836824830193023)
+
+
+@njit(nogil=True, error_model="numpy")
+def exp32(z):
+    """Exponential of a float32, arguments cut at -87 and 88; relative error below 1e-7 (minimax polynomial)."""
+    z = z if z > _LOWEST else _LOWEST
+    z = z if z < _HIGHEST else _HIGHEST
+    t = fma(z, _LOG2E, _MAGIC)  # the sum leaves the nearest integer in the low bits
+    n = np.float32(t - _MAGIC)
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, z))
+    p = fma(fma(fma(fma(fma(_C6, r, _C5), r, _C4), r, _C3), r, _C2), r, np.float32(1))
+    p = fma(p, r, np.float32(1))
+    return as_float32(np.int32(as_int32(p) + np.int32(as_int32(t) << np.int32(23))))
+
+
+def exp_lanes(z: Array, out: Array) -> None:
+    """out[b] = exp(z[b]) for float32 (see :func:`exp32`) or float64 lanes; out may be z. For compiled callers."""
+    out[:] = np.exp(z)
+
+
+@overload(exp_lanes, inline="always")
+def _exp_lanes(z, out):
+    if z.dtype == types.float32:
+
+        def single(z, out):
+            for b in range(z.shape[0]):
+                out[b] = exp32(z[b])
+
+        return single
+
+    def double(z, out):
+        for b in range(z.shape[0]):
+            out[b] = math.exp(z[b])
+
+    return double
+
+
+# Threads
+
+_Answers = SimpleQueue["BaseException | None"]
+_Task = tuple[Callable[[int, int], object], int, int, _Answers]
+
+
+class _Workers:
+    """Threads that wait for tasks; as many as the widest call so far needed."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def grow(self, count: int) -> None:
+        """Have at least ``count`` threads."""
+        with self.lock:
+            while self.count < count:
+                threading.Thread(target=self._serve, name="pyro-hoim-lanes", daemon=True).start()
+                self.count += 1
+
+    def _serve(self) -> None:
+        while True:
+            function, first, step, answers = self.tasks.get()
+            error = None
+            try:
+                function(first, step)
+            except BaseException as e:  # noqa: BLE001 (raised again by the caller)
+                error = e
+            answers.put(error)
+            del function, error, answers
+
+
+_workers: dict[int, _Workers] = {}
+
+
+def run_threads(function: Callable[[int, int], object], num_items: int, num_threads: int | None = None) -> None:
+    """Call ``function(first, step)`` on every worker; worker w is to handle items w, w + step, and so on.
+
+    The caller is worker 0, so one worker needs no other thread. Threads stay for later calls; a forked process, which
+    has none of its parent's, starts its own. The first error of a worker is raised after all have ended.
+    """
+    workers = max(1, min(torch.get_num_threads() if num_threads is None else num_threads, num_items))
+    if workers == 1:
+        function(0, 1)
+        return
+    pool = _workers.setdefault(os.getpid(), _Workers())
+    if pool.count < workers - 1:
+        pool.grow(workers - 1)
+    answers: _Answers = SimpleQueue()
+    for w in range(1, workers):
+        pool.tasks.put((function, w, workers, answers))
+    try:
+        function(0, workers)
+    finally:
+        errors = [e for e in (answers.get() for _ in range(1, workers)) if e is not None]
+    if errors:
+        raise errors[0]

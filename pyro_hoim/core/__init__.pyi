@@ -1,0 +1,28 @@
+from .family import (
+    Answer as Answer,
+    Asked as Asked,
+    Family as Family,
+    Option as Option,
+    Plan as Plan,
+    Request as Request,
+    Source as Source,
+    Study as Study,
+    families as families,
+    family_named as family_named,
+    register as register,
+)
+from .imputation import Imputation as Imputation
+from .law import Law as Law
+from .laws.support import MarginalCounts as MarginalCounts, StateSpace as StateSpace
+from .model import ConditionalModel as ConditionalModel, EnergyModel as EnergyModel
+from .partition import (
+    Cost as Cost,
+    LogPartition as LogPartition,
+    PartitionBackend as PartitionBackend,
+    Sandwich as Sandwich,
+    Verdict as Verdict,
+)
+from .prediction import Prediction as Prediction, extend_rows as extend_rows
+from .rows import ClampedGibbs as ClampedGibbs
+from .scores import mean_gain as mean_gain
+from .trainer import Loss as Loss, Margins as Margins, Trainer as Trainer, TrainingReport as TrainingReport

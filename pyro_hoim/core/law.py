@@ -1,0 +1,147 @@
+"""Dense laws: a table of probabilities with its domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from ..data.information import InformationTable
+from ..data.observations import Observations
+from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..schema import Domain
+
+__all__ = [
+    "Law",
+    "check_cells",
+]
+
+_SUM_TOLERANCE = 1e-9
+
+
+_SUM_TOLERANCE_SINGLE = 1e-5
+
+
+_MAX_CELLS = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    r"""A probability table over all joint states of a finite domain; zeros are allowed.
+
+    Args:
+        domain: the variables; axis i of the table belongs to variable i.
+        probs: non-negative numbers that sum to 1 (tolerance 1e-9, in single or half precision 1e-5; then
+            normalised), kept as float64.
+
+    Shape:
+        probs (\*cardinalities).
+
+    Raises:
+        InputError: wrong shape, a negative, infinite or NaN entry, or a sum other than 1.
+        InputTypeError: ``domain`` is no Domain, or ``probs`` are not numbers.
+
+    Example:
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
+        >>> round(law.divergence(), 6), law.marginal(["a"]).probs.tolist()
+        (0.693147, [0.5, 0.5])
+    """
+
+    domain: Domain
+    probs: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise InputTypeError(f"Law domain: expected a Domain, received {type(self.domain).__name__}")
+        try:
+            given = torch.as_tensor(np.asarray(self.probs) if isinstance(self.probs, list | tuple) else self.probs)
+            probs = given.detach().to(device="cpu", dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputTypeError(f"Law probs: expected a table of numbers, received {self.probs!r}") from error
+        if tuple(probs.shape) != self.domain.cardinalities:
+            raise InputError(f"Law probs: expected shape {self.domain.cardinalities}, received {tuple(probs.shape)}")
+        if not bool(torch.isfinite(probs).all()) or bool((probs < 0).any()):
+            raise InputError("Law probs: expected finite numbers that are not negative")
+        total = float(probs.sum())
+        is_single = given.is_floating_point() and given.dtype != torch.float64
+        if abs(total - 1) > (_SUM_TOLERANCE_SINGLE if is_single else _SUM_TOLERANCE):
+            raise InputError(
+                f"Law probs: expected a sum of 1, received {total:.12g}; divide by it, or use from_observations"
+            )
+        object.__setattr__(self, "probs", probs / total)
+
+    @classmethod
+    def from_observations(cls, data: Observations, *, max_cells: int = _MAX_CELLS) -> Law:
+        """Empirical law of complete observations.
+
+        Args:
+            data: complete observations with a positive total count.
+            max_cells: largest allowed table.
+
+        Raises:
+            MissingDataError: missing cells; InputError: no observations; IntractableError: too many cells.
+        """
+        if not isinstance(data, Observations):
+            raise InputTypeError(f"data: expected Observations, received {type(data).__name__}")
+        if not data.total_count > 0:
+            raise InputError("data: expected a positive total count, received no observations")
+        table = data.table(max_cells=max_cells)
+        return cls(data.domain, table / table.sum())
+
+    def __repr__(self) -> str:
+        zeros = int((self.probs == 0).sum())
+        return f"Law({len(self.domain)} variables, {self.domain.num_states} cells{f', {zeros} zero' * bool(zeros)})"
+
+    def marginal(self, names: Iterable[str]) -> Law:
+        """Marginal law of some variables, in schema order.
+
+        Args:
+            names: the variables.
+        """
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        kept = set(self.domain.indices(wanted))
+        summed = [i for i in range(len(self.domain)) if i not in kept]
+        return Law(self.domain.project(wanted), self.probs.sum(summed) if summed else self.probs)
+
+    def divergence(self, other: Law | None = None) -> float:
+        """Divergence D(p; q) from another law, in nats; infinite where q excludes a cell of positive probability.
+
+        Args:
+            other: the law q over the same variables; default the uniform one, from which the divergence is the log of
+                the number of cells less the entropy.
+
+        Raises:
+            InputError: a law over other variables.
+        """
+        if other is not None:
+            if other.domain != self.domain:
+                raise InputError("other: expected a law over the same variables, received one over other variables")
+            is_positive = self.probs > 0
+            p, q = self.probs[is_positive], other.probs[is_positive]
+            return max(0.0, math.fsum((p * (p.log() - q.log())).tolist())) if bool((q > 0).all()) else math.inf
+        positive = self.probs[self.probs > 0]
+        return max(0.0, math.log(self.domain.num_states) + math.fsum((positive * positive.log()).tolist()))
+
+    @cached_property
+    def information(self) -> InformationTable:
+        """Entropy H and multiple mutual information I and J of sets of variables (paper 1, equations 1 to 3)."""
+        return InformationTable(self.cells)
+
+    @cached_property
+    def cells(self) -> Observations:
+        """The law as observations of total weight 1, one row for each cell."""
+        return Observations.from_table(self.domain, weights=self.probs.numpy())
+
+
+def check_cells(domain: Domain) -> None:
+    """Raise unless a dense table of the domain is small enough to be kept."""
+    if not isinstance(domain, Domain):
+        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+    if domain.num_states > _MAX_CELLS:
+        raise IntractableError(
+            f"domain: a dense law needs {size_text(domain.num_states, 'cells')}, the limit is {_MAX_CELLS}"
+        )

@@ -1,0 +1,63 @@
+"""Shapes of laws and lists of their states, whatever the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ...errors import InputError, IntractableError
+
+__all__ = [
+    "beside_their_origin",
+    "check_cells",
+    "check_expandable",
+    "enumerated_states",
+    "list_states",
+    "split_expansion",
+]
+
+
+def check_cells(required: int, budget: int, what: str, option: str = "max_table_cells") -> None:
+    """Raise :class:`IntractableError` when a dense result has more cells than its budget."""
+    if required > budget:
+        raise IntractableError(f"{what}: needs {required:.4g} cells, the budget is {budget}; raise {option}")
+
+
+def check_expandable(present: torch.Size, wanted: Sequence[int]) -> torch.Size:
+    """The wanted batch shape, or :class:`InputError` when the present one does not broadcast to it."""
+    shape = torch.Size(wanted)
+    lead = len(shape) - len(present)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(present, shape[lead:], strict=True)):
+        raise InputError(f"batch_shape: {tuple(present)} cannot be expanded to {tuple(shape)}")
+    return shape
+
+
+def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not)."""
+    lead = len(wanted) - len(present)
+    return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
+
+
+def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Tensor:
+    """Move the ``width`` dimensions of copies, from ``first`` on, each before the batch dimension it expands."""
+    axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
+    return drawn.permute(axes)
+
+
+def list_states(cards: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Every state once, the last variable fastest, long (num_states, d)."""
+    index = torch.arange(math.prod(cards), device=device)
+    strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
+    columns = [index.div(s, rounding_mode="floor") % n for s, n in zip(strides, cards, strict=True)]
+    return torch.stack(columns, -1) if columns else index.new_zeros((1, 0))
+
+
+def enumerated_states(
+    cards: Sequence[int], batch_shape: torch.Size, is_expanded: bool, device: torch.device
+) -> torch.Tensor:
+    """Every state beside a batch, (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded."""
+    states = list_states(cards, device)
+    states = states.reshape((len(states), *(1,) * len(batch_shape), len(cards)))
+    return states.expand((len(states), *batch_shape, len(cards))) if is_expanded else states

@@ -1,0 +1,138 @@
+"""Where a random log Z must not stand in, whatever the model: inside HMC, importance sampling and traces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from ...errors import InputError
+from ...schema import Domain
+from ..certificate import state_text
+from ..partition import LogPartition
+
+__all__ = [
+    "check_probabilities",
+    "check_seed",
+    "expand_result",
+    "refuse_traced",
+]
+
+# Classes of Pyro that accept, reject or choose a move by differences of log-probabilities, and those that put
+# probabilities into weights: the mean of Z-hat^-N over its noise is not Z^-N.
+_KERNELS = frozenset({"HMC", "NUTS", "RandomWalkKernel"})
+
+
+_WEIGHTING = frozenset(
+    {
+        "Importance",
+        "RenyiELBO",
+        "Resampler",
+        "ReweightedWakeSleep",
+        "SMCFilter",
+        "TraceTMC_ELBO",
+        "TraceTailAdaptive_ELBO",
+        "WeighedPredictive",
+    }
+)
+
+
+_FUNCTIONS = {
+    ("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights",
+    ("pyro_hoim.inference.mixed._full_conditional", None): "MixedGibbs",
+}
+
+
+def check_probabilities(
+    log_z: LogPartition, log_probs: torch.Tensor, value: torch.Tensor, domain: Domain
+) -> torch.Tensor:
+    """Log-probabilities (*sample, *batch) of discrete states (*sample, *batch, d), as they are.
+
+    Raises:
+        IntractableError: an estimated log Z is contradicted by a state, which is named.
+    """
+
+    def describe(place: int) -> str:
+        state = value.expand(*log_probs.shape, value.shape[-1]).reshape(-1, value.shape[-1])[place].long().tolist()
+        labels = [v.labels[k] if v.labels else k for v, k in zip(domain, state, strict=True)]
+        return f"the state {state_text(domain.names, labels)}"
+
+    log_z.check_log_probs(log_probs, describe)
+    return log_probs
+
+
+def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
+    """Refuse what is found outside the operations that ``torch.jit.trace`` records.
+
+    Args:
+        what: the method, for the message.
+        frozen: what would be found once for all parameters, for the message.
+        instead: further ways out, for the message.
+
+    Raises:
+        InputError: inside ``torch.jit.trace``, as with ``jit_compile=True`` and ``JitTrace_ELBO``.
+    """
+    if torch.jit.is_tracing():
+        raise InputError(
+            f"{what}: expected a program that is not traced, received a call inside torch.jit.trace, where {frozen} "
+            "would be found once and then be a constant of the compiled function; use jit_compile=False, Trace_ELBO "
+            f"in the place of JitTrace_ELBO{instead}"
+        )
+
+
+def check_seed(
+    backend: object, exact: str, parameters: str, instead: str, is_exact: Callable[[], bool] = lambda: False
+) -> None:
+    """Refuse an estimate with fresh randomness inside inference of Pyro that needs one and the same function.
+
+    Args:
+        backend: what would make the estimate.
+        exact: an exact backend, for the message.
+        parameters: what the estimate depends on, for the message.
+        instead: other ways out, for the message.
+        is_exact: asked last, where it takes work to know that there is no estimate after all.
+
+    Raises:
+        InputError: the backend has no seed, and such inference is at work.
+    """
+    if getattr(backend, "seed", None) is not None or not (caller := _enclosing_inference()) or is_exact():
+        return
+    raise InputError(
+        f"partition: expected a log-probability without randomness inside {caller}, received "
+        f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it; "
+        f"use an exact backend such as {exact}, fix the randomness with seed= (one estimate for every {parameters}: "
+        f"the result is then biased by its error times the number of rows), {instead}"
+    )
+
+
+def _enclosing_inference() -> str | None:
+    """Who called us and cannot use noise, however deep the user's program lies between; None where nobody did."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        found = _FUNCTIONS.get((module, frame.f_code.co_name), _FUNCTIONS.get((module, None)))
+        for cls in type(frame.f_locals.get("self")).__mro__:
+            if cls.__module__.startswith("pyro.infer.") and cls.__name__ in _KERNELS | _WEIGHTING:
+                found = found or f"Pyro's {cls.__name__}"
+        if found:
+            return found
+        frame = frame.f_back
+    return None
+
+
+def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
+    """A result whose tensors of the present batch shape have the wanted one."""
+
+    def expanded(part: Any) -> Any:
+        values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+        return replace(
+            part,
+            **{n: v.expand(wanted) for n, v in values.items() if isinstance(v, torch.Tensor) and v.shape == present},
+        )
+
+    if result.sandwich is not None:
+        result = replace(result, sandwich=expanded(result.sandwich))
+    return expanded(result)

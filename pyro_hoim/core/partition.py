@@ -1,0 +1,335 @@
+"""The contract of the partition layer: what a computation costs, what it returns, what a backend is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+
+from ..checks import is_transformed
+from ..errors import InputError, IntractableError, size_text
+from ..structure.hypergraph import InteractionHypergraph
+from .model import LogLinearModel
+
+__all__ = ["Cost", "Kind", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
+
+Kind = Literal["exact", "lower bound", "unbiased", "biased"]
+
+
+_ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero
+
+
+class Verdict(IntEnum):
+    """How far an estimate of log Z can be believed, from the least to the most.
+
+    Attributes:
+        UNRELIABLE: a check failed, or the runs support no error bar.
+        CONSISTENT: every check agrees, without proof: a part of the model that no run has seen would not show.
+        VERIFIED: exact, or within limits that hold at their stated level.
+    """
+
+    UNRELIABLE = 0
+    CONSISTENT = 1
+    VERIFIED = 2
+
+    @property
+    def word(self) -> str:
+        """The verdict as pages and JSON print it: ``unreliable``, ``consistent`` or ``verified``."""
+        return self.name.lower()
+
+
+def _verified() -> torch.Tensor:
+    return torch.tensor(Verdict.VERIFIED, dtype=torch.int8)
+
+
+_SIZES = ("cells", "total_cells", "flops", "memory_bytes")
+_SHOWN = 6
+
+
+def _first_few(names: tuple[str, ...]) -> str:
+    """Names as Python shows them; of many the first ones and their number."""
+    if len(names) <= _SHOWN:
+        return repr(names)
+    return f"({', '.join(map(repr, names[:_SHOWN]))}, ...: {len(names)} in all)"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a computation will cost, known before it runs, for one element of the batch in float64.
+
+    Attributes:
+        cells: cells of the largest table that is formed.
+        total_cells: cells of all tables formed (all slices together).
+        flops: floating-point operations of log Z, to within a small factor; marginals cost about three times that.
+        memory_bytes: peak memory of log Z and all marginals; a lower bound where cells or flops exceed the budget.
+        feasible: whether the backend will run it.
+        reason: why this method was chosen, or why the computation is refused, in one sentence.
+        method: name of the method.
+        order: elimination order, empty where none is used.
+        slices: variables that are conditioned on and looped over.
+    """
+
+    cells: int
+    total_cells: int
+    flops: int
+    memory_bytes: int
+    feasible: bool
+    reason: str
+    method: str
+    order: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Short for any number of variables and of any cost: the first names and how many there are."""
+        sizes = [f"{name}={size_text(getattr(self, name))}" for name in _SIZES]
+        rest = f"feasible={self.feasible}, reason={self.reason!r}, method={self.method!r}"
+        return f"Cost({', '.join(sizes)}, {rest}, order={_first_few(self.order)}, slices={_first_few(self.slices)})"
+
+    def check(self) -> Cost:
+        """Return the cost itself, or raise :class:`IntractableError` with its reason if it is not feasible."""
+        if not self.feasible:
+            raise IntractableError(self.reason)
+        return self
+
+
+@dataclass(frozen=True)
+class Sandwich:
+    """Two estimates of log Z from opposite sides: the forward run is low on average, the reverse run is high.
+
+    Attributes:
+        forward: log Z from runs that lead from the reference law to the model, (*batch), nats.
+        forward_error: its standard error as computed from the weights, whether or not they are to be trusted; of
+            :class:`~pyro_hoim.log_linear.SampledTrainer` infinite where they are not.
+        reverse: log Z from runs that lead from the model to the reference law, (*batch), nats.
+        reverse_error: its standard error, likewise.
+        start: whether the reverse runs began with perfect samples of the model (``exact``) or with states of longer
+            annealed runs (``tempered``), which may all have missed a mode.
+    """
+
+    forward: torch.Tensor
+    forward_error: torch.Tensor
+    reverse: torch.Tensor
+    reverse_error: torch.Tensor
+    start: Literal["exact", "tempered"]
+
+    @property
+    def gap(self) -> torch.Tensor:
+        """Reverse minus forward estimate, (*batch), nats; large where one of the runs has not seen the whole law."""
+        return self.reverse - self.forward
+
+
+@dataclass(frozen=True)
+class LogPartition:
+    """Logarithm of the normalising constant, in nats, and how far it can be trusted.
+
+    Attributes:
+        value: log Z of the model's tables, shape (*batch); for balanced tables this is the log Z of the coding.
+        kind: ``exact``, or the kind of estimate.
+        std_error: standard error of ``value``, 0 when exact, infinite where none can be given.
+        ess: effective sample size, None when exact.
+        lower: one-sided lower limit, equal to ``value`` when exact.
+        upper: one-sided upper limit, equal to ``value`` when exact.
+        cost: what it cost.
+        method: name of the method.
+        coding: the coding whose theta has no constant term.
+        verdicts: codes of :class:`Verdict`, int8; a 0-d ``VERIFIED`` when exact, (*batch) when estimated.
+        notes: sentences on what the result rests on, or why it is unreliable and what to try.
+        lower_bound: log of the sum of q over the distinct states met, (*batch), never above log Z; None where none
+            were looked at.
+        sandwich: estimates from both sides, where a reverse run was made.
+    """
+
+    value: torch.Tensor
+    kind: Kind
+    std_error: torch.Tensor | float
+    ess: torch.Tensor | None
+    lower: torch.Tensor
+    upper: torch.Tensor
+    cost: Cost
+    method: str
+    coding: str = "balanced"
+    verdicts: torch.Tensor = field(default_factory=_verified)
+    notes: tuple[str, ...] = ()
+    lower_bound: torch.Tensor | None = None
+    sandwich: Sandwich | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The word of the least verdict of the batch: ``unreliable``, ``consistent`` or ``verified``."""
+        return Verdict(int(self.verdicts.min()) if self.verdicts.numel() else Verdict.VERIFIED).word
+
+    def check_log_probs(
+        self, log_probs: torch.Tensor, describe: Callable[[int], str], rows: torch.Tensor | float = 1
+    ) -> None:
+        """Refuse log-probabilities of discrete states that are above zero by more than the error of log Z.
+
+        A result that is not exact may be too small; states that it would give more than probability one prove it.
+
+        Args:
+            log_probs: of states, given this log Z, nats; no densities.
+            describe: the state at a place of ``log_probs``, flat, in words.
+            rows: rows that every entry is the log-likelihood of.
+
+        Shape:
+            log_probs (*sample, *batch); rows () or (*batch).
+
+        Raises:
+            IntractableError: one is above zero by more than five standard errors, or at all where there is none.
+        """
+        if self.kind == "exact":
+            return
+        value, found = self.value.detach(), log_probs.detach()
+        error = torch.as_tensor(self.std_error, dtype=value.dtype, device=value.device).detach()
+        rounding = 1e3 * torch.finfo(value.dtype).eps * (1 + value.abs())
+        allowed = _ERRORS_ALLOWED * torch.where(torch.isfinite(error), error, torch.zeros_like(error)) + rounding
+        is_above = found > allowed * rows
+        if bool(is_above.any()):
+            place = int(torch.where(is_above, found, -math.inf).argmax())
+            excess = float(found.reshape(-1)[place])
+            raise IntractableError(
+                f"log_prob: {describe(place)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
+                f"({self.verdict}) has missed a part of the model that holds it; use more temperatures or chains, or "
+                "an exact backend with a larger budget"
+            )
+
+    @classmethod
+    def exact(cls, value: torch.Tensor, cost: Cost) -> LogPartition:
+        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result.
+
+        Inside ``torch.func.vmap`` and its kin values cannot be looked at; there the check is left to the caller.
+        """
+        if not is_transformed(value) and not (
+            math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())
+        ):
+            raise InputError(
+                "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
+            )
+        return cls(value, "exact", 0.0, None, value, value, cost, cost.method)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a file keeps of a single log Z: everything but the sandwich and the cost; None for infinite numbers."""
+
+        def number(entry: torch.Tensor | float | None) -> float | None:
+            return None if entry is None or not math.isfinite(entry) else float(entry)
+
+        return {
+            "value": number(self.value),
+            "std_error": number(self.std_error),
+            "kind": self.kind,
+            "lower": number(self.lower),
+            "upper": number(self.upper),
+            "lower_bound": number(self.lower_bound),
+            "verdict": self.verdict,
+            "ess": number(self.ess),
+            "notes": list(self.notes),
+            "method": self.method,
+            "coding": self.coding,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LogPartition:
+        """What :meth:`to_json` wrote, 0-d float64 tensors; its cost, paid elsewhere, is nothing.
+
+        Raises:
+            InputError: a missing or unknown entry.
+        """
+
+        def tensor(name: str, missing: float) -> torch.Tensor:
+            return torch.tensor(missing if data[name] is None else float(data[name]), dtype=torch.float64)
+
+        try:
+            value, verdict = tensor("value", math.nan), Verdict[data["verdict"].upper()]
+            return cls(
+                value=value,
+                kind=data["kind"],
+                std_error=tensor("std_error", math.inf),
+                ess=None if data["ess"] is None else tensor("ess", math.nan),
+                lower=tensor("lower", -math.inf),
+                upper=tensor("upper", math.inf),
+                cost=Cost(0, 0, 0, 0, True, "found before", data["method"]),
+                method=data["method"],
+                coding=data["coding"],
+                verdicts=torch.tensor(verdict, dtype=torch.int8),
+                notes=tuple(data["notes"]),
+                lower_bound=None if data["lower_bound"] is None else tensor("lower_bound", -math.inf),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"log_partition: expected the entries of LogPartition.to_json, received {data!r}"
+            ) from error
+
+
+@runtime_checkable
+class PartitionBackend(Protocol):
+    r"""A method that normalises log-linear models :math:`q(x) = \exp \sum_S \theta^S_{x_S}`.
+
+    A backend is a frozen dataclass of options, compared by value; it holds no results. Work on the structure alone is
+    cached per hypergraph. Every method takes batches (*batch, num_terms) and keeps dtype and device. Past its budget
+    a backend raises :class:`~pyro_hoim.errors.IntractableError` before any work, and a backend without some method or
+    derivative raises it there. The laws of a backend with ``is_exact`` hold to rounding:
+
+    * ``log_partition(model).value == log(sum over x of q(x))``
+    * ``grad(log_partition(model).value, model.tables) == expectations(model)``
+    * ``expectations(model)[slice of S] == marginal(model, S)``, flat, for every edge S
+    * ``marginal(model, names) == exp(log_marginal(model, names))``, summing to one over the axes of ``names``
+    * ``log_marginal(model, all names)[x] == log q(x) - log_partition(model).value``
+    * ``mode(model) == (argmax q, max log q)``; ``sample`` draws independent states with law ``q / Z``
+    * a zero table changes nothing; disjoint models add their log Z; one state per variable gives ``log q`` of it
+    * ``log_partition``, ``expectations``, ``marginal`` and ``log_marginal`` are twice differentiable in
+      ``model.tables``
+
+    and those of every backend, exact or not:
+
+    * ``plan(hypergraph).feasible`` is True exactly when ``log_partition`` and ``expectations`` run
+    * ``marginal`` sums to one and ``log_marginal`` is its logarithm, for the same random numbers
+    * ``log_partition(model).value`` is differentiable once; for the same random numbers its gradient is
+      ``expectations(model)``.
+
+    Where ``is_exact`` is False, results are random. Z, not log Z, then has the right expectation, eta and marginals
+    approach the truth as chains are added, the gradient is an estimate of the true one rather than the slope of the
+    random value, draws come close to ``q / Z``, and there may be no ``mode``.
+    """
+
+    @property
+    def is_exact(self) -> bool: ...  # noqa: D102
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of log Z after conditioning on ``evidence_names``, with a joint table over ``keep`` at the end."""
+        ...
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z, value (*batch)."""
+        ...
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """eta, the probability of every cell of every edge, flat (*batch, num_terms)."""
+        ...
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given."""
+        ...
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Logarithms of :meth:`marginal`, in nats."""
+        ...
+
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states, long (*sample_shape, *batch, d).
+
+        Raises:
+            InputTypeError: a ``sample_shape`` that is not a sequence of whole numbers, such as a bare number.
+            InputError: a negative size.
+        """
+        ...
+
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """A most probable state, long (*batch, d), and its log q (*batch)."""
+        ...

@@ -1,0 +1,195 @@
+"""Predictions of one variable, whatever the model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pandas as pd
+import torch
+
+from ..data.observations import Observations
+from ..errors import InputError, check_names
+from ..schema import Domain
+from .rows import check_rows
+
+__all__ = [
+    "Prediction",
+    "extend_rows",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    r"""Probabilities of the levels of one variable in every row, and how well they foretell what the rows say.
+
+    Attributes:
+        target: the variable.
+        labels: its levels.
+        log_probs: log q(x_t | the known other cells), float64 (N, K), nats; NaN in rows without a prediction.
+        std_error: standard errors of the probabilities, 0 where exact; from the spread between the chains of a row,
+            (N, K).
+        is_exact: rows without Monte Carlo error, (N,).
+        truth: code of the target in the rows, -1 where unknown, (N,).
+        counts: count of every row, (N,).
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, predict
+        >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1], [0, 1]]), graph.domain)
+        >>> found = predict(model, rows, "wet")
+        >>> found.labels_predicted, round(found.accuracy, 4), round(found.log_loss, 4)
+        (('no', 'yes', 'no'), 0.6667, 0.7936)
+    """
+
+    target: str
+    labels: tuple[str, ...]
+    log_probs: torch.Tensor
+    std_error: torch.Tensor
+    is_exact: torch.Tensor
+    truth: torch.Tensor
+    counts: torch.Tensor
+
+    @property
+    def probs(self) -> torch.Tensor:
+        """Probabilities of the levels, (N, K)."""
+        return self.log_probs.exp()
+
+    @property
+    def kind(self) -> Literal["exact", "biased"]:
+        """``exact``, or ``biased`` where some rows are averages over Markov chains (right in the limit)."""
+        return "exact" if bool((self.is_exact | ~self.is_predicted).all()) else "biased"
+
+    @property
+    def is_predicted(self) -> torch.Tensor:
+        """Rows with a prediction, (N,): all but those that :meth:`without` set aside."""
+        return ~self.log_probs.isnan().any(-1)
+
+    def without(self, excluded: torch.Tensor) -> Prediction:
+        """The same with no prediction in some rows (N,), those whose known cells have probability zero together."""
+        nothing = excluded[:, None]
+        return replace(
+            self,
+            log_probs=torch.where(nothing, math.nan, self.log_probs),
+            std_error=torch.where(nothing, math.nan, self.std_error),
+            is_exact=self.is_exact & ~excluded,
+        )
+
+    @cached_property
+    def codes(self) -> torch.Tensor:
+        """Most probable level of every row, the first of equals, (N,); -1 in rows without a prediction."""
+        return torch.where(self.is_predicted, self.log_probs.argmax(-1), -1)
+
+    @property
+    def labels_predicted(self) -> tuple[str, ...]:
+        """Label of the most probable level of every row; empty in rows without a prediction."""
+        return tuple(self.labels[i] if i >= 0 else "" for i in self.codes.tolist())
+
+    @property
+    def _known(self) -> torch.Tensor:
+        return (self.truth >= 0) & (self.counts > 0) & self.is_predicted
+
+    @property
+    def rows(self) -> float:
+        """Number of observations with a prediction and a known target."""
+        return float(self.counts[self._known].sum())
+
+    @cached_property
+    def confusion(self) -> torch.Tensor:
+        """Observations by true (first axis) and predicted level, (K, K)."""
+        size, known = len(self.labels), self._known
+        table = torch.zeros(size * size, dtype=torch.float64)
+        table.index_add_(0, self.truth[known] * size + self.codes[known], self.counts[known])
+        return table.reshape(size, size)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of observations whose target is the most probable level; NaN where no target is known."""
+        return float(self.confusion.trace()) / self.rows if self.rows else math.nan
+
+    @property
+    def majority_accuracy(self) -> float:
+        """Accuracy of always guessing the most frequent level of these rows; NaN where no target is known."""
+        return float(self.confusion.sum(1).max()) / self.rows if self.rows else math.nan
+
+    @property
+    def majority_p_value(self) -> float:
+        r"""One-sided exact McNemar test of the accuracy against always guessing the most frequent level.
+
+        .. math:: \Pr(B \ge b), \qquad B \sim \mathrm{Binomial}(b + c, 1/2)
+
+        where b rows are predicted rightly and are not of that level, and c rows are of that level and predicted
+        wrongly. NaN where no target is known.
+
+        References:
+            Quinn McNemar, Note on the sampling error of the difference between correlated proportions or percentages,
+            Psychometrika 12, 1947.
+        """
+        from scipy.stats import binom
+
+        if not self.rows:
+            return math.nan
+        most = int(self.confusion.sum(1).argmax())
+        right = float(self.confusion.trace() - self.confusion[most, most])
+        wrong = float(self.confusion[most].sum() - self.confusion[most, most])
+        return float(binom.sf(round(right) - 1, round(right) + round(wrong), 0.5))
+
+    @property
+    def class_accuracy(self) -> dict[str, float]:
+        """Share of the observations of each level that were recognised; NaN for a level that does not occur."""
+        totals = self.confusion.sum(1)
+        return {
+            label: float(right / total) if total > 0 else math.nan
+            for label, right, total in zip(self.labels, self.confusion.diagonal(), totals, strict=True)
+        }
+
+    @property
+    def log_loss(self) -> float:
+        """Mean of minus the log probability of the true level, in nats; NaN where no target is known."""
+        known = self._known
+        if not self.rows:
+            return math.nan
+        chosen = self.log_probs[known].gather(1, self.truth[known, None]).squeeze(1)
+        return -float((self.counts[known] * chosen).sum()) / self.rows
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One line a row: ``predicted``, the probability of every level as ``p(label)``, and ``is_exact``."""
+        frame = pd.DataFrame({"predicted": list(self.labels_predicted)})
+        for label, column in zip(self.labels, self.probs.T, strict=True):
+            frame[f"p({label})"] = column.numpy()
+        frame["is_exact"] = self.is_exact.numpy()
+        return frame
+
+
+def extend_rows(data: Observations, domain: Domain) -> Observations:
+    """Rows over some of the variables of a domain as rows over all of them, the others missing.
+
+    Args:
+        data: rows; their variables must be those of the domain, labels included.
+        domain: all variables.
+
+    Raises:
+        InputError: a variable with other labels.
+        InputTypeError: no observations.
+        UnknownNameError: a variable that the domain does not have.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> extend_rows(Observations.from_tensor(torch.tensor([[2]]), domain.project(["b"])), domain).codes.tolist()
+        [[-1, 2]]
+    """
+    check_rows(data)
+    if data.domain == domain:
+        return data
+    check_names(data.domain.names, domain.names, "data")
+    for variable in data.domain:
+        if variable != domain[variable.name]:
+            raise InputError(
+                f"data: variable {variable.name!r} has other labels than in the model; read the file with domain=..."
+            )
+    codes = torch.full((len(data.codes), len(domain)), -1, dtype=torch.long)
+    codes[:, list(domain.indices(data.domain.names))] = data.codes
+    return Observations.from_tensor(codes, domain, weights=data.counts)

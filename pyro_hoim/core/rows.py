@@ -1,0 +1,126 @@
+"""Rows of which some cells are known, whatever their model: patterns, portions and settings of their chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ..data.observations import Observations
+from ..errors import InputError, InputTypeError, is_whole
+
+__all__ = [
+    "METHODS",
+    "ClampedGibbs",
+    "RowMethod",
+    "chain_portions",
+    "check_count",
+    "check_rows",
+    "checked_gibbs",
+    "drawn_seed",
+    "row_patterns",
+]
+
+RowMethod = Literal["auto", "exact", "gibbs"]
+
+
+METHODS = ("auto", "exact", "gibbs")
+
+
+_MAX_CHAINS = 2**15
+
+
+@dataclass(frozen=True)
+class ClampedGibbs:
+    """How long the Gibbs chains of a row with missing cells run.
+
+    Every chain is led to the conditional law through ``num_temperatures`` equal steps of temperature, one sweep each,
+    then burnt in. The draws are approximate: correct in the limit of long chains.
+
+    Args:
+        num_chains: independent chains of each row; their spread gives the standard error of a prediction. A draw of an
+            imputation is the last state of a chain of its own, so imputations have as many chains as draws.
+        num_temperatures: steps from the uniform law to the model.
+        burn_in: sweeps at the model before anything is used.
+        num_sweeps: sweeps of a prediction after burn-in, of which every ``thin``-th is averaged.
+        thin: see ``num_sweeps``.
+
+    Raises:
+        InputError: numbers that are too small, or sweeps that are no multiple of ``thin``.
+
+    Example:
+        >>> ClampedGibbs(num_sweeps=100, thin=5).num_records
+        20
+    """
+
+    num_chains: int = 8
+    num_temperatures: int = 50
+    burn_in: int = 50
+    num_sweeps: int = 200
+    thin: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_chains", 2), ("num_temperatures", 1), ("burn_in", 0), ("num_sweeps", 1), ("thin", 1)):
+            check_count(getattr(self, name), name, least)
+        if self.num_sweeps % self.thin:
+            raise InputError(f"num_sweeps: expected a multiple of thin={self.thin}, received {self.num_sweeps}")
+
+    @property
+    def num_records(self) -> int:
+        """States of a chain that a prediction averages over."""
+        return self.num_sweeps // self.thin
+
+
+def check_count(value: object, argument: str, least: int = 1) -> None:
+    """Raise unless a whole number from ``least``."""
+    if not is_whole(value):
+        raise InputTypeError(f"{argument}: expected a whole number, received {value!r}")
+    if value < least:
+        raise InputError(f"{argument}: expected at least {least}, received {value}")
+
+
+def check_rows(data: object, argument: str = "data") -> None:
+    """Raise :class:`InputTypeError` unless observations; the message names what makes them."""
+    if isinstance(data, Observations):
+        return
+    makers = {"DataFrame": "from_pandas(frame)", "ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
+    hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
+    raise InputTypeError(
+        f"{argument}: expected Observations, received {type(data).__name__}; make them with Observations.{hint}"
+    )
+
+
+def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:
+    """The settings given, or the defaults; anything else is an :class:`InputTypeError`."""
+    if gibbs is not None and not isinstance(gibbs, ClampedGibbs):
+        raise InputTypeError(f"gibbs: expected ClampedGibbs or None, received {type(gibbs).__name__}")
+    return ClampedGibbs() if gibbs is None else gibbs
+
+
+def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+    """Distinct sets of missing variables: (their names in schema order, positions of the rows with it).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> data = Observations.from_tensor(torch.tensor([[0, -1], [1, 1], [1, -1]]), domain)
+        >>> [(names, rows.tolist()) for names, rows in row_patterns(data)]
+        [((), [1]), (('b',), [0, 2])]
+    """
+    masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
+    order = inverse.argsort(stable=True)
+    sizes = torch.bincount(inverse, minlength=len(masks)).tolist()
+    for mask, rows in zip(masks.tolist(), order.split(sizes), strict=True):
+        yield tuple(n for n, gone in zip(data.domain.names, mask, strict=True) if gone), rows
+
+
+def chain_portions(rows: torch.Tensor, num_chains: int) -> Sequence[torch.Tensor]:
+    """Rows in portions of at most 32,768 chains."""
+    return rows.split(max(1, _MAX_CHAINS // num_chains))
+
+
+def drawn_seed(generator: torch.Generator) -> int:
+    """A seed for one set of chains."""
+    return int(torch.randint(2**31 - 1, (), generator=generator))

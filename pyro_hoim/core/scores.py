@@ -1,0 +1,71 @@
+"""Means of scores over rows, whatever the model."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+__all__ = [
+    "mean_gain",
+    "rows_are_distinct",
+]
+
+
+def mean_gain(
+    log_probs: torch.Tensor, reference: torch.Tensor, counts: torch.Tensor
+) -> tuple[float | None, float | None]:
+    r"""Mean gain in log-likelihood over a reference model, and its standard error over rows.
+
+    .. math:: \bar d = \frac{1}{N} \sum_r n_r d_r, \quad
+        \mathrm{se}^2 = \frac{1}{N^2} \sum_r n_r (d_r - \bar d)^2, \quad
+        d_r = \log q(x_r) - \log q_0(x_r), \; N = \sum_r n_r
+
+    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken
+    as given; the error is that of the rows alone.
+
+    Args:
+        log_probs: under the model, nats.
+        reference: under the reference model, nats.
+        counts: of the rows, positive.
+
+    Shape:
+        log_probs, reference, counts (N,).
+
+    Returns:
+        The gain in nats per row, infinite where rows are impossible under one of the models only and None where they
+        are under both; and its standard error, None with an infinite gain and for a single row.
+
+    Example:
+        >>> ours, alone = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -2.1])
+        >>> gain, error = mean_gain(ours, alone, torch.tensor([1.0, 3.0]))
+        >>> round(gain, 4), round(error, 4)
+        (0.2, 0.0866)
+    """
+    lost, lost_alone = bool((log_probs == -math.inf).any()), bool((reference == -math.inf).any())
+    if lost or lost_alone:
+        return (None if lost and lost_alone else -math.inf if lost else math.inf), None
+    total = float(counts.sum())
+    change = (log_probs - reference).double()
+    gain = float((counts * change).sum()) / total
+    spread = float((counts * (change - gain) ** 2).sum()) / total
+    return gain, math.sqrt(spread / total) if total > 1 else None
+
+
+def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:
+    r"""Whether all rows of a part are distinct, so that its KL is :math:`\mathrm{NLL} - \log N` for every model.
+
+    Read from the entropy of the empirical distribution, :math:`\mathrm{NLL} - \mathrm{KL}`, which is
+    :math:`\log N` for distinct rows and lower by at least :math:`2 \log 2 / N` when two are alike.
+
+    Args:
+        rows: number of rows.
+        nll: mean negative log-likelihood.
+        kl: of the empirical distribution from the model.
+
+    Returns:
+        False where a number is missing or infinite.
+    """
+    if nll is None or kl is None or not math.isfinite(nll) or not rows > 0:
+        return False
+    return abs(nll - kl - math.log(rows)) < math.log(2) / rows

@@ -1,0 +1,118 @@
+"""The contract of training: parameters of a collection of interactions that may grow or shrink, fitted to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import torch
+
+from ..data.observations import Observations
+from ..structure.hypergraph import InteractionHypergraph
+from .partition import LogPartition
+
+__all__ = ["Loss", "Margins", "Trainer", "TrainingReport"]
+
+TrainingStatus = Literal["converged", "max_iterations", "diverged"]
+
+
+class Loss(NamedTuple):
+    """Mean negative log-likelihood of rows, or its stand-in.
+
+    Attributes:
+        value: nats per row; infinite when a row has probability zero.
+        std_error: standard error from the estimate of log Z, 0 where that is exact or not needed. The sampling error
+            over rows is not part of it.
+        kind: ``exact`` or ``estimated`` negative log-likelihood, or ``pseudo-likelihood``.
+    """
+
+    value: float
+    std_error: float
+    kind: Literal["exact", "estimated", "pseudo-likelihood"]
+
+
+class Margins(NamedTuple):
+    """Marginal laws of a model over several sets of variables.
+
+    Attributes:
+        probs: probabilities, set after set, each row-major in schema order; float64.
+        sample_size: number of independent draws that they are worth, infinite when exact.
+    """
+
+    probs: torch.Tensor
+    sample_size: float
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """How one call of :meth:`Trainer.train` ended.
+
+    Attributes:
+        status: ``converged``, ``max_iterations`` (the schedule was used up, as sampled training always does), or
+            ``diverged`` (the parameters are those of the last state that was sound).
+        num_iterations: steps made.
+        gradient_norm: largest absolute entry of the gradient per row at the end, penalty included.
+        notes: sentences on what happened on the way, such as sampling that was raised.
+    """
+
+    status: TrainingStatus
+    num_iterations: int
+    gradient_norm: float
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """Balanced interaction tables of one collection, fitted to training rows.
+
+    A trainer begins with the collection that it was made with, all tables zero but those of single variables, and can
+    go over to another collection at any time. It knows how a model is fitted; which collections are worth fitting is
+    the business of the search.
+
+    Laws: ``tables`` are balanced, in the layout of ``hypergraph.term_slices``; ``restructure`` to the same collection
+    changes nothing; interactions common to both collections keep their tables, new ones start at zero; two trainers
+    with equal arguments that receive equal calls have equal tables; a trainer that loads another's ``state_dict``
+    after the same ``restructure`` goes on as that one would.
+    """
+
+    name: Literal["exact", "sampled", "pseudo-likelihood"]
+    rows: Observations
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The present collection."""
+        ...
+
+    @property
+    def tables(self) -> torch.Tensor:
+        """Balanced tables (num_terms,), float64."""
+        ...
+
+    def restructure(self, hypergraph: InteractionHypergraph) -> None:
+        """Go over to another collection over the same domain."""
+        ...
+
+    def train(self) -> TrainingReport:
+        """Fit the present collection, from where the parameters are."""
+        ...
+
+    def loss(self, rows: Observations) -> Loss:
+        """Mean loss of complete rows; no penalty is included."""
+        ...
+
+    def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
+        """Marginal laws of the present model over sets of variables, which need not be in the collection."""
+        ...
+
+    def log_partition(self) -> LogPartition | None:
+        """Log Z of the tables, exact or estimated; None where it is out of reach."""
+        ...
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """Everything that a resumed run needs besides the collection."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Inverse of :meth:`state_dict`, after ``restructure`` to the same collection."""
+        ...

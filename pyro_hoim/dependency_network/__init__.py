@@ -1,0 +1,5 @@
+"""Dependency networks: conditionals, law, stationary laws, chains, geometry and learning."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

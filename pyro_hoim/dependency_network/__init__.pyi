@@ -1,0 +1,67 @@
+from .adapted_conditionals import ClampedConditional as ClampedConditional, ModelConditional as ModelConditional
+from .chains.ergodicity import Ergodicity as Ergodicity, check_ergodic as check_ergodic
+from .chains.pseudo_gibbs import PseudoGibbsChains as PseudoGibbsChains
+from .chains.run import PseudoGibbsRun as PseudoGibbsRun, sample_pseudo_gibbs as sample_pseudo_gibbs
+from .conditionals import DependencyConditionals as DependencyConditionals
+from .decision_graph import (
+    CompiledGraph as CompiledGraph,
+    DecisionGraph as DecisionGraph,
+    Merge as Merge,
+    Split as Split,
+)
+from .file import NetworkFile as NetworkFile, load_network as load_network, save_network as save_network
+from .geometry.conditional_inference import (
+    ConditionalInferenceError as ConditionalInferenceError,
+    conditional_inference_error as conditional_inference_error,
+)
+from .geometry.full_conditional import (
+    FCLimit as FCLimit,
+    fc_limit as fc_limit,
+    full_conditional_divergence as full_conditional_divergence,
+    full_conditionals as full_conditionals,
+    m_projection as m_projection,
+    node_divergence as node_divergence,
+)
+from .law import DependencyNetwork as DependencyNetwork
+from .learn.network import LearnedNetwork as LearnedNetwork, learn_network as learn_network
+from .learn.node import NodeReport as NodeReport, leaf_probs as leaf_probs, learn_node as learn_node
+from .learn.penalties import (
+    AIC as AIC,
+    MDL as MDL,
+    SourcePenalty as SourcePenalty,
+    TheoremConditions as TheoremConditions,
+    check_theorem_conditions as check_theorem_conditions,
+)
+from .node_conditionals import (
+    LeafConditional as LeafConditional,
+    NodeConditional as NodeConditional,
+    TableConditional as TableConditional,
+)
+from .stationary.laws import (
+    CyclicLaws as CyclicLaws,
+    StationaryLaw as StationaryLaw,
+    cyclic_laws as cyclic_laws,
+    stationary_law as stationary_law,
+)
+from .study.analysis import (
+    NetworkAnalysis as NetworkAnalysis,
+    NetworkPart as NetworkPart,
+    analyse_network as analyse_network,
+)
+from .study.edges import (
+    DependencyEdge as DependencyEdge,
+    GraphInformation as GraphInformation,
+    edge_information as edge_information,
+)
+from .study.predictions import (
+    NetworkDraws as NetworkDraws,
+    draw_network as draw_network,
+    impute_network as impute_network,
+    predict_network as predict_network,
+)
+from .study.scores import (
+    NetworkLawFinding as NetworkLawFinding,
+    NetworkScores as NetworkScores,
+    find_law as find_law,
+    score_network as score_network,
+)

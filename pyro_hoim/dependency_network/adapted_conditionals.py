@@ -1,0 +1,161 @@
+r"""Conditional laws of one variable that come from elsewhere: from a model, or from a law with clamped variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from ..core.model import ConditionalModel, CountModel, EnergyModel
+from ..errors import InputError, InputTypeError
+from ..schema import Domain
+from ..structure.cells import check_codes
+from .node_conditionals import NodeConditional, batch_shape_of, in_order, may_be_zero, remaining
+
+__all__ = ["ClampedConditional", "ModelConditional"]
+
+
+def over_levels(model: ConditionalModel) -> ConditionalModel:
+    """A model of variables with levels: one of counts over its levels, any other as it is.
+
+    Raises:
+        InputTypeError: no conditional model.
+        InputError: a model of infinitely many values.
+    """
+    if not isinstance(model, ConditionalModel):
+        raise InputTypeError(f"model: expected a conditional model, received {type(model).__name__}")
+    return model.over_levels() if isinstance(model, CountModel) else model
+
+
+class ModelConditional:
+    r"""The conditional of one variable under a model, :math:`q(x_i \mid x_{-i})`.
+
+    Args:
+        model: a conditional model of batch shape (), such as a :class:`~pyro_hoim.log_linear.LogLinearEnergy`. A root
+            model of truncated counts is taken over ordinal variables whose codes are the counts.
+        variable: the variable whose law this is.
+
+    Raises:
+        InputTypeError: no conditional model.
+        UnknownNameError: an unknown variable.
+        InputError: a model with a batch of parameters, or of infinitely many values.
+    """
+
+    def __init__(self, model: ConditionalModel, variable: str) -> None:
+        model = over_levels(model)
+        batch = tuple(getattr(model, "batch_shape", ()))
+        if batch:
+            raise InputError(f"model: expected one model, received a batch of shape {batch}")
+        model.domain.index(variable)
+        self.model = model
+        self._variable = variable
+
+    def __repr__(self) -> str:
+        return f"ModelConditional({self._variable!r}, {type(self.model).__name__})"
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self.model.domain
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable whose law this is."""
+        return self._variable
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The neighbours of the variable where the model has hyperedges, else all others; in schema order."""
+        edges = getattr(getattr(self.model, "hypergraph", None), "edges", None)
+        others = {name for name in self.domain.names if name != self._variable}
+        if edges is not None:
+            others &= {name for edge in edges if self._variable in edge for name in edge}
+        return in_order(self.domain, others)
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether a probability may be zero: never where the model has a (finite) energy."""
+        return not isinstance(self.model, EnergyModel)
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the levels given the others, in nats, as the model gives them.
+
+        Shape:
+            x (*sample, d) codes; result (*sample, cardinality).
+
+        Raises:
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        return self.model.block_conditional([self._variable], x)
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> ModelConditional:
+        """The conditional of the model in another precision or on another device, where the model can be moved.
+
+        Raises:
+            InputTypeError: the model has no method ``to``.
+        """
+        if not hasattr(self.model, "to"):
+            raise InputTypeError(f"model: expected one with a method 'to', received {type(self.model).__name__}")
+        return ModelConditional(self.model.to(dtype=dtype, device=device), self._variable)  # type: ignore[attr-defined]
+
+
+class ClampedConditional:
+    """A conditional over the remaining variables when some others are fixed, for conditionals of any kind.
+
+    Args:
+        node: the conditional over all variables.
+        evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
+
+    Raises:
+        UnknownNameError: unknown variable or label.
+        InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose shapes do
+            not broadcast.
+    """
+
+    def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str | torch.Tensor]) -> None:
+        self.node = node
+        self.evidence, self._domain, self.batch_shape = remaining(
+            node.domain, node.variable, evidence, batch_shape_of(node)
+        )
+
+    def __repr__(self) -> str:
+        return f"ClampedConditional({self.node!r}, {self.evidence})"
+
+    @property
+    def domain(self) -> Domain:
+        """The remaining variables."""
+        return self._domain
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable whose law this is."""
+        return self.node.variable
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the remaining variables that the law may depend on, in schema order."""
+        return tuple(name for name in self.node.reads if name not in self.evidence)
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether a probability may be zero."""
+        return may_be_zero(self.node)
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the levels given the others and the evidence, in nats.
+
+        Shape:
+            x (*sample, number of remaining variables) codes; result (*sample broadcast with batch, cardinality).
+
+        Raises:
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
+        whole = self.node.domain
+        fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]
+        shape = torch.broadcast_shapes(codes.shape[:-1], *fixed)
+        full = torch.zeros(*shape, len(whole), dtype=torch.long, device=codes.device)
+        full[..., list(whole.indices(self._domain.names))] = codes
+        for name, code in self.evidence.items():
+            full[..., whole.index(name)] = code
+        return self.node.log_probs(full)

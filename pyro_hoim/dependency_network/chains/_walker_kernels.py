@@ -1,0 +1,159 @@
+"""Compiled loops of pseudo-Gibbs sampling from decision graphs and tables (Numba, CPU). Imported when first needed.
+
+A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`) of states [variable, lane], with a last row of zeros
+that the leaves ask. The program is that of :class:`~._walker_structure.WalkerProgram`. Positions are unsigned, which
+spares the test for negative ones.
+"""
+# ruff: noqa: ARG001, D417, PLW0108 (signatures of compiler hooks; arguments that are described in groups)
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ...compute.jit import njit
+from ...compute.lanes import fill_uniform, fill_uniform64
+
+__all__ = ["run"]
+
+
+def _fill(r0, r1, r2, r3, u):
+    """Uniform numbers in the precision of u."""
+
+
+@overload(_fill, inline="always")
+def _fill_overload(r0, r1, r2, r3, u):
+    if u.dtype == types.float32:
+        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
+    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _walk(x, code, place, depth):
+    """Lead all lanes from the nodes in ``place`` to their leaves, one question at a time."""
+    one = np.uint64(1)
+    for _ in range(depth):
+        moved = np.uint32(0)
+        for b in range(place.shape[0]):
+            here = place[b]
+            asked = x[np.uint64(code[np.uint64(here)]), b]
+            below = code[np.uint64(here) + one + np.uint64(asked)]
+            moved |= here ^ below
+            place[b] = below
+        if moved == 0:
+            break
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _level(cuts, others, first, levels, u):
+    """A level of the law that begins at ``first``, from one uniform number."""
+    scaled = u * cuts.dtype.type(levels)
+    slot = np.uint32(np.int64(scaled))
+    if slot >= levels:
+        slot = np.uint32(levels - np.uint32(1))
+    at = np.uint64(first) + np.uint64(slot)
+    return slot if scaled - cuts.dtype.type(slot) < cuts[at] else others[at]
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _count(x, edges, num_kept, counts):
+    """Add one to the cell of every edge that each of the first lanes is in."""
+    first, member, variables, strides = edges
+    for e in range(first.shape[0]):
+        for b in range(num_kept):
+            cell = first[e]
+            for j in range(member[e], member[e + 1]):
+                cell += strides[j] * np.int64(x[variables[j], b])
+            counts[cell] += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def run(
+    tiles,
+    random,
+    num_chains,
+    work,
+    code,
+    roots,
+    depths,
+    levels,
+    cuts,
+    others,
+    drawn,
+    picks,
+    first,
+    num_updates,
+    thin,
+    edges,
+    counts,
+    codes,
+):
+    """Make updates in some tiles and note what is asked for.
+
+    Args:
+        tiles: states (tiles, d + 1, width), the last row zeros.
+        random: states of xoshiro128 (4, tiles, width).
+        num_chains: chains in all tiles.
+        work: first tile, end and step.
+        code, roots, depths, levels, cuts, others: the program; all but the first two of the laws by drawn variable.
+        drawn: schema positions of the drawn variables, in the order of a sequential scan.
+        picks: cuts and others of the law that every lane picks its variable from; None for a sequential scan.
+        first: place in the sequential scan of the first update.
+        num_updates: updates of every lane.
+        thin: updates between records; 0 for none.
+        edges: first cell, members, variables and strides of the sets of variables that are counted.
+        counts: (cells,), added to; none for no counts.
+        codes: (records, chains, d); none for no codes.
+    """
+    width = tiles.shape[2]
+    num_drawn, num_rows = drawn.shape[0], tiles.shape[1] - 1
+    u, w = np.empty(width, dtype=cuts.dtype), np.empty(width, dtype=cuts.dtype)
+    place, chosen = np.empty(width, dtype=np.uint32), np.empty(width, dtype=np.uint32)
+    two = np.uint64(2)
+    deepest = np.int64(0)
+    for k in range(num_drawn):
+        deepest = max(deepest, depths[k])
+    for tile in range(work[0], work[1], work[2]):
+        chain = tile * width
+        num_kept = min(width, num_chains - chain)
+        x = tiles[tile]
+        r0, r1, r2, r3 = (random[0, tile], random[1, tile], random[2, tile], random[3, tile])
+        next_variable, record, wait = first, 0, thin
+        for _ in range(num_updates):
+            _fill(r0, r1, r2, r3, u)
+            if picks is None:
+                k = next_variable
+                next_variable = k + 1 if k + 1 < num_drawn else 0
+                place[:] = roots[k]
+                _walk(x, code, place, depths[k])
+                target, size = x[drawn[k]], levels[k]
+                for b in range(width):
+                    leaf = code[np.uint64(place[b]) + two]
+                    target[b] = _level(cuts, others, leaf, size, u[b])
+            else:
+                _fill(r0, r1, r2, r3, w)
+                for b in range(width):
+                    chosen[b] = _level(picks[0], picks[1], np.uint32(0), np.uint32(num_drawn), w[b])
+                    place[b] = roots[np.uint64(chosen[b])]
+                _walk(x, code, place, deepest)
+                for b in range(width):
+                    k = np.uint64(chosen[b])
+                    leaf = code[np.uint64(place[b]) + two]
+                    x[np.uint64(drawn[k]), b] = _level(cuts, others, leaf, levels[k], u[b])
+            if thin == 0:
+                continue
+            wait -= 1
+            if wait > 0:
+                continue
+            wait = thin
+            if counts.shape[0] > 0:
+                _count(x, edges, num_kept, counts)
+            if codes.shape[0] > 0:
+                for v in range(num_rows):
+                    for b in range(num_kept):
+                        codes[record, chain + b, v] = x[v, b]
+            record += 1

@@ -1,0 +1,151 @@
+"""Pseudo-Gibbs updates in PyTorch from any conditionals, and the contract of engines that make such updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...compute.engine import Record
+from ...errors import InputError
+from ...structure.hypergraph import InteractionHypergraph
+from ..node_conditionals import NodeConditional
+
+__all__ = ["ConditionalEngine", "UpdateEngine"]
+
+
+class UpdateEngine(Protocol):
+    """Chains whose updates draw one variable each from its own conditional; no energy and no joint law is known.
+
+    Laws an engine must obey: an update draws the variable from its conditional at the present state of the chain; in a
+    random scan every chain picks its variable by itself; equal state and equal calls give equal results. An engine
+    never validates: :class:`~pyro_hoim.dependency_network.PseudoGibbsChains` does.
+    """
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Take states, long (num_chains, d)."""
+        ...
+
+    def get_codes(self) -> torch.Tensor:
+        """States, long (num_chains, d), a copy."""
+        ...
+
+    def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+        """Make updates; ``first`` is the number of those before. After every ``thin``-th look at the states.
+
+        The record has counts (num_terms,) and codes (records, num_chains, d).
+        """
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """States and random numbers, as tensors that safetensors can store."""
+        ...
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state` with equal bits."""
+        ...
+
+
+class ConditionalEngine:
+    """An :class:`UpdateEngine` for every kind of conditional, on any device; all chains of an update are one tensor.
+
+    Conditionals from outside the library may return anything, so an update refuses what is no law.
+
+    One generator serves all chains. In a random scan an update calls the conditional of every variable that some chain
+    has picked, so that it costs up to as many calls as there are variables.
+
+    Args:
+        hypergraph: the sets of variables whose cells are counted.
+        nodes: conditionals of the variables that are drawn, in the order of a sequential scan.
+        selection: probability of every node in a random scan; None for a sequential one.
+        num_chains: chains.
+        seed: of the random numbers.
+        device: where everything lives.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        nodes: Sequence[NodeConditional],
+        selection: NDArray[np.float64] | None,
+        num_chains: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._hypergraph, self._nodes, self._device = hypergraph, tuple(nodes), device
+        self._drawn = [hypergraph.domain.index(node.variable) for node in nodes]
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._bounds = None if selection is None else torch.from_numpy(selection.cumsum()).to(device)
+        wide = max(hypergraph.domain.cardinalities, default=1) > 256
+        self._kept = torch.int32 if wide else torch.uint8
+        self._codes = torch.zeros(num_chains, len(hypergraph.domain), dtype=torch.long, device=device)
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        self._codes = codes.to(self._device).clone()
+
+    def get_codes(self) -> torch.Tensor:
+        return self._codes.clone()
+
+    def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+        num_records = num_updates // thin if thin else 0
+        total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
+        kept = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
+        with torch.no_grad():
+            for k in range(num_updates):
+                if self._nodes:
+                    self._update(first + k)
+                if not thin or (k + 1) % thin:
+                    continue
+                if total is not None:
+                    total += self.counts()
+                if kept is not None:
+                    kept[k // thin] = self._codes
+        return Record(num_records, total, None, kept)
+
+    def _update(self, number: int) -> None:
+        """One update of every chain."""
+        size = len(self._codes)
+        uniform = torch.rand(size, dtype=torch.float64, generator=self._generator, device=self._device)
+        if self._bounds is None:
+            self._draw(number % len(self._nodes), slice(None), uniform)
+            return
+        pick = torch.rand(size, dtype=torch.float64, generator=self._generator, device=self._device)
+        chosen = torch.searchsorted(self._bounds, pick * self._bounds[-1], right=True).clamp(max=len(self._nodes) - 1)
+        for k in chosen.unique().tolist():
+            rows = (chosen == k).nonzero().squeeze(-1)
+            self._draw(k, rows, uniform[rows])
+
+    def _draw(self, k: int, rows: slice | torch.Tensor, uniform: torch.Tensor) -> None:
+        """Draw one variable in some chains; a level of probability zero is never drawn."""
+        total = self._nodes[k].log_probs(self._codes[rows]).to(self._device).double().exp().cumsum(-1)
+        if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
+            raise InputError(
+                f"conditionals: expected log-probabilities of {self._nodes[k].variable!r} with a positive finite sum "
+                "of probabilities, received others; check log_probs of its conditional"
+            )
+        limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
+        self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)
+
+    def counts(self) -> torch.Tensor:
+        """Chains in every cell of every edge, float64 (num_terms,)."""
+        hypergraph = self._hypergraph
+        total = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+        for where, edge, shape in zip(
+            hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
+        ):
+            cell = torch.zeros(len(self._codes), dtype=torch.long, device=self._device)
+            for i, levels in zip(edge, shape, strict=True):
+                cell = cell * levels + self._codes[:, i]
+            total[where] = torch.bincount(cell, minlength=where.stop - where.start).double().cpu()
+        return total
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"codes": self._codes.cpu(), "generator": self._generator.get_state()}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self._codes = state["codes"].long().to(self._device)
+        self._generator.set_state(state["generator"].cpu())

@@ -1,0 +1,392 @@
+"""Whether the chain of pseudo-Gibbs sampling forgets where it began, and which states keep it from doing so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from ...errors import InputError
+from ...schema import Domain
+from ..conditionals import DependencyConditionals
+from ..node_conditionals import LeafConditional, TableConditional, may_be_zero
+from .arguments import checked_clamps, checked_conditionals, checked_order, drawn_variables
+
+__all__ = ["Ergodicity", "check_ergodic"]
+
+_NUM_SHOWN = 3
+_MAX_MOVES = 2**23
+
+Positive = list[NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Ergodicity:
+    """What is known of the chain of pseudo-Gibbs sampling of a dependency network.
+
+    A set of states is *closed* when no update leaves it, and a state is *transient* when the chain leaves it for good.
+    A chain has one limiting law from every start if and only if it has one closed class that is aperiodic; it is
+    ergodic if all states are in that class.
+
+    Attributes:
+        is_ergodic: whether the chain is irreducible and aperiodic; None where that is not known.
+        has_unique_law: whether it has one limiting law from every start, which may leave out transient states; None
+            where that is not known.
+        method: how it was found out: "positive" (no probability is zero), "common state" (some state can be reached
+            from every other one), "enumeration" of all states, or "undecided".
+        zero_nodes: variables that are drawn and have a conditional probability that is, or may be, zero.
+        num_closed: largest number of closed classes of one combination of clamped values; None where it is not known.
+        closed_states: one state of each of the first of these classes, or one that is met periodically; labels by name.
+        absorbing_states: the first closed classes of a single state.
+        transient_states: the first transient states.
+        num_transient: number of transient states; None where it is not known.
+        period: largest period of a closed class, in sweeps; 1 is aperiodic.
+        impossible: clamped values that the network itself gives probability zero, in words; empty if there are none or
+            it is not known.
+    """
+
+    is_ergodic: bool | None
+    has_unique_law: bool | None
+    method: Literal["positive", "common state", "enumeration", "undecided"]
+    zero_nodes: tuple[str, ...] = ()
+    num_closed: int | None = None
+    closed_states: tuple[dict[str, str], ...] = ()
+    absorbing_states: tuple[dict[str, str], ...] = ()
+    transient_states: tuple[dict[str, str], ...] = ()
+    num_transient: int | None = None
+    period: int | None = None
+    impossible: str = ""
+
+    @property
+    def message(self) -> str:
+        """The finding in one sentence."""
+        if self.has_unique_law is False:
+            if self.num_closed == 1:
+                return (
+                    f"the sequential scan is periodic: from {_shown(self.closed_states[0])} it comes back every "
+                    f"{self.period} sweeps only; stationary_law(scan='sequential') gives the mean of its cyclic laws; "
+                    "to sample, use the random scan or probabilities above zero"
+                )
+            states = "; ".join(map(_shown, self.closed_states))
+            return (
+                f"no single limiting law: the chain cannot go between {states}; smooth the conditionals of "
+                f"{_names(self.zero_nodes)}"
+            )
+        if self.has_unique_law is None:
+            return (
+                f"it is not known whether the chain has a single limiting law: the conditionals of "
+                f"{_names(self.zero_nodes)} have zero probabilities and there are too many states to look at"
+            )
+        if self.is_ergodic:
+            return "the chain is ergodic"
+        if self.num_transient:
+            return (
+                f"the chain has a single limiting law; {self.num_transient} states have probability zero in it, such "
+                f"as {_shown(self.transient_states[0])}"
+            )
+        return "the chain has a single limiting law; some states may have probability zero in it"
+
+
+def check_ergodic(
+    conditionals: DependencyConditionals,
+    clamped: Mapping[str, Any] | None = None,
+    *,
+    scan: Literal["random", "sequential"] = "random",
+    order: Sequence[str] | None = None,
+    max_states: int = 2**16,
+) -> Ergodicity:
+    r"""Whether pseudo-Gibbs sampling of a dependency network has one limiting law, and is ergodic.
+
+    Networks without zero probabilities are ergodic. Otherwise a state that every other one leads to decides: if every
+    variable in turn has a level that is possible whatever the variables before it leave open. Then all states are
+    enumerated, up to ``max_states``, and the classes of the graph of single updates are found. A random scan is never
+    periodic, because a variable that was just drawn may be drawn again and stay; a sequential scan can be.
+
+    Args:
+        conditionals: the network.
+        clamped: variables held fixed, ``{name: code, label or codes per chain}``; every combination of values that
+            occurs must have a limiting law of its own.
+        scan: which variable is updated next.
+        order: order of a sequential scan, that of the schema when None.
+        max_states: most states that are enumerated, over all combinations of clamped values.
+
+    Raises:
+        InputTypeError: no network, or arguments of the wrong type.
+        UnknownNameError: an unknown name or label.
+        InputError: a clamped value that is no level, or an order that leaves a free variable out.
+
+    References:
+        Paper 5, sections 2.2 and 5; John Kemeny and Laurie Snell, Finite Markov Chains, 1960, chapters 2 and 5.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> copy = torch.eye(2)
+        >>> both = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", ["a"], copy)]
+        >>> check_ergodic(DependencyConditionals(both)).message.split("; smooth")[0]
+        'no single limiting law: the chain cannot go between a=0, b=0; a=1, b=1'
+    """
+    conditionals = checked_conditionals(conditionals)
+    domain = conditionals.domain
+    fixed = checked_clamps(domain, clamped or {}, None)
+    if scan not in ("random", "sequential"):
+        raise InputError(f"scan: expected 'random' or 'sequential', received {scan!r}")
+    free = drawn_variables(domain, fixed)
+    places = checked_order(domain, free, order) if scan == "sequential" else list(free)
+    rows = _clamped_rows(domain, fixed)
+    return examine(conditionals, rows, places, scan, max_states)
+
+
+def examine(
+    conditionals: DependencyConditionals, rows: NDArray[np.int64], places: list[int], scan: str, max_states: int
+) -> Ergodicity:
+    """The check for clamped states (rows, d), -1 where free, and variables in the order of the scan."""
+    domain, nodes = conditionals.domain, conditionals.nodes
+    clamped = [i for i in range(len(domain)) if rows[0, i] >= 0]
+    zeros = tuple(domain.names[i] for i in sorted(places) if may_be_zero(nodes[i]))
+    impossible = _impossible(conditionals, rows, clamped, max_states)
+    if not zeros:
+        return Ergodicity(True, True, "positive", num_closed=1, num_transient=0, period=1, impossible=impossible)
+    num_states = math.prod(domain.cardinalities[i] for i in places)
+    num_moves = num_states * sum(domain.cardinalities[i] for i in places)
+    if len(rows) * num_states <= max_states and num_moves <= _MAX_MOVES:
+        return _enumerated(conditionals, rows, places, scan, zeros, impossible)
+    if all(_has_common_state(conditionals, row, places) for row in rows[:max_states]) and len(rows) <= max_states:
+        return Ergodicity(None, True, "common state", zeros, num_closed=1, period=1, impossible=impossible)
+    return Ergodicity(None, None, "undecided", zeros, impossible=impossible)
+
+
+def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> NDArray[np.int64]:
+    """Distinct combinations of clamped codes (rows, d), -1 where a variable is free."""
+    codes = {i: torch.as_tensor(value).cpu().reshape(-1).numpy() for i, value in fixed.items()}
+    rows = np.full((max([1, *map(len, codes.values())]), len(domain)), -1, dtype=np.int64)
+    for i, values in codes.items():
+        rows[:, i] = values
+    return np.unique(rows, axis=0) if len(domain) else rows
+
+
+# All states
+
+
+def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
+    """All states (rows x num_states, d) with the given variables free, the last of them moving fastest."""
+    cards = [domain.cardinalities[i] for i in places]
+    size = math.prod(cards)
+    states = np.repeat(rows, size, axis=0)
+    states[states < 0] = 0
+    if places:
+        codes = np.stack(np.unravel_index(np.arange(size), cards), axis=-1)
+        states[:, list(places)] = np.tile(codes, (len(rows), 1))
+    return states
+
+
+def _positive(conditionals: DependencyConditionals, states: NDArray[np.int64], places: Sequence[int]) -> Positive:
+    """Whether every level of a variable is possible at every state, (num_states, levels) by variable."""
+    result: Positive = []
+    with torch.no_grad():
+        for i in places:
+            node = conditionals.nodes[i]
+            device = getattr(getattr(node, "probs", None), "device", None)
+            result.append((node.log_probs(torch.as_tensor(states, device=device)) > -math.inf).cpu().numpy())
+    return result
+
+
+def _moves(positive: Positive, cards: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """From and to numbers of all possible updates, by variable."""
+    strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
+    for possible, stride, levels in zip(positive, strides, cards, strict=True):
+        source, level = possible.nonzero()
+        yield source, source + (level - source // stride % levels) * stride
+
+
+def _graph(positive: Positive, cards: Sequence[int], scan: str) -> Any:
+    """Possible moves as a sparse matrix: between states, or between (place in the scan, state) where that matters.
+
+    States of several combinations of clamped values may stand one after the other; no move joins them.
+    """
+    size, pairs = len(positive[0]) if positive else 1, list(_moves(positive, cards))
+    if scan == "random":
+        source = np.concatenate([s for s, _ in pairs])
+        target = np.concatenate([t for _, t in pairs])
+    else:
+        count = len(pairs)
+        source = np.concatenate([s + k * size for k, (s, _) in enumerate(pairs)])
+        target = np.concatenate([t + (k + 1) % count * size for k, (_, t) in enumerate(pairs)])
+        size *= count
+    return coo_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size, size)).tocsr()
+
+
+def _enumerated(
+    conditionals: DependencyConditionals,
+    rows: NDArray[np.int64],
+    places: list[int],
+    scan: str,
+    zeros: tuple[str, ...],
+    impossible: str,
+) -> Ergodicity:
+    domain, cards = conditionals.domain, [conditionals.domain.cardinalities[i] for i in places]
+    closed, absorbing, transient = list[dict[str, str]](), list[dict[str, str]](), list[dict[str, str]]()
+    num_closed = num_transient = 0
+    period = 1
+    # The random scan needs no periods, so that one graph serves all combinations of clamped values.
+    for part in [rows] if scan == "random" else rows[:, None]:
+        states = _states(domain, part, places)
+        graph = _graph(_positive(conditionals, states, places), cards, scan)
+        classes = _closed_classes(graph, len(states))
+        is_left = np.ones(len(states), dtype=bool)
+        is_left[np.concatenate(classes)] = False
+        sweeps = [_period(graph, int(c[0])) // len(places) if scan == "sequential" else 1 for c in classes]
+        row_of = np.array([c[0] for c in classes]) // math.prod(cards)
+        number = np.bincount(row_of)
+        most, worst = int(number.max()), int(number.argmax())
+        if most > num_closed or (most == num_closed == 1 and max(sweeps) > period):
+            shown = [classes[k] for k in np.flatnonzero(row_of == worst)[:_NUM_SHOWN]]
+            closed = [_named(domain, states[members[0]]) for members in shown]
+        num_closed, period = max(num_closed, most), max(period, *sweeps)
+        absorbing += [_named(domain, states[c[0]]) for c in classes if len(c) == 1][:_NUM_SHOWN]
+        num_transient += int(is_left.sum())
+        transient += [_named(domain, s) for s in states[np.flatnonzero(is_left)[:_NUM_SHOWN]]]
+    is_unique = num_closed == 1 and period == 1
+    return Ergodicity(
+        is_unique and not num_transient,
+        is_unique,
+        "enumeration",
+        zeros,
+        num_closed,
+        tuple(closed),
+        tuple(absorbing[:_NUM_SHOWN]),
+        tuple(transient[:_NUM_SHOWN]),
+        num_transient,
+        period,
+        impossible,
+    )
+
+
+def _closed_classes(graph: Any, num_states: int) -> list[NDArray[np.int64]]:
+    """Members of every closed class, of a sequential scan those at its beginning."""
+    count, label = connected_components(graph, directed=True, connection="strong")
+    edges = graph.tocoo()
+    is_closed = np.ones(count, dtype=bool)
+    is_closed[label[edges.row][label[edges.row] != label[edges.col]]] = False
+    first = label[:num_states]
+    members = np.argsort(first, kind="stable")
+    parts = np.split(members, np.flatnonzero(np.diff(first[members])) + 1)
+    return sorted((p for p in parts if is_closed[first[p[0]]]), key=lambda p: int(p[0]))
+
+
+def _period(graph: Any, start: int) -> int:
+    """Greatest common divisor of the lengths of all cycles through a state of a closed class."""
+    order, parents = breadth_first_order(graph, start, directed=True, return_predecessors=True)
+    depth = np.full(graph.shape[0], -1, dtype=np.int64)
+    depth[start] = 0
+    for node in order[1:]:
+        depth[node] = depth[parents[node]] + 1
+    edges = graph.tocoo()
+    inside = depth[edges.row] >= 0
+    return int(np.gcd.reduce(depth[edges.row[inside]] + 1 - depth[edges.col[inside]]))
+
+
+# Networks too large to enumerate
+
+
+def _laws(node: Any, known: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    """Possible levels (laws, levels) under all laws that known codes (-1 unknown) leave; None where it cannot tell."""
+    if isinstance(node, LeafConditional):
+        graph, cards = node.graph.compiled(), node.domain.cardinalities
+        front, leaves = [0], set[int]()
+        seen = {0}
+        while front:
+            here = front.pop()
+            variable, first = int(graph.variables[here]), int(graph.offsets[here])
+            if variable < 0:
+                leaves.add(first)
+                continue
+            level = int(known[variable])
+            chosen = range(cards[variable]) if level < 0 else (level,)
+            below = {int(graph.children[first + k]) for k in chosen} - seen
+            seen |= below
+            front += below
+        return (node.probs.detach()[sorted(leaves)] > 0).cpu().numpy()
+    if isinstance(node, TableConditional):
+        codes = (int(known[node.domain.index(name)]) for name in node.parents)
+        rows = node.probs.detach()[tuple(slice(None) if c < 0 else c for c in codes)]
+        return (rows.reshape(-1, rows.shape[-1]) > 0).cpu().numpy()
+    return None if may_be_zero(node) else np.ones((1, node.domain[node.variable].cardinality), dtype=bool)
+
+
+def _has_common_state(conditionals: DependencyConditionals, row: NDArray[np.int64], places: Sequence[int]) -> bool:
+    """Whether a state is found that can be reached from every state, and kept.
+
+    Variables are settled one after the other: one that has a level possible under all laws which the settled ones
+    leave takes it. After as many sweeps as there are variables every chain may be in the state of these levels.
+    """
+    known, rest = row.copy(), list(places)
+    while rest:
+        settled = list[int]()
+        for i in rest:
+            laws = _laws(conditionals.nodes[i], known)
+            if laws is not None and laws.all(0).any():
+                known[i] = int(laws.all(0).argmax())
+                settled.append(i)
+        if not settled:
+            return False
+        rest = [i for i in rest if i not in settled]
+    return True
+
+
+# Evidence
+
+
+def _impossible(
+    conditionals: DependencyConditionals, rows: NDArray[np.int64], clamped: Sequence[int], max_states: int
+) -> str:
+    """Which clamped values the network itself, nothing clamped, gives probability zero; empty if none is known."""
+    domain, nodes = conditionals.domain, conditionals.nodes
+    if not clamped or not any(may_be_zero(node) for node in nodes):
+        return ""
+    size = domain.num_states
+    if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
+        every = list(drawn_variables(domain, {}))
+        cards = [domain.cardinalities[i] for i in every]
+        states = _states(domain, np.full((1, len(domain)), -1), every)
+        graph = _graph(_positive(conditionals, states, every), cards, "random")
+        recurrent = states[np.concatenate(_closed_classes(graph, len(states)))]
+        for row in rows:
+            if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():
+                return f"{_shown(_named(domain, row))} has probability zero in the law of the network"
+        return ""
+    doubtful = [i for i in clamped if may_be_zero(nodes[i])]
+    for row in rows[:max_states] if doubtful else ():
+        for i in doubtful:
+            laws = _laws(nodes[i], row)
+            if laws is not None and not laws[:, row[i]].any():
+                others = {name: label for name, label in _named(domain, row).items() if name != domain.names[i]}
+                label = domain.variables[i].labels[row[i]]
+                given = f" given {_shown(others)}" if others else ""
+                return f"{domain.names[i]}={label} has probability zero{given}, whatever the free variables are"
+    return ""
+
+
+# Words
+
+
+def _named(domain: Domain, codes: NDArray[np.int64]) -> dict[str, str]:
+    """Labels by name, without free variables (code -1)."""
+    return {v.name: v.labels[int(code)] for v, code in zip(domain.variables, codes, strict=True) if code >= 0}
+
+
+def _shown(state: Mapping[str, str]) -> str:
+    """A state in words, cut where it is long."""
+    parts = [f"{name}={label}" for name, label in state.items()]
+    return ", ".join(parts[:12]) + (", ..." if len(parts) > 12 else "")
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")

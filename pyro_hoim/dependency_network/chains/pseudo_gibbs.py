@@ -1,0 +1,394 @@
+"""Many pseudo-Gibbs chains of a dependency network as one object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from ...compute.engine import Record
+from ...errors import ConvergenceWarning, InputError
+from ...runs.arguments import checked_seed, count, positive
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ..conditionals import DependencyConditionals
+from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
+from ._walker_structure import is_walkable
+from .arguments import (
+    checked_clamps,
+    checked_codes,
+    checked_conditionals,
+    checked_order,
+    checked_selection,
+    drawn_variables,
+)
+from .conditional_engine import ConditionalEngine, UpdateEngine
+from .ergodicity import examine
+
+__all__ = ["PseudoGibbsChains", "Scan", "WalkerName"]
+
+Scan = Literal["random", "sequential"]
+WalkerName = Literal["auto", "compiled", "torch"]
+
+_MAX_CHECKED = 2**16
+
+
+class PseudoGibbsChains:
+    r"""Chains that draw one variable at a time from its own conditional in a dependency network.
+
+    .. math:: x_i \sim \theta_i(X_i \mid Y_i(x)), \qquad i = 0, 1, \dots, n - 1, 0, \dots \text{ or } i \sim c
+
+    The conditionals need not belong to one joint law, so the limiting law is a property of the scan too. A *random*
+    scan picks variable i with probability :math:`c_i` and has a stationary law :math:`\pi`. A *sequential* scan has
+    one law for every place in its order: states after whole sweeps follow the law just after the last variable of the
+    order; :meth:`update` stops at the others. If the conditionals do belong to a joint law, this is Gibbs sampling and
+    all these laws are equal.
+
+    In a random scan every chain picks for itself. (With one order for all chains, the chains at any one moment would
+    all have just drawn the same variable, and their states would not follow :math:`\pi`.) A *sweep* is as many
+    updates as there are variables to draw, in either scan.
+
+    With clamped variables only the others are drawn (conditional pseudo-Gibbs). The limiting law
+    :math:`\pi'(x \mid x_C)` is close to, but not, the conditional law :math:`\pi(x \mid x_C)`.
+
+    Args:
+        conditionals: the network, or a law that holds one as ``conditionals``.
+        num_chains: number of chains.
+        scan: "random", which the FC-limit bounds, or "sequential".
+        order: names in the order of a sequential scan, that of the schema when None.
+        selection: probabilities :math:`c_i` of a random scan by name, uniform when None. They are positive and sum to
+            one; with clamped variables those of the others are used in proportion.
+        clamped: variables held fixed, ``{name: code, label or codes per chain}``.
+        init: first states, uniform independent levels when None. Clamped variables keep their clamped values.
+        edges: sets of variables whose cells are counted, besides all single variables.
+        seed: seed of everything random. Chain c has its own stream, which depends on (seed, c) alone: more chains or
+            threads change nothing (the torch engine has one stream for all chains).
+        engine: "compiled" walks decision graphs and tables (CPU); "torch" takes every conditional on any device, one
+            call per update; "auto" is compiled where all variables that are drawn allow it. Models
+            with few neighbours become tables by :meth:`~pyro_hoim.dependency_network.DependencyConditionals.tabulated`.
+        precision: of the compiled conditionals; in float32 probabilities have errors of 1e-7, and levels below that
+            may never be drawn.
+        check: refuse networks that have no single limiting law and evidence of probability zero, as far as
+            :func:`~pyro_hoim.dependency_network.check_ergodic` knows. It costs an enumeration of up to 65,536 states,
+            and nothing where no probability is zero.
+
+    Shape:
+        init and codes (num_chains, d) or what broadcasts to it.
+
+    Raises:
+        InputError: fewer than one chain, an order or selection that leaves a free variable out or has probabilities
+            that are zero or do not sum to one, a clamped value or initial code that is no level, a network without a
+            single limiting law or evidence of probability zero (the states are named), an engine that cannot do it.
+        InputTypeError: arguments of the wrong type.
+        UnknownNameError: a name or label that is not in the domain.
+
+    Warns:
+        ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
+
+    Randomness:
+        From ``seed`` only; no global generator is read or changed.
+
+    References:
+        Paper 5, algorithms 1 and 3; David Heckerman et al., Dependency networks for inference, collaborative
+        filtering, and data visualization, JMLR 1, 2000.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> a = TableConditional(domain, "a", ["b"], torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]]))
+        >>> b = TableConditional(domain, "b", [], torch.tensor([0.2, 0.3, 0.5]))
+        >>> chains = PseudoGibbsChains(DependencyConditionals([a, b]), 100, engine="torch", clamped={"b": "2"})
+        >>> record = chains.sweep(20, thin=2, counts=True)
+        >>> record.num_records, record.counts[2:].tolist()
+        (10, [0.0, 0.0, 1000.0])
+    """
+
+    def __init__(
+        self,
+        conditionals: DependencyConditionals,
+        num_chains: int,
+        *,
+        scan: Scan = "random",
+        order: Sequence[str] | None = None,
+        selection: Mapping[str, float] | None = None,
+        clamped: Mapping[str, Any] | None = None,
+        init: torch.Tensor | None = None,
+        edges: Sequence[Sequence[str]] = (),
+        seed: int = 0,
+        engine: WalkerName = "auto",
+        precision: torch.dtype = torch.float32,
+        check: bool = True,
+    ) -> None:
+        self._conditionals = checked_conditionals(conditionals)
+        self._num_chains, self._seed = positive(num_chains, "num_chains"), checked_seed(seed)
+        if scan not in ("random", "sequential"):
+            raise InputError(f"scan: expected 'random' or 'sequential', received {scan!r}")
+        if scan == "sequential" and selection is not None:
+            raise InputError("selection: belongs to the random scan; pass scan='random', or leave it out")
+        if scan == "random" and order is not None:
+            raise InputError("order: belongs to the sequential scan; pass scan='sequential', or leave it out")
+        if precision not in (torch.float32, torch.float64):
+            raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
+        domain = self.domain
+        fixed = checked_clamps(domain, clamped or {}, self._num_chains)
+        self._scan: Scan = scan
+        self._clamped = tuple(domain.names[i] for i in fixed)
+        free = drawn_variables(domain, fixed)
+        self._places = checked_order(domain, free, order) if scan == "sequential" else list(free)
+        self._selection = checked_selection(domain, free, selection) if scan == "random" else None
+        self._precision = precision
+        self._hypergraph = InteractionHypergraph(
+            domain, [*((name,) for name in domain.names), *edges], hierarchical=False
+        )
+        states = self._first_states() if init is None else checked_codes(domain, init, self._num_chains, "init").cpu()
+        for i, codes in fixed.items():
+            states[:, i] = codes
+        if check:
+            self._check(states, list(fixed))
+        self._engine = self._make_engine(engine)
+        self._engine.set_codes(states)
+        self._num_updates = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"PseudoGibbsChains({len(self._places)} of {len(self.domain)} variables, chains={self._num_chains}, "
+            f"{self._scan} scan, {type(self._engine).__name__})"
+        )
+
+    def _check(self, states: torch.Tensor, fixed: list[int]) -> None:
+        rows = torch.full_like(states, -1)
+        rows[:, fixed] = states[:, fixed]
+        distinct = np.unique(rows.cpu().numpy(), axis=0) if len(self.domain) else rows[:1].cpu().numpy()
+        found = examine(self._conditionals, distinct, self._places, self._scan, _MAX_CHECKED)
+        if found.impossible:
+            raise InputError(
+                f"clamped: {found.impossible}; smooth the conditionals, or pass check=False to sample all the same"
+            )
+        if found.has_unique_law is False:
+            raise InputError(f"conditionals: {found.message}, or pass check=False to sample all the same")
+        if found.has_unique_law is None:
+            warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=3)
+
+    def _first_states(self) -> torch.Tensor:
+        """Uniform states, long (num_chains, d); those of a chain depend on (seed, chain) alone."""
+        uniforms = np.random.Generator(np.random.Philox(key=self._seed ^ 0x5EED)).random(
+            (self._num_chains, len(self.domain))
+        )
+        return torch.from_numpy((uniforms * np.array(self.domain.cardinalities, dtype=np.int64)).astype(np.int64))
+
+    def _make_engine(self, name: WalkerName) -> UpdateEngine:
+        if name not in ("auto", "compiled", "torch"):
+            raise InputError(f"engine: expected 'auto', 'compiled' or 'torch', received {name!r}")
+        nodes: list[NodeConditional] = [self._conditionals.nodes[i] for i in self._places]
+        others = [node.variable for node in nodes if not is_walkable(node)]
+        if name == "torch" or (name == "auto" and others):
+            return ConditionalEngine(
+                self._hypergraph, nodes, self._selection, self._num_chains, self._seed, _device_of(nodes)
+            )
+        if others:
+            raise InputError(
+                "engine: 'compiled' needs decision graphs or tables on the CPU, which the conditional of "
+                f"{others[0]!r} is not; use 'torch' or 'auto', or the network's tabulated()"
+            )
+        from .walker_engine import WalkerEngine
+
+        made = WalkerEngine(self._hypergraph, nodes, self._selection, self._num_chains, self._seed, self._precision)
+        return cast(UpdateEngine, made)
+
+    # State
+
+    @property
+    def conditionals(self) -> DependencyConditionals:
+        """The network."""
+        return self._conditionals
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._conditionals.domain
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The sets of variables whose cells are counted; the network itself has no interactions."""
+        return self._hypergraph
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self._num_chains
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of every chain so far."""
+        return self._num_updates
+
+    @property
+    def num_sweeps(self) -> int:
+        """Whole sweeps so far."""
+        return self._num_updates // max(1, len(self._places))
+
+    @property
+    def scan(self) -> Scan:
+        """Which variable is updated next: "sequential" or "random"."""
+        return self._scan
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the variables that are drawn, in the order of a sequential scan."""
+        return tuple(self.domain.names[i] for i in self._places)
+
+    @property
+    def selection(self) -> dict[str, float] | None:
+        """Probability with which a random scan picks each variable that is drawn; None for a sequential scan."""
+        return None if self._selection is None else dict(zip(self.order, self._selection.tolist(), strict=True))
+
+    @property
+    def clamped(self) -> tuple[str, ...]:
+        """Names of the variables that are held fixed."""
+        return self._clamped
+
+    @property
+    def codes(self) -> torch.Tensor:
+        """States of all chains, long (num_chains, d)."""
+        return self._engine.get_codes()
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Replace all states; clamped variables take the values given here.
+
+        Raises:
+            InputError: a wrong shape or a code that is no level.
+        """
+        self._engine.set_codes(checked_codes(self.domain, codes, self._num_chains, "codes"))
+
+    # Moves
+
+    def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+        """Move all chains by sweeps; look at them after every ``thin`` sweeps.
+
+        Args:
+            num_sweeps: how many sweeps.
+            thin: sweeps between two records; at least 1 where something is recorded.
+            counts: record how many chains were in every cell of every edge of ``hypergraph``, summed over records.
+            codes: record the states.
+
+        Shape:
+            counts (num_terms,); codes (records, num_chains, d).
+
+        Raises:
+            InputError: negative numbers, or nothing to say when to record.
+        """
+        num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
+        size = len(self._places)
+        if not size:  # every variable is clamped or has one level: time passes, states do not change
+            return self._resting(num_sweeps, thin, counts, codes)
+        return self.update(num_sweeps * size, thin=thin * size, counts=counts, codes=codes)
+
+    def update(self, num_updates: int = 1, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+        r"""Move all chains by single updates; look at them after every ``thin`` updates.
+
+        A sequential scan goes on where it stopped. With ``thin=1`` its records are at all places of the order in turn,
+        and their mean tends to that of the cyclic laws (paper 5, equation 3). Variables with one level have no place
+        here, but one among the laws of :func:`~pyro_hoim.dependency_network.cyclic_laws`.
+
+        Args:
+            num_updates: how many updates of every chain.
+            thin: updates between two records; at least 1 where something is recorded.
+            counts: as in :meth:`sweep`.
+            codes: as in :meth:`sweep`.
+
+        Raises:
+            InputError: negative numbers, or nothing to say when to record.
+        """
+        num_updates, thin = count(num_updates, "num_updates"), count(thin, "thin")
+        if not thin and (counts or codes):
+            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+        if not self._places:
+            return self._resting(num_updates, thin, counts, codes)
+        record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=codes)
+        self._num_updates += num_updates
+        return record
+
+    def _resting(self, steps: int, thin: int, counts: bool, codes: bool) -> Record:
+        """Records of states that do not change."""
+        if not thin and (counts or codes):
+            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+        num_records = steps // thin if thin else 0
+        wide = max(self.domain.cardinalities, default=1) > 256
+        states = self.codes
+        total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64)
+        if counts:
+            engine = ConditionalEngine(self._hypergraph, (), None, self._num_chains, 0, states.device)
+            engine.set_codes(states)
+            total = engine.counts() * num_records
+        kept = states.to(torch.int32 if wide else torch.uint8).cpu().expand(num_records, *states.shape).clone()
+        return Record(num_records, total if counts else None, None, kept if codes else None)
+
+    # Checkpoints
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what a checkpoint must agree with: network, scan, clamped values, seed, engine, precision."""
+        digest = hashlib.sha256()
+        parts = [self.domain.to_json(), self._num_chains, self._seed, self._scan, self._places, self._clamped]
+        parts += [self._hypergraph.to_json(), type(self._engine).__name__, str(self._precision)]
+        digest.update(json.dumps(parts).encode())
+        if self._selection is not None:
+            digest.update(self._selection.tobytes())
+        fixed = [self.domain.index(name) for name in self._clamped]
+        digest.update(self.codes[:, fixed].cpu().contiguous().numpy().tobytes())
+        for i in self._places:
+            digest.update(_node_digest(self._conditionals.nodes[i]))
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything that a later run needs to continue with equal bits, as plain tensors."""
+        state = {f"engine.{name}": value for name, value in self._engine.state().items()}
+        state["num_updates"] = torch.tensor(self._num_updates)
+        state["fingerprint"] = torch.tensor(list(bytes.fromhex(self.fingerprint)), dtype=torch.uint8)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state_dict` of chains with the same network, scan, seed and engine.
+
+        Raises:
+            InputError: the state belongs to other chains.
+        """
+        found = state.get("fingerprint")
+        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
+            raise InputError(
+                "state: the checkpoint belongs to chains of another network, scan, clamped value, seed, engine, "
+                "precision or number of chains"
+            )
+        prefix = "engine."
+        self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+        self._num_updates = int(state["num_updates"])
+
+
+def _device_of(nodes: Sequence[NodeConditional]) -> torch.device:
+    """Where the tables of conditionals are; the CPU if there are none."""
+    found = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
+    if len(found) > 1:
+        raise InputError(f"conditionals: expected tables on one device, received {sorted(map(str, found))}")
+    return found.pop() if found else torch.device("cpu")
+
+
+def _node_digest(node: NodeConditional) -> bytes:
+    """Bytes that tell a conditional from others: its table, or else its values at some states to three digits."""
+    digest = hashlib.sha256(f"{type(node).__name__} {node.variable} {node.reads}".encode())
+    if isinstance(node, LeafConditional | TableConditional):
+        source = node.graph.to_json() if isinstance(node, LeafConditional) else list(node.parents)
+        digest.update(json.dumps(source).encode())
+        digest.update(node.probs.detach().double().cpu().contiguous().numpy().tobytes())
+        return digest.digest()
+    uniforms = np.random.Generator(np.random.Philox(key=1)).random((32, len(node.domain)))
+    states = torch.from_numpy((uniforms * np.array(node.domain.cardinalities)).astype(np.int64))
+    with torch.no_grad():
+        values = node.log_probs(states).double().clamp(min=-math.log(1e12)) * 1000
+    digest.update(values.round().long().cpu().contiguous().numpy().tobytes())
+    return digest.digest()

@@ -1,0 +1,316 @@
+r"""Dependency networks: one conditional law per variable, which need not belong to one joint law."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from ..core.model import ConditionalModel
+from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..schema import Domain
+from ..structure.cells import check_codes, evidence_codes
+from .adapted_conditionals import ClampedConditional, ModelConditional, over_levels
+from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, may_be_zero
+
+__all__ = ["DependencyConditionals"]
+
+_MAX_STATES = 2**22
+_CHUNK = 2**17
+
+
+class DependencyConditionals:
+    r"""A dependency network as a model: for every variable its conditional law given all others.
+
+    .. math:: \theta_i(x_i \mid x_{-i}), \qquad i = 1, \dots, d
+
+    The conditionals are chosen or learned one by one, so in general no joint law has all of them, and there is no
+    energy. What the network means as a joint law is the stationary law of pseudo-Gibbs sampling, which
+    :class:`~pyro_hoim.dependency_network.DependencyNetwork` draws from. Fulfils the protocol of a conditional model.
+
+    Args:
+        nodes: one :class:`~pyro_hoim.dependency_network.NodeConditional` per variable of one domain, in any order; kept
+            in schema order.
+
+    Raises:
+        InputTypeError: something that is no conditional.
+        InputError: conditionals over different domains, two of one variable, or a variable without one.
+
+    References:
+        Paper 5, section 2. David Heckerman, David Maxwell Chickering, Christopher Meek, Robert Rounthwaite and Carl
+        Kadie, Dependency Networks for Inference, Collaborative Filtering, and Data Visualization, 2000.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> table = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+        >>> nodes = [TableConditional(domain, "a", ["b"], table), TableConditional(domain, "b", ["a"], table)]
+        >>> network = DependencyConditionals(nodes)
+        >>> network.edges
+        (('b', 'a'), ('a', 'b'))
+        >>> network.log_conditionals(torch.tensor([0, 1])).exp()
+        tensor([0.2000, 0.1000])
+    """
+
+    def __init__(self, nodes: Iterable[NodeConditional]) -> None:
+        given = list(nodes)
+        for node in given:
+            if not isinstance(node, NodeConditional):
+                raise InputTypeError(f"nodes: expected conditionals of one variable, received {type(node).__name__}")
+        self._domain = given[0].domain if given else Domain()
+        found: dict[str, NodeConditional] = {}
+        for node in given:
+            if node.domain != self._domain:
+                raise InputError(
+                    f"nodes: expected conditionals over one domain, but those of {given[0].variable!r} and "
+                    f"{node.variable!r} differ in theirs"
+                )
+            if node.variable in found:
+                raise InputError(f"nodes: expected one conditional per variable, received two of {node.variable!r}")
+            found[node.variable] = node
+        absent = [name for name in self._domain.names if name not in found]
+        if absent:
+            raise InputError(f"nodes: expected one conditional per variable, received none of {absent[0]!r}")
+        self._nodes = tuple(found[name] for name in self._domain.names)
+        shapes = [batch_shape_of(node) for node in self._nodes]
+        try:
+            self._batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
+        except RuntimeError:
+            received = sorted(set(map(tuple, shapes)))
+            raise InputError(f"nodes: expected batches that broadcast with each other, received {received}") from None
+
+    @classmethod
+    def from_model(cls, model: ConditionalModel) -> DependencyConditionals:
+        """All conditionals of one model; they belong together, so pseudo-Gibbs sampling is Gibbs sampling.
+
+        Args:
+            model: a conditional model of batch shape (); a root model of truncated counts is taken over ordinal
+                variables whose codes are the counts.
+
+        Raises:
+            InputTypeError: no conditional model.
+            InputError: a model with a batch of parameters, or of infinitely many values.
+        """
+        model = over_levels(model)
+        return cls(ModelConditional(model, name) for name in model.domain.names)
+
+    def __repr__(self) -> str:
+        return f"DependencyConditionals({len(self._nodes)} variables, {len(self.edges)} edges)"
+
+    # Structure
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Common shape of the batches of tables; () for one network."""
+        return self._batch_shape
+
+    def require_single(self, what: str) -> None:
+        """Refuse a batch of networks where one is needed.
+
+        Raises:
+            InputError: some conditional has a batch of tables.
+        """
+        if self._batch_shape:
+            raise InputError(
+                f"{what}: expected one network, received a batch of shape {tuple(self._batch_shape)}, for which the "
+                "conditionals and the pseudo-likelihood are offered; build one network from the tables of one element"
+            )
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self._domain
+
+    @property
+    def nodes(self) -> tuple[NodeConditional, ...]:
+        """The conditionals in schema order."""
+        return self._nodes
+
+    def node(self, name: str) -> NodeConditional:
+        """The conditional of one variable.
+
+        Raises:
+            UnknownNameError: no such variable; the closest names are listed.
+        """
+        return self._nodes[self._domain.index(name)]
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Directed pairs (parent, child): the law of the child may read the parent. By child, then parent."""
+        return tuple((parent, node.variable) for node in self._nodes for parent in node.reads)
+
+    @property
+    def zero_nodes(self) -> tuple[str, ...]:
+        """Names of the variables with a conditional probability that is, or may be, zero."""
+        return tuple(node.variable for node in self._nodes if may_be_zero(node))
+
+    # Values
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor) -> torch.Tensor:
+        r"""Log-probabilities of the levels of one variable given the rest, :math:`\log \theta_i(x_i \mid x_{-i})`.
+
+        Args:
+            block: one name. A network has no conditional law of several variables together.
+            x: codes; the entries of the variable are not read.
+
+        Shape:
+            x (*sample, d); result (*sample, cardinality).
+
+        Raises:
+            UnknownNameError: the name is not in the domain.
+            InputError: a block of another size, a wrong shape, or a code that is read and is no level of its variable.
+        """
+        if isinstance(block, str):
+            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+        self._domain.indices(block)
+        if len(block) != 1:
+            raise InputError(
+                f"block: expected one name, received {len(block)}; a dependency network holds one conditional law per "
+                "variable, and these need not belong to a joint law from which larger blocks could be drawn"
+            )
+        return self.node(block[0]).log_probs(x)
+
+    def log_conditionals(self, x: torch.Tensor) -> torch.Tensor:
+        r"""The log-probability of every coordinate given the others, :math:`\log \theta_i(x_i \mid x_{-i})`, in nats.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, d).
+
+        Raises:
+            InputError: a wrong shape, or a code that is no level of its variable.
+        """
+        codes = check_codes(x, self._domain)
+        columns: list[torch.Tensor] = []
+        for i, node in enumerate(self._nodes):
+            found = node.log_probs(codes)
+            chosen = codes[..., i, None].expand(*found.shape[:-1], 1)
+            columns.append(found.gather(-1, chosen).squeeze(-1))
+        if not columns:
+            return torch.zeros(codes.shape, device=codes.device)
+        return torch.stack(torch.broadcast_tensors(*columns), -1)
+
+    def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood, :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`; minus infinity where a factor is zero.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch), in nats.
+
+        Raises:
+            InputError: a wrong shape, or a code that is no level of its variable.
+        """
+        return self.log_conditionals(x).sum(-1)
+
+    def full_table(self, name: str) -> torch.Tensor:
+        """The conditional law of a variable at every state of the others, in float64 with sums of one.
+
+        Args:
+            name: the variable; the axis of it holds the law.
+
+        Shape:
+            result (*cardinalities): a view of a table over the variables that are read. Do not write into it.
+
+        Raises:
+            UnknownNameError: no such variable.
+            IntractableError: more than 2^22 joint states.
+        """
+        self.require_single("full_table")
+        node, cards = self.node(name), self._domain.cardinalities
+        if self._domain.num_states > _MAX_STATES:
+            raise IntractableError(
+                f"full_table: {size_text(self._domain.num_states, 'joint states')} exceed the limit of {_MAX_STATES}"
+            )
+        probs = _tabulate(node)
+        position = self._domain.index(name)
+        read = self._domain.indices(node.reads)
+        # Axes of probs: the variables that are read in schema order, then the variable itself.
+        probs = probs.movedim(-1, sum(i < position for i in read))
+        shape = [n if i in read or i == position else 1 for i, n in enumerate(cards)]
+        return probs.reshape(shape).expand(cards)
+
+    # Other networks
+
+    def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
+        """The same network with plain tables in place of models where these are small enough.
+
+        Compiled samplers read tables only. Tables and leaf tables stay as they are; a new table is in float64.
+
+        Args:
+            max_cells: most entries of a new table; conditionals that need more stay as they are.
+        """
+        self.require_single("tabulated")
+        return DependencyConditionals(
+            TableConditional(self._domain, node.variable, node.reads, _tabulate(node))
+            if not isinstance(node, (LeafConditional, TableConditional)) and _num_cells(node) <= max_cells
+            else node
+            for node in self._nodes
+        )
+
+    def to(
+        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> DependencyConditionals:
+        """The network with its tables in another precision or on another device.
+
+        Raises:
+            InputTypeError: a conditional without a method ``to``.
+        """
+        moved: list[NodeConditional] = []
+        for node in self._nodes:
+            if not hasattr(node, "to"):
+                raise InputTypeError(f"nodes: the conditional of {node.variable!r} has no method 'to'")
+            moved.append(node.to(dtype=dtype, device=device))  # type: ignore[attr-defined]
+        return DependencyConditionals(moved)
+
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> DependencyConditionals:
+        r"""The network of the remaining variables with some clamped: :math:`\theta_i(x_i \mid x_{-i})` at the evidence.
+
+        Its stationary law :math:`\pi'(x \mid x_C)` is that of conditional pseudo-Gibbs sampling. In general this is not
+        the conditional law :math:`\pi(x \mid x_C)` of the network's own stationary law (paper 5, section 5.1).
+
+        Args:
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element. All variables
+                leave a network without variables.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+
+        Raises:
+            UnknownNameError: unknown variable or label.
+            InputError: a code that is no level of its variable, or tensors whose shapes do not broadcast.
+        """
+        codes, _ = evidence_codes(self._domain, evidence, self._batch_shape)
+        single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}
+        left: list[NodeConditional] = []
+        for node in self._nodes:
+            if node.variable in codes:
+                continue
+            if isinstance(node, TableConditional):
+                left.append(node.condition(codes))
+            elif isinstance(node, LeafConditional) and len(single) == len(codes):
+                left.append(node.condition(single))
+            else:
+                left.append(ClampedConditional(node, codes))
+        return DependencyConditionals(left)
+
+
+def _num_cells(node: NodeConditional) -> int:
+    """Entries of the table over the variables that a conditional reads."""
+    return math.prod(node.domain[name].cardinality for name in (*node.reads, node.variable))
+
+
+def _tabulate(node: NodeConditional) -> torch.Tensor:
+    """Probabilities (*cardinalities of what is read, cardinality) in float64, with sums of one."""
+    domain = node.domain
+    read = domain.indices(node.reads)
+    shape = [domain.cardinalities[i] for i in read]
+    pieces: list[torch.Tensor] = []
+    device = getattr(getattr(node, "probs", getattr(getattr(node, "model", None), "tables", None)), "device", None)
+    for start in range(0, math.prod(shape), _CHUNK):
+        index = torch.arange(start, min(start + _CHUNK, math.prod(shape)), device=device)
+        codes = torch.zeros(len(index), len(domain), dtype=torch.long, device=device)
+        for i in reversed(read):
+            codes[:, i] = index % domain.cardinalities[i]
+            index = index.div(domain.cardinalities[i], rounding_mode="floor")
+        is_table = isinstance(node, (LeafConditional, TableConditional))
+        pieces.append(node._probs(codes).double() if is_table else node.log_probs(codes).double().exp())
+    probs = torch.cat(pieces)
+    return (probs / probs.sum(-1, keepdim=True)).reshape(*shape, probs.shape[-1])

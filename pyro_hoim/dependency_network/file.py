@@ -1,0 +1,161 @@
+"""Model files of dependency networks: the tables as tensors, decision graphs and domain as JSON.
+
+The file holds one tensor ``probs.0``, ``probs.1``, ... per variable in schema order, in the precision of the tables,
+and one metadata entry, ``pyro-hoim``, as other model files do: the domain, for every variable the sequence of splits
+and merges or the parents, and free-form information. Reading never executes code from the file. Equal networks give
+equal bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import InputError, InputTypeError, ModelFileError
+from ..runs.container import (
+    DEPENDENCY_NETWORK,
+    check_tensors,
+    fitting,
+    keep_contents,
+    read_container,
+    stored,
+    write_container,
+)
+from ..schema import Domain
+from .conditionals import DependencyConditionals
+from .decision_graph import DecisionGraph
+from .node_conditionals import LeafConditional, NodeConditional, TableConditional
+
+__all__ = ["NetworkFile", "load_network", "save_network"]
+
+_PREFIX = "probs."
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkFile:
+    """What the model file of a dependency network holds.
+
+    Args:
+        conditionals: the network, of decision graphs and plain tables; its tables are copied to the CPU, without
+            gradient, and keep their precision.
+        info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
+            tuples become lists.
+        tensors: further tensors by name, stored as they are.
+
+    Raises:
+        InputTypeError: no network, a conditional that is neither (the variable is named), or a further tensor that is
+            none.
+        InputError: information that is not JSON, or a further tensor with a name that begins with "probs.".
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"a": 2})
+        >>> network = DependencyConditionals([TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))])
+        >>> NetworkFile(network, info={"rows": 12}).info
+        {'rows': 12}
+    """
+
+    conditionals: DependencyConditionals
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.conditionals, DependencyConditionals):
+            raise InputTypeError(
+                f"conditionals: expected a DependencyConditionals, received {type(self.conditionals).__name__}"
+            )
+        self.conditionals.require_single("conditionals")
+        copies: list[NodeConditional] = []
+        for node in self.conditionals.nodes:
+            if isinstance(node, LeafConditional):
+                copies.append(LeafConditional(node.graph, stored(node.probs)))
+            elif isinstance(node, TableConditional):
+                copies.append(TableConditional(node.domain, node.variable, node.parents, stored(node.probs)))
+            else:
+                raise InputTypeError(
+                    f"conditionals: expected decision graphs and tables, but that of {node.variable!r} is a "
+                    f"{type(node).__name__}; the network's tabulated() makes tables of small ones"
+                )
+        check_tensors(self.tensors, self.info)
+        taken = [name for name in self.tensors if name.startswith(_PREFIX)]
+        if taken:
+            raise InputError(
+                f"tensors: names that begin with {_PREFIX!r} are taken by the tables, received {taken[0]!r}"
+            )
+        keep_contents(self, self.tensors, self.info, conditionals=DependencyConditionals(copies))
+
+
+def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
+    """Write the model file of a network, replacing an existing one in a single step.
+
+    Args:
+        path: the file; its folder must exist.
+        file: what to write.
+
+    Raises:
+        InputTypeError: ``file`` is no :class:`NetworkFile`.
+        ModelFileError: the folder does not exist, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> domain = Domain.from_cardinalities({"a": 2})
+        >>> network = DependencyConditionals([TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_network(folder + "/network.safetensors", NetworkFile(network))
+        ...     load_network(folder + "/network.safetensors").conditionals.node("a").probs
+        tensor([0.2500, 0.7500])
+    """
+    if not isinstance(file, NetworkFile):
+        raise InputTypeError(f"file: expected a NetworkFile, received {type(file).__name__}")
+    network = file.conditionals
+    nodes: list[dict[str, Any]] = []
+    tables: dict[str, torch.Tensor] = {}
+    for i, node in enumerate(network.nodes):
+        assert isinstance(node, (LeafConditional, TableConditional))
+        tables[f"{_PREFIX}{i}"] = node.probs
+        if isinstance(node, LeafConditional):
+            nodes.append({"type": "leaves", **node.graph.to_json()})
+        else:
+            nodes.append({"type": "table", "variable": node.variable, "parents": list(node.parents)})
+    contents = {"domain": network.domain.to_json(), "nodes": nodes, "info": file.info}
+    write_container(path, DEPENDENCY_NETWORK, contents, {**tables, **file.tensors})
+
+
+def load_network(path: str | os.PathLike[str]) -> NetworkFile:
+    """Read the model file of a network; tables and graphs come back exactly as they were written.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
+            program, of another format version, of another kind of model, or with contents that do not fit together.
+
+    Example:
+        >>> load_network("absent.safetensors")
+        Traceback (most recent call last):
+        ...
+        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
+    """
+    target = Path(path)
+    header, tensors = read_container(target, DEPENDENCY_NETWORK)
+    with fitting(target):
+        domain = Domain.from_json(header["domain"])
+        nodes = [_node(domain, entry, tensors.pop(f"{_PREFIX}{i}")) for i, entry in enumerate(header["nodes"])]
+        if [node.variable for node in nodes] != list(domain.names):
+            raise ModelFileError("the conditionals are not in the order of the variables")
+        return NetworkFile(DependencyConditionals(nodes), header["info"], tensors)
+
+
+def _node(domain: Domain, entry: Any, probs: torch.Tensor) -> NodeConditional:
+    """One conditional from its description and its table."""
+    match entry["type"]:
+        case "leaves":
+            return LeafConditional(DecisionGraph.from_json(domain, entry), probs)
+        case "table":
+            return TableConditional(domain, entry["variable"], entry["parents"], probs)
+        case other:
+            raise ModelFileError(f"expected conditionals of type 'leaves' or 'table', found {str(other)[:40]!r}")

@@ -1,0 +1,318 @@
+"""Information geometry of dependency networks: full conditional manifolds, divergence and limit (paper 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ...core.law import Law
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, MissingDataError
+from ..conditionals import DependencyConditionals
+from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
+from ..scan import selection_probs
+from ..stationary.laws import StationaryLaw
+
+__all__ = [
+    "FCLimit",
+    "fc_limit",
+    "full_conditional_divergence",
+    "full_conditionals",
+    "m_projection",
+    "node_divergence",
+]
+
+Weights = Mapping[str, float] | Sequence[float] | None
+Floats = NDArray[Any]
+
+
+def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyConditionals:
+    r"""All full conditionals of a law, :math:`p(x_i \mid x_{-i})`: the network with lossless information sources.
+
+    Plain tables over all other variables. Their manifolds meet in the law, so pseudo-Gibbs sampling is Gibbs sampling
+    and settles there. Where the others have probability zero the conditional is uniform. Costs O(cells x variables).
+
+    Args:
+        p: the law; observations stand for their empirical law.
+
+    References:
+        Paper 5, equation 16 and section 2.2.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.25, 0.25]])
+        >>> full_conditionals(law).node("b").probs.tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
+    """
+    law = as_law(p, "p")
+    nodes: list[NodeConditional] = []
+    for i, name in enumerate(law.domain.names):
+        table = np.moveaxis(law.probs.numpy(), i, -1)
+        mass = table.sum(-1, keepdims=True)
+        levels = table.shape[-1]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            probs = np.where(mass > 0, table / mass, 1.0 / levels)
+        probs = probs / probs.sum(-1, keepdims=True)
+        others = [other for other in law.domain.names if other != name]
+        nodes.append(TableConditional(law.domain, name, others, torch.from_numpy(probs)))
+    return DependencyConditionals(nodes)
+
+
+def m_projection(p: Law | Observations | StationaryLaw, node: NodeConditional) -> Law:
+    r"""The law of a full conditional manifold that is closest to a law: what one update of a node makes of it.
+
+    .. math:: p \Pi_m(E(\theta_i)) = \operatorname{argmin}_{q \in E(\theta_i)} KL(p \| q)
+        = p(x_{-i}) \, \theta_i(x_i \mid x_{-i})
+
+    Linear in p. E(theta_i), the laws with the node's conditional, is flat in both senses: mixtures and normalised
+    geometric means of its members are members. Costs O(cells).
+
+    Args:
+        p: the law; observations stand for their empirical law.
+        node: the conditional of one variable.
+
+    Raises:
+        InputError: another domain.
+        InputTypeError: no conditional of one variable.
+
+    References:
+        Paper 5, theorems 1 and 2.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
+        >>> fair = TableConditional(law.domain, "b", [], torch.tensor([0.5, 0.5]).double())
+        >>> m_projection(law, fair).probs.tolist()
+        [[0.25, 0.25], [0.25, 0.25]]
+    """
+    law = as_law(p, "p")
+    _check_node(node, law)
+    i = law.domain.index(node.variable)
+    mass = law.probs.sum(i, keepdim=True)
+    where = torch.from_numpy(np.indices(mass.shape).reshape(len(law.domain), -1).T.copy())
+    probs = _log_probs(node, where).exp()
+    rest = [n for j, n in enumerate(law.domain.cardinalities) if j != i]
+    return Law(law.domain, mass * probs.reshape(*rest, probs.shape[-1]).movedim(-1, i))
+
+
+def node_divergence(p: Law | Observations | StationaryLaw, node: NodeConditional) -> float:
+    r"""Divergence of a law from a node's full conditional manifold, in nats.
+
+    .. math:: KL(p \| E(\theta_i)) = \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{\theta_i(x_i \mid x_{-i})}
+
+    Infinite where a state of positive probability has the conditional probability zero. Observations are not put in a
+    table: the cost is O(distinct rows), whatever the number of joint states.
+
+    Args:
+        p: the law; observations stand for their empirical law.
+        node: the conditional of one variable.
+
+    Raises:
+        InputError: another domain, or no observations; MissingDataError: missing cells.
+        InputTypeError: no conditional of one variable.
+
+    References:
+        Paper 5, section 3.2, before equation 6.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
+        >>> fair = TableConditional(law.domain, "b", [], torch.tensor([0.5, 0.5]).double())
+        >>> round(node_divergence(law, fair), 6)  # log 2
+        0.693147
+    """
+    codes, mass, domain = _cells(p)
+    _check_node(node, domain)
+    return _node_divergence(codes, mass, node)
+
+
+def full_conditional_divergence(
+    p: Law | Observations | StationaryLaw, q: Law | Observations | StationaryLaw, weights: Weights = None
+) -> float:
+    r"""Full conditional divergence of two laws, in nats: the pseudo-likelihood's counterpart of KL.
+
+    .. math:: FC(p \| q) = \sum_i c_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{q(x_i \mid x_{-i})} \le KL(p \| q)
+
+    The weighted mean of the divergences of p from the manifolds of q's conditionals. It is the Bregman divergence of
+    :math:`f(p) = -\sum_i c_i H(X_i \mid X_{-i})`, and minimising it over q maximises the pseudo-likelihood.
+    Infinite, like KL, where q has probability zero and p has not; such cells of q have no conditional that could be
+    compared. Zero for laws with the same conditionals, which for positive laws are the same law.
+    Costs O(cells x variables).
+
+    Args:
+        p: the first law; observations stand for their empirical law.
+        q: the second law.
+        weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
+
+    Raises:
+        InputError: different domains, or weights out of range.
+
+    References:
+        Paper 5, equations 6, 7 and 9.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> p, q = Law(domain, [[0.5, 0.0], [0.0, 0.5]]), Law(domain, [[0.4, 0.1], [0.1, 0.4]])
+        >>> round(full_conditional_divergence(p, q), 6), round(p.divergence(q), 6)
+        (0.223144, 0.223144)
+    """
+    first, second = as_law(p, "p"), as_law(q, "q")
+    if second.domain != first.domain:
+        raise InputError("q: expected a law over the variables of p, received one over other variables")
+    c = selection_probs(first.domain, first.domain.names, weights, "weights")
+    a, b = first.probs.numpy(), second.probs.numpy()
+    support = a > 0
+    if bool((b[support] == 0).any()):
+        return math.inf
+    terms = [w * (_log_conditional(a, i)[support] - _log_conditional(b, i)[support]) for i, w in enumerate(c)]
+    return max(0.0, math.fsum((a[support] * np.sum(terms, 0)).tolist())) if len(c) else 0.0
+
+
+@dataclass(frozen=True)
+class FCLimit:
+    r"""Upper bound of the full conditional divergence of a law from where a dependency network settles.
+
+    Attributes:
+        value: :math:`\sum_i c_i \, KL(p \| E(\theta_i))` in nats, infinite where a conditional excludes a state of p.
+        nodes: :math:`KL(p \| E(\theta_i))` by variable: what each conditional contributes, before its weight.
+        weights: c_i by variable.
+    """
+
+    value: float
+    nodes: Mapping[str, float] = field(repr=False)
+    weights: Mapping[str, float] = field(repr=False)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per variable: ``divergence`` (nats), ``weight``, and ``share`` of the value."""
+        divergence = np.array(list(self.nodes.values()), dtype=np.float64)
+        weight = np.array(list(self.weights.values()), dtype=np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = divergence * weight / self.value
+        columns = {"divergence": divergence, "weight": weight, "share": share}
+        return pd.DataFrame(columns, index=pd.Index(list(self.nodes), name="variable"))
+
+
+def fc_limit(
+    p: Law | Observations | StationaryLaw, conditionals: DependencyConditionals, weights: Weights = None
+) -> FCLimit:
+    r"""FC-limit of a law and a dependency network: how far from the law the network can settle at most, in nats.
+
+    .. math:: FC_c(p \| \pi_c) \le FC_{\lim}(p) = \sum_i c_i \, KL(p \| E(\theta_i))
+
+    Here :math:`\pi_c` is the stationary law of the random scan with the same selection probabilities c. The bound
+    needs no stationary law and can be computed for any number of variables. It does not hold for the sequential scan,
+    nor with other weights than those of the scan. It needs an ergodic network: where zero probabilities let the chain
+    leave a state of p for ever (:func:`~pyro_hoim.dependency_network.check_ergodic` finds them), the divergence is
+    infinite and the limit may be finite. With p the empirical law of the training rows it is what learning minimises;
+    with p the law of new rows it says how well the network carries over. Observations are not put in a table: the cost
+    is O(distinct rows x variables).
+
+    Args:
+        p: the law; observations stand for their empirical law.
+        conditionals: the dependency network.
+        weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
+
+    Raises:
+        InputError: another domain, weights out of range, or no observations; MissingDataError: missing cells.
+        InputTypeError: no dependency network.
+
+    References:
+        Paper 5, theorem 3 (equation 10).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
+        >>> nodes = [TableConditional(law.domain, n, [], torch.tensor([0.5, 0.5]).double()) for n in "ab"]
+        >>> round(fc_limit(law, DependencyConditionals(nodes)).value, 6)
+        0.693147
+    """
+    if not isinstance(conditionals, DependencyConditionals):
+        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+    codes, mass, law = _cells(p)
+    for node in conditionals.nodes:
+        _check_node(node, law)
+    names = conditionals.domain.names
+    c = selection_probs(conditionals.domain, names, weights, "weights").tolist()
+    found = [_node_divergence(codes, mass, node) for node in conditionals.nodes]
+    value = math.fsum(w * d for w, d in zip(c, found, strict=True))
+    return FCLimit(value, dict(zip(names, found, strict=True)), dict(zip(names, c, strict=True)))
+
+
+def as_law(p: Law | Observations | StationaryLaw, argument: str) -> Law:
+    """The law itself, the empirical law of observations, or the table of a stationary law."""
+    if isinstance(p, Law):
+        return p
+    if isinstance(p, Observations):
+        return Law.from_observations(p)
+    if isinstance(p, StationaryLaw):
+        return Law(p.domain, p.probs)
+    raise InputTypeError(f"{argument}: expected a Law, Observations or a StationaryLaw, received {type(p).__name__}")
+
+
+def _cells(p: Law | Observations | StationaryLaw) -> tuple[torch.Tensor, Floats, Law | Observations]:
+    """States (m, d) of positive probability with their probabilities (m,), and where they come from."""
+    if isinstance(p, Observations):
+        if p.has_missing:
+            raise MissingDataError(
+                f"p: expected complete observations, received {p.num_missing_cells} missing cells; drop_missing or "
+                "missing_as_level first"
+            )
+        if not p.total_count > 0:
+            raise InputError("p: expected a positive total count, received no observations")
+        rows = p.unique()
+        counts = rows.counts.detach().cpu().numpy().astype(np.float64)
+        kept = counts > 0
+        codes = rows.codes.detach().cpu().long()[torch.from_numpy(kept)]
+        return codes, counts[kept] / counts.sum(), p
+    law = as_law(p, "p")
+    codes = law.probs.nonzero()
+    return codes, law.probs[tuple(codes.T)].numpy(), law
+
+
+def _node_divergence(codes: torch.Tensor, mass: Floats, node: NodeConditional) -> float:
+    """KL(p || E(theta_i)) of a law on distinct states (m, d) with probabilities (m,)."""
+    i = node.domain.index(node.variable)
+    own = _log_probs(node, codes).numpy()[np.arange(len(codes)), codes[:, i].numpy()]
+    if own.min() == -math.inf:
+        return math.inf
+    others = codes.numpy().copy()
+    others[:, i] = 0
+    if node.domain.num_states < 2**62:
+        others = np.ravel_multi_index(tuple(others.T), node.domain.cardinalities)
+    _, fibre = np.unique(others, axis=0, return_inverse=True)
+    total = np.bincount(fibre.ravel(), weights=mass)[fibre.ravel()]
+    return max(0.0, math.fsum((mass * (np.log(mass) - np.log(total) - own)).tolist()))
+
+
+def _log_probs(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of a node in float64 on the CPU; those of other precisions are normalised anew."""
+    if isinstance(node, (LeafConditional, TableConditional)) and node.probs.dtype != torch.float64:
+        node = node.to(device="cpu", dtype=torch.float64)
+    log_probs = node.log_probs(codes).detach().to(device="cpu", dtype=torch.float64)
+    return log_probs - log_probs.logsumexp(-1, keepdim=True)
+
+
+def _log_conditional(table: Floats, i: int) -> Floats:
+    """Log of p(x_i | x_-i) of a joint table; minus infinity or NaN at cells of probability zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(table) - np.log(table.sum(i, keepdims=True))
+
+
+def _check_node(node: NodeConditional, p: Law | Observations) -> None:
+    if not isinstance(node, NodeConditional):
+        raise InputTypeError(f"node: expected the conditional of one variable, received {type(node).__name__}")
+    if batch := tuple(getattr(node, "batch_shape", ())):
+        raise InputError(f"node: expected one conditional of {node.variable!r}, received a batch of shape {batch}")
+    if node.domain != p.domain:
+        raise InputError(
+            f"node: expected a conditional over the {len(p.domain)} variables of the law, but that of "
+            f"{node.variable!r} is over other variables"
+        )

@@ -1,0 +1,388 @@
+r"""Dependency networks as Pyro distributions: the law at which pseudo-Gibbs sampling settles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+
+from ..core.laws.expansion import enumerated_states, list_states
+from ..core.laws.shared import SharedLaw
+from ..core.laws.support import StateSpace
+from ..core.laws.values import check_value
+from ..errors import InputTypeError
+from ..schema import Domain
+from ._law import NetworkLaw, NetworkSampler
+from .conditionals import DependencyConditionals
+from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan
+
+__all__ = ["DependencyNetwork"]
+
+
+class DependencyNetwork(SharedLaw):
+    r"""The law of d finite variables that a dependency network defines by pseudo-Gibbs sampling.
+
+    .. math:: \pi(x) = \sum_i c_i \, \pi(x_{-i}) \, \theta_i(x_i \mid x_{-i})
+
+    A value is a vector of level codes in schema order, so the event shape is (d,). The conditionals
+    :math:`\theta_i` need not belong to one joint law; :math:`\pi` is what a chain that updates variable i with
+    probability :math:`c_i` settles at. With a sequential scan it is the mean of the laws at all places of a sweep.
+    The law has no formula, so what is offered depends on the number of joint states:
+
+    ==============================================  ===============================  ==============================
+    quantity                                        up to ``max_states`` states      beyond
+    ==============================================  ===============================  ==============================
+    ``log_pseudo_prob``, ``conditional_log_probs``  exact                            exact
+    ``log_prob``, ``probs``, ``entropy``, ``mode``  exact, by enumeration            IntractableError
+    ``mean``, ``variance``, ``marginal``            exact, by enumeration            IntractableError
+    ``sample``                                      exact and independent            ends of pseudo-Gibbs chains
+    ``enumerate_support``                           every state                      IntractableError
+    ==============================================  ===============================  ==============================
+
+    Where ``log_prob`` is refused, as for an observed site of many variables, put the pseudo-likelihood into a Pyro
+    program by a factor instead of a site: ``pyro.factor("rows", network.log_pseudo_prob(x).sum())``. It is
+    differentiable in the tables; ``log_prob`` is not and refuses tables that require a gradient.
+
+    Args:
+        conditionals: one conditional per variable, or an object that holds them as ``conditionals``.
+        scan: "random" or "sequential".
+        selection: probabilities :math:`c_i` of the random scan by name, positive, with sum one; uniform when None.
+        order: names of all variables in the order of the sequential scan; schema order when None.
+        sampler: "exact" draws from the enumerated law, "pseudo-gibbs" takes the last states of independent chains,
+            "auto" (default) is exact up to ``max_states`` states.
+        num_sweeps: sweeps of a pseudo-Gibbs chain from uniform levels to a draw; nothing here can tell whether they
+            are enough, so compare statistics of longer chains.
+        method: how the enumerated law is found, as in :func:`~pyro_hoim.dependency_network.stationary_law`.
+        max_states: most joint states for which the law is enumerated. 2^16 take seconds.
+        validate_args: as in every distribution; values are checked in any case.
+
+    Shape:
+        samples (*sample, *batch, d) of dtype ``torch.long``; :meth:`log_prob` takes integer or floating codes and
+        returns (*sample, *batch). The batch shape is that of the conditionals, () for single tables, until
+        :meth:`expand`. A batch of networks has pseudo-likelihoods, conditionals and :meth:`condition`; its laws are not
+        enumerated and nothing is drawn from them.
+
+    Raises:
+        InputTypeError: no network, or arguments of the wrong type.
+        InputError: an option that is out of range, a selection or order that does not name every variable. On use, a
+            network with more than one limiting law; the states are named.
+        UnknownNameError: an unknown name.
+
+    Warns:
+        ConvergenceWarning: on use, where zero probabilities leave it open whether chains forget their start, or the
+            enumerated law did not settle.
+
+    Randomness:
+        :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
+
+    References:
+        Paper 5, sections 2, 3 and 5. David Heckerman, David Maxwell Chickering, Christopher Meek, Robert Rounthwaite
+        and Carl Kadie, Dependency Networks for Inference, Collaborative Filtering, and Data Visualization, 2000.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> copy, fair = torch.tensor([[0.9, 0.1], [0.1, 0.9]]), torch.tensor([0.5, 0.5])
+        >>> nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", [], fair)]
+        >>> network = DependencyNetwork(DependencyConditionals(nodes))
+        >>> network.probs
+        tensor([[0.3500, 0.1500],
+                [0.1500, 0.3500]])
+        >>> network.log_pseudo_prob(torch.tensor([0, 0])).exp()
+        tensor(0.4500)
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
+    has_enumerate_support = True
+    _law: NetworkLaw
+
+    def __init__(
+        self,
+        conditionals: DependencyConditionals,
+        *,
+        scan: StationaryScan = "random",
+        selection: Mapping[str, float] | None = None,
+        order: Sequence[str] | None = None,
+        sampler: NetworkSampler = "auto",
+        num_sweeps: int = 100,
+        method: StationaryMethod = "auto",
+        max_states: int = 2**16,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._law = NetworkLaw(conditionals, scan, selection, order, sampler, num_sweeps, method, max_states)
+        self._settle(self._law.batch_shape, len(self._law.domain), validate_args)
+
+    # Structure
+
+    @property
+    def conditionals(self) -> DependencyConditionals:
+        """The conditional laws."""
+        return self._law.conditionals
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._law.domain
+
+    @property
+    def scan(self) -> StationaryScan:
+        """Which variable a chain updates next: "random" or "sequential"."""
+        return self._law.scan
+
+    @property
+    def selection(self) -> dict[str, float] | None:
+        """Probability with which the random scan updates each variable; None for the sequential scan."""
+        return None if self._law.selection is None else dict(self._law.selection)
+
+    @property
+    def order(self) -> tuple[str, ...] | None:
+        """Order of the sequential scan; None for the random scan."""
+        return self._law.order
+
+    @property
+    def max_states(self) -> int:
+        """Most joint states for which the law is enumerated."""
+        return self._law.max_states
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> StateSpace:  # type: ignore[override]
+        """Vectors of level codes."""
+        return StateSpace(self.domain.cardinalities)
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls,
+        *,
+        conditionals: DependencyConditionals,
+        **other: Any,  # noqa: ARG003
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape.
+
+        Args:
+            conditionals: the network, whose variables fix the event shape.
+            other: further arguments of the constructor, ignored.
+
+        Returns:
+            The pair (batch_shape, event_shape).
+        """
+        return conditionals.batch_shape, torch.Size((len(conditionals.domain),))
+
+    def __repr__(self) -> str:
+        return self._repr(repr(self.conditionals), f"scan={self.scan!r}")
+
+    # Probabilities
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        check_value(value, self.domain, self.batch_shape)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-probability in nats from the enumerated law; minus infinity for states that chains leave for good.
+
+        Args:
+            value: level codes, integer or floating.
+
+        Shape:
+            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+
+        Raises:
+            IntractableError: more than :attr:`max_states` joint states; use :meth:`log_pseudo_prob`.
+            InputError: a value of the wrong shape or outside the support; tables that require a
+                gradient, which this has not; a network with more than one limiting law.
+        """
+        self._law.require("log_prob")
+        self._law.check_gradient("log_prob")
+        self._validate_sample(value)  # also without validation: a wrong code would select another state
+        codes = value.long()
+        index = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
+        for i, size in enumerate(self.domain.cardinalities):
+            index = index * size + codes[..., i]
+        found = self._law.log_probs.reshape(-1)[index]
+        return found.expand(self._sample_batch(value))
+
+    def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables.
+
+        It is not a log-probability. It costs one look-up per variable, whatever the number of states.
+
+        Shape:
+            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch), in nats.
+
+        Raises:
+            InputError: a wrong shape, or a code that is no level of its variable.
+
+        Example:
+            >>> import pyro
+            >>> from pyro_hoim.dependency_network import TableConditional
+            >>> domain = Domain.from_cardinalities({"a": 2})
+            >>> rows = torch.tensor([[0], [1], [1]])
+            >>> def program():
+            ...     p = pyro.sample("p", pyro.distributions.Dirichlet(torch.ones(2)))
+            ...     nodes = [TableConditional(domain, "a", [], p)]
+            ...     network = DependencyNetwork(DependencyConditionals(nodes))
+            ...     pyro.factor("rows", network.log_pseudo_prob(rows).sum())
+            >>> list(pyro.poutine.trace(program).get_trace().nodes)
+            ['_INPUT', 'p', 'rows', '_RETURN']
+        """
+        self._validate_sample(value)
+        return self.conditionals.log_pseudo_prob(value).expand(self._sample_batch(value))
+
+    def conditional_log_probs(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        r"""Log-probabilities of the levels of one variable given all others, :math:`\log \theta_i(\cdot \mid x_{-i})`.
+
+        Args:
+            name: the variable.
+            value: codes; the entries of the variable are not read.
+
+        Shape:
+            value (*sample, d); result (*sample broadcast with the batch of the conditionals, cardinality), in nats.
+
+        Raises:
+            UnknownNameError: no such variable.
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        return self.conditionals.node(name).log_probs(value)
+
+    @property
+    def stationary_law(self) -> StationaryLaw:
+        """The enumerated law with the way it was found; found once.
+
+        Raises:
+            IntractableError: more than :attr:`max_states` joint states.
+            InputError: the network has more than one limiting law.
+        """
+        self._law.require("stationary_law")
+        return self._law.stationary
+
+    @property
+    def log_prob_table(self) -> torch.Tensor:
+        """Log-probability of every cell, (*batch, *cardinalities); see :meth:`log_prob`."""
+        self._law.require("log_prob_table")
+        self._law.check_gradient("log_prob_table")
+        return self._expanded(self._law.log_probs, len(self.domain))
+
+    @property
+    def probs(self) -> torch.Tensor:
+        """Probability of every cell, (*batch, *cardinalities); see :meth:`log_prob`."""
+        return self.log_prob_table.exp()
+
+    # Samples and enumeration
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law: where it is enumerated (no Markov chain)."""
+        return self._law.draws_exactly
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Sweeps of pseudo-Gibbs sampling before a state is a draw of :meth:`sample`; 0 where draws are exact."""
+        return 0 if self.sample_is_exact else self._law.num_sweeps
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Draws, level codes of dtype ``torch.long``: exact and independent where :attr:`sample_is_exact`.
+
+        Otherwise every draw is the last state of a pseudo-Gibbs chain of its own, after :attr:`sample_burn_in` sweeps
+        from uniform levels; for a sequential scan at a place of the order drawn at random. For long chains, thinning,
+        and diagnostics use :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`.
+
+        Shape:
+            (*sample_shape, *batch, d).
+
+        Raises:
+            InputError: the network has more than one limiting law, as far as that is known; the states are named.
+            IntractableError: ``sampler="exact"`` and more than :attr:`max_states` joint states.
+
+        Randomness:
+            PyTorch's global generator.
+        """
+        codes = torch.zeros((), dtype=torch.long, device=self._law.probe.device)
+        return self._drawn(sample_shape, self._law.draw, codes)
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state once, the last variable fastest.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            IntractableError: more than :attr:`max_states` states.
+        """
+        self._law.require("enumerate_support")
+        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.probe.device)
+
+    # Moments
+
+    def marginal(self, names: Iterable[str]) -> torch.Tensor:
+        """Probability table of some variables under the enumerated law.
+
+        Args:
+            names: distinct variables; their order is the order of the axes.
+
+        Shape:
+            (*batch, *cardinalities of the variables).
+
+        Raises:
+            UnknownNameError: an unknown name.
+            InputError: a repeated name.
+            IntractableError: more than :attr:`max_states` joint states; estimate it from pseudo-Gibbs chains.
+        """
+        if isinstance(names, str):
+            raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
+        kept = self.domain.indices(names)
+        self._law.require("marginal")
+        return self._expanded(self._law.table(kept), len(kept))
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
+        self._law.require("mean")
+        return self._expanded(self._law.moment(1), 1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance of every level code (*batch, d)."""
+        self._law.require("variance")
+        found = (self._law.moment(2) - self._law.moment(1) ** 2).clamp(min=0)
+        return self._expanded(found, 1)
+
+    @property
+    def mode(self) -> torch.Tensor:
+        """A most probable state of the enumerated law, (*batch, d) of dtype ``torch.long``."""
+        self._law.require("mode")
+        best = self._law.stationary.probs.reshape(-1).argmax()
+        state = list_states(self.domain.cardinalities, torch.device("cpu"))[best].to(self._law.probe.device)
+        return self._expanded(state, 1)
+
+    def entropy(self) -> torch.Tensor:
+        """Shannon entropy of the enumerated law in nats, (*batch)."""
+        self._law.require("entropy")
+        return torch.special.entr(self._law.stationary.probs).sum().to(self._law.probe).expand(self.batch_shape)
+
+    # Clamping
+
+    def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> DependencyNetwork:
+        r"""The network of the remaining variables with some clamped: the law :math:`\pi'(x \mid x_C)`.
+
+        It is what conditional pseudo-Gibbs sampling settles at. Unless the conditionals belong to one joint law, it is
+        *not* the conditional law :math:`\pi(x \mid x_C)` of this network's own law, and the laws for different
+        evidence belong to no common joint law; near evidence of small probability they may be far off.
+
+        Args:
+            evidence: ``{name: label or code}``, or a tensor of codes: one for every row or batch element, which gives
+                a batch of networks. All variables leave the law of the empty vector.
+
+        Raises:
+            UnknownNameError: an unknown name or label; the closest ones are listed.
+            InputError: a code out of range, tensors whose shapes do not broadcast, or (for a single network) evidence
+                that the network is known to give probability zero.
+
+        References:
+            Paper 5, section 5, algorithm 3 and equation 21.
+        """
+        network = type(self)(**self._law.clamped(evidence), validate_args=self._own_validation)
+        shape = torch.broadcast_shapes(network.batch_shape, self.batch_shape)
+        return network.expand(shape) if shape != network.batch_shape else network

@@ -1,0 +1,292 @@
+"""Learning of a whole dependency network: all nodes by themselves, on joblib's workers, with a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import joblib
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, check_names, is_whole
+from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ..conditionals import DependencyConditionals
+from ..node_conditionals import LeafConditional
+from ._rows import PreparedRows, checked_rows
+from ._search import Found, search
+from .node import NodeReport, NodeTask, SearchOptions, checked_limit, checked_reads, leaf_probs
+from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
+
+__all__ = ["LearnedNetwork", "learn_network"]
+
+_LARGEST_PARAMETERS = 10**12
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedNetwork:
+    """A learned dependency network and how it came about.
+
+    Attributes:
+        conditionals: the network; every conditional is a decision graph with a table.
+        nodes: one report per variable, in schema order.
+        counts: counts of the leaves behind every table, each (num_leaves, cardinality) float64, in schema order.
+        penalty: name of the penalty.
+        alpha: Dirichlet prior of a leaf table, total over its levels.
+        num_observations: total weight of the rows.
+        conditions: what theorem 5 asks for, of the network as a whole: the lossless source counts as a candidate where
+            it was one of every node and no ``reads`` kept variables from being asked.
+    """
+
+    conditionals: DependencyConditionals
+    nodes: tuple[NodeReport, ...]
+    counts: tuple[torch.Tensor, ...]
+    penalty: str
+    alpha: float
+    num_observations: float
+    conditions: TheoremConditions
+
+    def __repr__(self) -> str:
+        leaves = sum(node.num_leaves for node in self.nodes)
+        return (
+            f"LearnedNetwork({len(self.nodes)} variables, {leaves} leaves, {len(self.conditionals.edges)} edges, "
+            f"penalty {self.penalty}, alpha {self.alpha:g})"
+        )
+
+    @property
+    def cost(self) -> float:
+        """Mean over the nodes of H(X_i | Y_i) + R, nats per observation."""
+        return sum(node.cost for node in self.nodes) / len(self.nodes)
+
+    @property
+    def fc_limit(self) -> float | None:
+        r"""FC-limit of the rows' own law, of unsmoothed tables and equal selection probabilities (equation 10).
+
+        .. math:: \frac1d \sum_i KL(\hat p \| E(\theta_i)) = \frac1d \sum_i H(X_i \mid Y_i) - H(X_i \mid X_{-i})
+
+        None where rows with missing cells leave it undefined.
+        """
+        found = [node.divergence for node in self.nodes]
+        return None if None in found else math.fsum(cast("list[float]", found)) / len(found)
+
+    def with_alpha(self, alpha: float) -> LearnedNetwork:
+        """The same graphs with leaf tables under another prior; 0 gives the paper's tables.
+
+        Raises:
+            InputError: an alpha that is negative or not finite.
+        """
+        alpha = _checked_alpha(alpha)
+        nodes = [
+            LeafConditional(cast(LeafConditional, node).graph, leaf_probs(counts, alpha))
+            for node, counts in zip(self.conditionals.nodes, self.counts, strict=True)
+        ]
+        return replace(self, conditionals=DependencyConditionals(nodes), alpha=alpha)
+
+
+def learn_network(
+    rows: Observations,
+    *,
+    penalty: str | SourcePenalty = "mdl",
+    alpha: float = 1.0,
+    lossless: bool = False,
+    reads: Mapping[str, Sequence[str]] | None = None,
+    max_leaves: int | None = None,
+    jobs: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> LearnedNetwork:
+    r"""Learn a dependency network: for every variable a decision graph and the tables of its leaves.
+
+    .. math:: \min_{Y_i} H(\hat p(X_i \mid Y_i)) + R(|Y_i| (|X_i| - 1), N), \qquad
+        \theta_i(x \mid y) = \frac{N_{yx} + \alpha / |X_i|}{N_y + \alpha}
+
+    From one leaf on, the split or merge that lowers the cost most is made until none lowers it (the paper goes on at
+    equal cost). Steps whose costs agree to rounding are ordered: a merge first, and of merges the one that joins most
+    rows; then the leaf that stands first; then the variable that stands first. Leaves are counted for this with the
+    levels of a variable ordered by what the rows say of them, frequent ones first, so the result depends neither on
+    the order of rows nor on that of labels, nor on ``jobs``; only levels that rows do not tell apart (symmetric tables)
+    are taken in the order of their codes. Beyond counts of about 10^13 in all, rounding hides the price of a leaf.
+
+    A split or merge is evaluated from the counts of the leaves it touches. Time is about (sum of levels of all
+    variables) x (distinct rows) x (depth of the graph) per node, plus leaves squared for merges; memory is the
+    distinct rows times the variables, and per leaf that may still be split, the levels of all variables times those
+    of the node.
+
+    Missing cells: a row without :math:`X_i` is left out for node i. A row without the variable of a split goes to every
+    child with the child's share of the rows that have it, so counts of leaves may be fractions; a variable that is
+    missing in all rows of a leaf does not split it.
+
+    Args:
+        rows: observations with counts or weights; N is their sum over the rows in which :math:`X_i` is known.
+        penalty: ``"mdl"`` (the paper's), ``"aic"``, or a function R(k, N) in nats per observation that does not fall
+            in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
+        alpha: total of a symmetric Dirichlet prior per leaf, whose posterior mean is the table; 0 gives the empirical
+            frequencies (theorem 4), and the uniform law at a leaf without rows.
+        lossless: add the lossless source, one leaf for every state of the other variables, to the candidates of
+            every step (theorem 5, condition 1) where it has at most 2^14 leaves; the search may go on from it.
+        reads: for some variables, the names that their graphs may ask; default all others.
+        max_leaves: no split may make more leaves of a graph than this.
+        jobs: nodes at a time, as ``n_jobs`` of :class:`joblib.Parallel`; default one, or what a surrounding
+            :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
+        checkpoint: file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted.
+        resume: continue from ``checkpoint`` if that file exists; rows and arguments must be the same.
+        progress: show the nodes that are done on standard error.
+
+    Returns:
+        :class:`~pyro_hoim.dependency_network.LearnedNetwork`.
+
+    Raises:
+        InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
+            another run.
+        InputTypeError: arguments of the wrong type.
+        UnknownNameError: an unknown name in ``reads``.
+
+    Randomness:
+        None.
+
+    References:
+        Paper 5 (dependency networks), section 4, algorithm 2, equations (15) to (20), theorem 4. David Maxwell
+        Chickering, David Heckerman and Christopher Meek, 1997. J. Ross Quinlan, C4.5: Programs for Machine Learning,
+        1993 (missing cells).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+        >>> learned = learn_network(rows, alpha=0.0)
+        >>> learned.conditionals.node("a").probs.tolist(), learned.conditionals.edges
+        ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
+    """
+    rows = checked_rows(rows)
+    alpha = _checked_alpha(alpha)
+    name, function = checked_penalty(penalty)
+    options = SearchOptions(function, bool(lossless), checked_limit(max_leaves))
+    names = rows.domain.names
+    asked = _asked(rows, reads)
+    if jobs is not None and not is_whole(jobs):
+        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
+    if jobs == 0:
+        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
+    if resume and checkpoint is None:
+        raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+    file = None if checkpoint is None else RunFile(checkpoint, resume)
+    prepared = PreparedRows.from_rows(rows)
+    done: dict[int, Found] = {}
+    if file is not None:
+        settings = {
+            "penalty": name,
+            "lossless": options.lossless,
+            "reads": [None if a is None else list(a) for a in asked],
+            "max_leaves": options.max_leaves,
+            "penalty digest": [float(function(k, rows.total_count)) for k in (1, 2, 5, 10, 100)],
+            "data digest": _digest(rows),
+        }
+        done = _restored(file.start(settings))
+
+    def task(index: int) -> NodeTask:
+        return NodeTask(prepared, rows.domain, index, asked[index])
+
+    missing = [i for i in range(len(names)) if i not in done]
+    bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not progress)
+    try:
+        with closing(_run(task, missing, options, jobs)) as results, bar:
+            for index, found in results:
+                done[index] = found
+                bar.update()
+                if file is not None and file.is_due:
+                    _write(file, done)
+    finally:
+        if file is not None and done:
+            _write(file, done)
+    finished = [task(i).finish(done[i], options) for i in range(len(names))]
+    reports = tuple(report for _, _, report in finished)
+    largest = max(r.lossless_leaves * (rows.domain[r.variable].cardinality - 1) for r in reports)
+    is_candidate = all(r.is_lossless_candidate for r in reports) and all(
+        a is None or len(a) == len(names) - 1 for a in asked
+    )
+    return LearnedNetwork(
+        DependencyConditionals(LeafConditional(graph, leaf_probs(counts, alpha)) for graph, counts, _ in finished),
+        reports,
+        tuple(counts for _, counts, _ in finished),
+        name,
+        alpha,
+        rows.total_count,
+        check_theorem_conditions(
+            function, min(max(largest, 1), _LARGEST_PARAMETERS), rows.total_count, lossless=is_candidate
+        ),
+    )
+
+
+def _asked(rows: Observations, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
+    """Columns that every node may ask, None for all."""
+    if reads is not None and not isinstance(reads, Mapping):
+        raise InputTypeError(f"reads: expected a mapping from names to names, received {type(reads).__name__}")
+    allowed = dict(reads or {})
+    check_names(allowed, rows.domain.names, "reads")
+    return [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in rows.domain.names]
+
+
+def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
+    return index, search(*arguments)
+
+
+def _run(
+    task: Callable[[int], NodeTask], missing: Sequence[int], options: SearchOptions, jobs: int | None
+) -> Generator[tuple[int, Found]]:
+    """Results of the missing nodes as they come."""
+    # The compiled search releases the interpreter lock: threads share the rows. A parallel_config overrides this.
+    parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
+    found = parallel(joblib.delayed(_numbered)(i, *task(i).arguments(options)) for i in missing)
+    yield from cast("Generator[tuple[int, Found]]", found)
+
+
+def _checked_alpha(alpha: float) -> float:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise InputTypeError(f"alpha: expected a number, received {alpha!r}")
+    if not 0 <= alpha < math.inf:
+        raise InputError(f"alpha: expected a finite number from 0, received {alpha!r}")
+    return float(alpha)
+
+
+def _digest(rows: Observations) -> str:
+    """Digest of the domain and of the law, whatever the order of rows."""
+    if not rows.has_whole_counts:  # sums of fractions depend on the order of equal rows
+        rows = rows.rows(torch.argsort(rows.counts, stable=True))
+    merged = rows.unique()
+    content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
+    content.update(merged.codes.numpy().tobytes())
+    content.update(merged.counts.numpy().tobytes())
+    return content.hexdigest()[:32]
+
+
+def _write(file: RunFile, done: Mapping[int, Found]) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    for index, found in done.items():
+        tensors[f"{index}.steps"] = torch.from_numpy(found.steps)
+        tensors[f"{index}.deltas"] = torch.from_numpy(found.deltas)
+        tensors[f"{index}.counts"] = torch.from_numpy(found.counts)
+        tensors[f"{index}.seconds"] = torch.tensor(found.seconds, dtype=torch.float64)
+    with DeferredInterrupt():
+        file.write(tensors)
+
+
+def _restored(tensors: Mapping[str, torch.Tensor] | None) -> dict[int, Found]:
+    found = tensors or {}
+    numbers = [int(name.removesuffix(".steps")) for name in found if name.endswith(".steps")]
+    return {
+        i: Found(
+            np.asarray(found[f"{i}.steps"].numpy()),
+            found[f"{i}.deltas"].numpy(),
+            found[f"{i}.counts"].numpy(),
+            float(found[f"{i}.seconds"]),
+        )
+        for i in numbers
+    }

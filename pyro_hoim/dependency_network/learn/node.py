@@ -1,0 +1,355 @@
+r"""Learning of one conditional: greedy splits and merges of a decision graph (paper 5, algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, is_whole
+from ...schema import Domain
+from ..decision_graph import DecisionGraph, Merge, Split
+from ._rows import PreparedRows, checked_rows
+from ._search import Found, search
+from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties
+
+__all__ = ["NodeReport", "NodeTask", "SearchOptions", "leaf_probs", "learn_node"]
+
+_LARGEST_LOSSLESS = 2**14
+_LARGEST_SOURCE = 2**20
+_LARGEST_WHOLE = 2**53
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    r"""How the conditional of one variable was learned; costs and entropies in nats per observation.
+
+    Attributes:
+        variable: its name.
+        num_observations: weight of the rows in which it is known, N.
+        reads: names of the variables that its graph asks, in schema order.
+        num_leaves: leaves of the graph.
+        num_parameters: free probabilities k of the leaf tables.
+        num_splits: splits recorded.
+        num_merges: merges recorded.
+        entropy: empirical conditional entropy :math:`H(X_i \mid Y_i)`.
+        cost: :math:`H(X_i \mid Y_i) + R(k, N)`, equation (15).
+        costs: cost after every step of the search, that of one leaf first.
+        full_entropy: empirical :math:`H(X_i \mid X_{-i})` given all other variables, whether they may be read or not;
+            None where these have missing cells.
+        lossless_leaves: leaves of the lossless source, the joint states of all variables that may be read.
+        lossless_entropy: empirical conditional entropy given the variables that may be read; None where these have
+            missing cells.
+        lossless_cost: cost of the lossless source, infinite beyond 10^12 parameters; None likewise.
+        is_lossless_candidate: whether the lossless source was among the candidates (theorem 5, condition 1).
+        from_lossless: whether the search went on from the lossless source.
+        seconds: time of the search.
+    """
+
+    variable: str
+    num_observations: float
+    reads: tuple[str, ...]
+    num_leaves: int
+    num_parameters: int
+    num_splits: int
+    num_merges: int
+    entropy: float
+    cost: float
+    costs: tuple[float, ...]
+    full_entropy: float | None
+    lossless_leaves: int
+    lossless_entropy: float | None
+    lossless_cost: float | None
+    is_lossless_candidate: bool
+    from_lossless: bool
+    seconds: float = field(compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description; None for a number of leaves beyond 2^53 and for a cost that is infinite."""
+        values = asdict(self)
+        values["reads"], values["costs"] = list(self.reads), list(self.costs)
+        if self.lossless_leaves > _LARGEST_WHOLE:
+            values["lossless_leaves"] = None
+        if self.lossless_cost is not None and math.isinf(self.lossless_cost):
+            values["lossless_cost"] = None
+        return values
+
+    @property
+    def lossless_wins(self) -> bool | None:
+        """Whether the lossless source costs less than the graph found; None where its cost is not known."""
+        return None if self.lossless_cost is None else self.lossless_cost < self.cost - 1e-12
+
+    @property
+    def divergence(self) -> float | None:
+        r"""Divergence from the rows to the node, :math:`KL(\hat p \| E(\theta_i))`, before smoothing (theorem 4)."""
+        return None if self.full_entropy is None else max(self.entropy - self.full_entropy, 0.0)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What all nodes of one run share."""
+
+    penalty: SourcePenalty
+    lossless: bool
+    max_leaves: int | None
+
+
+def learn_node(
+    rows: Observations,
+    variable: str,
+    *,
+    penalty: str | SourcePenalty = "mdl",
+    lossless: bool = False,
+    reads: Sequence[str] | None = None,
+    max_leaves: int | None = None,
+) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
+    r"""Learn the information source of one variable by steepest descent over splits and merges.
+
+    .. math:: \mathrm{cost}'(Y) = H(\hat p(X_i \mid Y)) + R(|Y| (|X_i| - 1), N)
+
+    See :func:`~pyro_hoim.dependency_network.learn_network` for the search, its ties and missing cells.
+
+    Args:
+        rows: observations.
+        variable: name of the variable.
+        penalty: ``"mdl"``, ``"aic"`` or a function R(k, N) in nats per observation that does not fall in k.
+        lossless: add the lossless source to the candidates, where it has at most 2^14 leaves.
+        reads: names that the graph may ask; default all others.
+        max_leaves: no split may make more leaves than this.
+
+    Returns:
+        The graph; the counts of its leaves (num_leaves, cardinality), float64; and a report.
+
+    Raises:
+        InputError: no observation, a variable that is always missing, a bad penalty or limit.
+        InputTypeError: arguments of the wrong type.
+        UnknownNameError: an unknown name.
+
+    References:
+        Paper 5 (dependency networks), algorithm 2, equations (15, 17, 18).
+
+    Example:
+        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[30, 28, 2], [3, 2, 35]])
+        >>> graph, counts, report = learn_node(data, "a")
+        >>> graph.operations, counts.tolist()
+        ((Split(leaf=0, on='b'), Merge(first=0, second=1)), [[58.0, 5.0], [2.0, 35.0]])
+    """
+    rows = checked_rows(rows)
+    index = rows.domain.index(variable)
+    options = SearchOptions(checked_penalty(penalty)[1], lossless, checked_limit(max_leaves))
+    task = NodeTask(PreparedRows.from_rows(rows), rows.domain, index, checked_reads(rows.domain, variable, reads))
+    found = search(*task.arguments(options))
+    return task.finish(found, options)
+
+
+class NodeTask:
+    """One node: what its search is given, and the graph, tables and report made of what it found.
+
+    Args:
+        prepared: all rows.
+        domain: the variables.
+        index: position of the node's variable.
+        asked: positions of the variables that may be read, None for all others.
+    """
+
+    def __init__(self, prepared: PreparedRows, domain: Domain, index: int, asked: tuple[int, ...] | None) -> None:
+        self.domain, self.index = domain, index
+        self.variable = domain.variables[index]
+        self._x = prepared.ids[:, index] - np.int32(prepared.first[index])
+        self._rank = prepared.ranks[index]
+        self._all = prepared
+        known = self._x < len(self._rank)
+        self._prepared = prepared if asked is None else prepared.columns(asked)
+        self._columns = tuple(range(len(domain))) if asked is None else asked
+        weights = prepared.weights
+        self.num_observations = (
+            math.fsum(weights[known].tolist()) if not prepared.is_whole else float(weights[known].sum())
+        )
+        own = np.bincount(self._x[known], weights=weights[known], minlength=len(self._rank))
+        self._budget = float(-(own[own > 0] * np.log(own[own > 0] / self.num_observations)).sum())
+        others = [k for k, j in enumerate(self._columns) if j != index]
+        self.lossless_leaves = math.prod(int(self._prepared.sizes[k]) for k in others)
+        self._askable = [k for k in others if self._prepared.sizes[k] > 1]
+
+    def is_candidate(self, options: SearchOptions) -> bool:
+        """Whether the lossless source is a candidate."""
+        most = min(_LARGEST_LOSSLESS, options.max_leaves or _LARGEST_LOSSLESS)
+        return options.lossless and self.lossless_leaves <= most
+
+    def arguments(self, options: SearchOptions) -> tuple[Any, ...]:
+        """Arguments of :func:`search`."""
+        rows = self._prepared
+        size = len(self._rank)
+        widest = int(rows.sizes.max(initial=1))
+        if options.max_leaves is not None:
+            most = options.max_leaves
+        else:
+            most = min(len(rows.ids) * widest + 1, _LARGEST_SOURCE)
+        is_candidate = self.is_candidate(options)
+        if is_candidate:
+            most = max(most, self.lossless_leaves)
+        penalties = leaf_penalties(options.penalty, size - 1, self.num_observations, self._budget, most)
+        kinds = np.full(len(rows.sizes), -1, dtype=np.int64)
+        kind_sizes = np.unique(rows.sizes[self._askable])
+        kinds[self._askable] = np.searchsorted(kind_sizes, rows.sizes[self._askable])
+        num_lossless = self.lossless_leaves if is_candidate and self.lossless_leaves < len(penalties) else 0
+        return (
+            rows.ids, rows.weights, self._x, size, rows.first, rows.sizes, rows.missing, kinds, kind_sizes,
+            penalties, rows.is_whole, num_lossless,
+        )  # fmt: skip
+
+    def _entropy_given_all(self, rows: PreparedRows, own: int | None) -> float | None:
+        """Empirical conditional entropy given all columns of the rows but the node's own, which stands at ``own``."""
+        from ._row_kernels import row_keys
+
+        if any(missing >= 0 for k, missing in enumerate(rows.missing) if k != own):
+            return None
+        keys = rows.keys
+        if own is not None:
+            keys = keys.copy()
+            row_keys(rows.ids[:, own : own + 1], keys, -1)
+        known = self._x < len(self._rank)
+        weights, size = rows.weights[known], len(self._rank)
+        _, group = np.unique(keys[known], return_inverse=True)
+        joint = np.bincount(group * size + self._x[known], weights=weights)
+        groups = np.bincount(group, weights=weights)
+        total = (groups[groups > 0] * np.log(groups[groups > 0])).sum() - (
+            joint[joint > 0] * np.log(joint[joint > 0])
+        ).sum()
+        return max(float(total) / self.num_observations, 0.0)
+
+    def finish(self, found: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
+        """Graph, counts and report in the order of the domain's levels."""
+        operations, order = self._operations(found.steps)
+        names = self.domain.names
+        graph = DecisionGraph(
+            self.domain,
+            self.variable.name,
+            (Split(a, names[b]) if kind == 0 else Merge(a, b) for kind, a, b in operations),
+        )
+        counts = found.counts[order][:, self._rank]
+        size, total = len(self._rank), self.num_observations
+        sums = counts.sum(1)
+        entropy = float(
+            (sums[sums > 0] * np.log(sums[sums > 0])).sum() - (counts[counts > 0] * np.log(counts[counts > 0])).sum()
+        )
+        entropy = max(entropy / total, 0.0)
+        one_leaf = self._budget / total + options.penalty(size - 1, total)
+        full_entropy = self._entropy_given_all(self._all, self.index)
+        lossless_entropy = (
+            full_entropy if self._prepared is self._all else self._entropy_given_all(self._prepared, None)
+        )
+        lossless_cost = None
+        if lossless_entropy is not None:
+            parameters = self.lossless_leaves * (size - 1)
+            lossless_cost = lossless_entropy + large_penalty(options.penalty, parameters, total)
+        report = NodeReport(
+            variable=self.variable.name,
+            num_observations=total,
+            reads=graph.reads,
+            num_leaves=graph.num_leaves,
+            num_parameters=graph.num_parameters,
+            num_splits=sum(kind == 0 for kind, _, _ in operations),
+            num_merges=sum(kind == 1 for kind, _, _ in operations),
+            entropy=entropy,
+            cost=entropy + options.penalty(graph.num_parameters, total),
+            costs=tuple((one_leaf + np.concatenate([[0.0], np.cumsum(found.deltas)]) / total).tolist()),
+            full_entropy=full_entropy,
+            lossless_leaves=self.lossless_leaves,
+            lossless_entropy=lossless_entropy,
+            lossless_cost=lossless_cost,
+            is_lossless_candidate=self.is_candidate(options),
+            from_lossless=bool((found.steps[:, 0] == 2).any()),
+            seconds=found.seconds,
+        )
+        return graph, torch.from_numpy(counts), report
+
+    def _operations(self, steps: np.ndarray) -> tuple[list[tuple[int, int, int]], list[int]]:
+        """Steps with leaves numbered as equations (19, 20) do, children in the order of the domain's levels.
+
+        The search numbers children by the rows' order of levels; also returned is the search's number of every leaf.
+        """
+        here: list[int] = [0]
+        there: list[int] = [0]
+        used = 1
+        operations: list[tuple[int, int, int]] = []
+
+        def split(leaf: int, column: int) -> None:
+            nonlocal used
+            rank = self._prepared.ranks[column]
+            node = here.pop(leaf)
+            at = there.index(node)
+            there.pop(at)
+            here.extend(range(used, used + len(rank)))
+            there.extend(used + int(r) for r in rank)
+            used += len(rank)
+            operations.append((0, at, self._columns[column]))
+
+        for kind, a, b in steps.tolist():
+            if kind == 0:
+                split(a, b)
+            elif kind == 1:
+                node, other = here[a], here.pop(b)
+                low, high = sorted((there.index(node), there.index(other)))
+                there.pop(high)
+                there[low] = here[a] = used
+                used += 1
+                operations.append((1, low, high))
+            else:
+                here, there, used = [0], [0], 1
+                operations.clear()
+                for column in self._askable:
+                    for _ in range(len(here)):
+                        split(0, column)
+        number = {node: k for k, node in enumerate(here)}
+        return operations, [number[node] for node in there]
+
+
+def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
+    r"""Posterior mean of leaf tables under a symmetric Dirichlet prior of total ``alpha`` per leaf.
+
+    .. math:: \theta(x \mid y) = \frac{N_{yx} + \alpha / |X|}{N_y + \alpha}
+
+    With ``alpha`` 0 these are the empirical frequencies of theorem 4; a leaf without rows is then uniform.
+
+    Shape:
+        counts and result (num_leaves, cardinality), float64.
+
+    Example:
+        >>> leaf_probs(torch.tensor([[3.0, 1.0], [0.0, 0.0]], dtype=torch.float64), 1.0).tolist()
+        [[0.7, 0.3], [0.5, 0.5]]
+    """
+    size = counts.shape[-1]
+    sums = counts.sum(-1, keepdim=True)
+    has_rows = sums > 0
+    probs = (counts + alpha / size) / torch.where(has_rows, sums + alpha, torch.ones_like(sums))
+    return torch.where(has_rows, probs, torch.full_like(probs, 1 / size))
+
+
+def checked_limit(max_leaves: int | None) -> int | None:
+    """A limit of leaves from 1, or None."""
+    if max_leaves is None:
+        return None
+    if not is_whole(max_leaves):
+        raise InputTypeError(f"max_leaves: expected a whole number, received {max_leaves!r}")
+    if max_leaves < 1:
+        raise InputError(f"max_leaves: expected at least 1, received {max_leaves}")
+    return max_leaves
+
+
+def checked_reads(domain: Domain, variable: str, reads: Sequence[str] | None) -> tuple[int, ...] | None:
+    """Positions of the variables that may be read, None for all others."""
+    if reads is None:
+        return None
+    if isinstance(reads, str):
+        raise InputTypeError(f"reads: expected a sequence of names, received the string {reads!r}")
+    if not isinstance(reads, Iterable):
+        raise InputTypeError(f"reads: expected a sequence of names, received {reads!r}")
+    if variable in reads:
+        raise InputError(f"reads: expected other variables than {variable!r}, received that one too")
+    return tuple(sorted(domain.indices(reads)))

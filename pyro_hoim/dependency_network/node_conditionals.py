@@ -1,0 +1,341 @@
+r"""Conditional laws of one variable given all others: the protocol, leaf tables and plain tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from ..errors import InputError, InputTypeError, check_names
+from ..schema import Domain
+from ..structure.cells import check_codes, evidence_codes, gather_slices
+from .decision_graph import DecisionGraph
+
+__all__ = ["LeafConditional", "NodeConditional", "TableConditional"]
+
+_TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
+
+
+@runtime_checkable
+class NodeConditional(Protocol):
+    r"""The conditional law of one variable given all others, :math:`\theta_i(x_i \mid x_{-i})`.
+
+    Laws an implementation must obey: the exponentials of a result sum to one over its last dimension, and the result
+    depends on the variables in ``reads`` alone, never on the variable itself, whose entries may hold anything.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        ...
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable whose law this is."""
+        ...
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the variables that the law may depend on, in schema order."""
+        ...
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether a probability may be zero; False only where none ever is."""
+        ...
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the levels of the variable given the others, in nats; minus infinity is allowed.
+
+        Shape:
+            x (*sample, d) codes; result (*sample, cardinality).
+
+        Raises:
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        ...
+
+
+def safe_log(probs: torch.Tensor) -> torch.Tensor:
+    """Logarithm with minus infinity, and gradient zero, at zero."""
+    is_zero = probs <= 0
+    return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
+
+
+def check_table(probs: object, rows: str, argument: str = "probs") -> torch.Tensor:
+    """A floating tensor whose last dimension holds laws, or an error that names the first row that is none."""
+    if not isinstance(probs, torch.Tensor) or probs.dtype not in _TOLERANCE:
+        received = probs.dtype if isinstance(probs, torch.Tensor) else type(probs).__name__
+        raise InputTypeError(f"{argument}: expected a float32 or float64 tensor, received {received}")
+    values = probs.detach().double()
+    is_bad = ~torch.isfinite(values) | (values < 0)
+    if bool(is_bad.any()):
+        where = tuple(int(i) for i in is_bad.nonzero()[0])
+        raise InputError(
+            f"{argument}: expected finite probabilities from 0 on, received {values[where].item()} at index {where}"
+        )
+    totals = values.sum(-1)
+    is_off = (totals - 1).abs() > _TOLERANCE[probs.dtype]
+    if bool(is_off.any()):
+        where = tuple(int(i) for i in is_off.nonzero()[0])
+        position = where[0] if len(where) == 1 else where
+        raise InputError(
+            f"{argument}: expected rows that sum to one, but {rows} {position} sums to {totals[where].item():.9g}"
+        )
+    return probs
+
+
+def _check_domain(domain: object) -> Domain:
+    if not isinstance(domain, Domain):
+        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+    return domain
+
+
+def check_reads(domain: Domain, variable: str, names: Iterable[str], argument: str) -> tuple[str, ...]:
+    """Distinct names of other variables, in the order given."""
+    if isinstance(names, str):
+        raise InputTypeError(f"{argument}: expected a sequence of names, received the string {names!r}")
+    given = tuple(names)
+    check_names(given, domain.names, argument)
+    domain.indices(given)
+    if variable in given:
+        raise InputError(f"{argument}: expected other variables than {variable!r}, whose law this is")
+    return given
+
+
+def in_order(domain: Domain, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=domain.index))
+
+
+class LeafConditional:
+    r"""A decision graph with one law per leaf, :math:`\theta_i(x_i \mid Y_i(x))`.
+
+    Args:
+        graph: the information source :math:`Y_i`.
+        probs: law of the variable at every leaf; float32 or float64, on any device. Kept as it is, with its gradient.
+
+    Shape:
+        probs (num_leaves, cardinality).
+
+    Raises:
+        InputTypeError: no decision graph, or no floating-point tensor.
+        InputError: a wrong shape, an entry that is negative or not finite, or a row that does not sum to one (to 1e-6
+            in float32, 1e-9 in float64); the row is named.
+
+    References:
+        Paper 5, section 4.2.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
+        >>> probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+        >>> node = LeafConditional(DecisionGraph(domain, "wet").split(0, "rain"), probs)
+        >>> node.log_probs(torch.tensor([1, -1])).exp()
+        tensor([0.2000, 0.8000])
+    """
+
+    def __init__(self, graph: DecisionGraph, probs: torch.Tensor) -> None:
+        if not isinstance(graph, DecisionGraph):
+            raise InputTypeError(f"graph: expected a DecisionGraph, received {type(graph).__name__}")
+        shape = (graph.num_leaves, graph.domain[graph.variable].cardinality)
+        if isinstance(probs, torch.Tensor) and tuple(probs.shape) != shape:
+            raise InputError(
+                f"probs: expected shape {shape}, one row per leaf and one column per level of {graph.variable!r}, "
+                f"received {tuple(probs.shape)}"
+            )
+        self.graph = graph
+        self.probs = check_table(probs, "leaf", f"probs of {graph.variable!r}")
+
+    def __repr__(self) -> str:
+        return f"LeafConditional({self.graph!r})"
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self.graph.domain
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable whose law this is."""
+        return self.graph.variable
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the variables that the graph asks, in schema order."""
+        return self.graph.reads
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether a probability is zero at some leaf."""
+        return bool((self.probs == 0).any())
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the levels given the others, in nats, in the precision of the table.
+
+        Shape:
+            x (*sample, d) codes; result (*sample, cardinality).
+
+        Raises:
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        return safe_log(self._probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
+
+    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.probs[self.graph.compiled().leaves(codes)]
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> LeafConditional:
+        """The conditional with its table in another precision or on another device."""
+        return LeafConditional(self.graph, _cast(self.probs, dtype, device))
+
+    def condition(self, evidence: Mapping[str, int | str]) -> LeafConditional:
+        """The conditional over the remaining variables when some others are fixed; see :class:`DecisionGraph`."""
+        graph, source = self.graph.condition(evidence)
+        return LeafConditional(graph, self.probs[torch.tensor(source, device=self.probs.device)])
+
+
+class TableConditional:
+    r"""A plain table over given parents, :math:`\theta_i(x_i \mid x_{\mathrm{pa}(i)})`.
+
+    Args:
+        domain: the variables.
+        variable: the variable whose law this is.
+        parents: names of the parents, in the order of the axes of ``probs`` before the last.
+        probs: law of the variable for every state of the parents, one table or a batch of them; float32 or float64, on
+            any device. Kept as it is, with its gradient.
+
+    Shape:
+        probs (*batch, *cardinalities of the parents, cardinality).
+
+    Raises:
+        InputTypeError: no domain, or no floating-point tensor.
+        UnknownNameError: an unknown variable.
+        InputError: a repeated parent, the variable itself among them, a wrong shape, an entry that is negative or not
+            finite, or a row that does not sum to one (to 1e-6 in float32, 1e-9 in float64); the row is named.
+
+    Example:
+        >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
+        >>> node = TableConditional(domain, "wet", ["rain"], torch.tensor([[0.9, 0.1], [0.2, 0.8]]))
+        >>> node.log_probs(torch.tensor([[0, -1], [1, -1]])).exp()
+        tensor([[0.9000, 0.1000],
+                [0.2000, 0.8000]])
+    """
+
+    def __init__(self, domain: Domain, variable: str, parents: Sequence[str], probs: torch.Tensor) -> None:
+        self._domain = _check_domain(domain)
+        domain.index(variable)
+        self._variable = variable
+        self.parents = check_reads(domain, variable, parents, "parents")
+        shape = tuple(domain[name].cardinality for name in (*self.parents, variable))
+        if isinstance(probs, torch.Tensor) and tuple(probs.shape[-len(shape) :]) != shape:
+            raise InputError(
+                f"probs: expected shape (..., {', '.join(map(str, shape))}), the cardinalities of "
+                f"{(*self.parents, variable)}, received {tuple(probs.shape)}"
+            )
+        self.probs = check_table(probs, "row", f"probs of {variable!r}")
+        self.batch_shape = torch.Size(probs.shape[: probs.ndim - len(shape)])
+
+    def __repr__(self) -> str:
+        return f"TableConditional({self._variable!r}, parents={self.parents})"
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self._domain
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable whose law this is."""
+        return self._variable
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the parents, in schema order."""
+        return in_order(self._domain, self.parents)
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether an entry of the table is zero."""
+        return bool((self.probs == 0).any())
+
+    def log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the levels given the others, in nats, in the precision of the table.
+
+        Shape:
+            x (*sample, d) codes; result (*sample broadcast with batch, cardinality).
+
+        Raises:
+            InputError: a wrong shape, or a code that is read and is no level of its variable.
+        """
+        return safe_log(self._probs(check_codes(x, self._domain, columns=list(self._domain.indices(self.parents)))))
+
+    def _probs(self, codes: torch.Tensor) -> torch.Tensor:
+        row = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
+        batch, sizes = self.batch_shape, self.probs.shape[len(self.batch_shape) :]
+        for position, size in zip(self._domain.indices(self.parents), sizes, strict=False):
+            row = row * size + codes[..., position]
+        if batch:
+            try:
+                shape = torch.broadcast_shapes(row.shape, batch)
+            except RuntimeError:
+                raise InputError(
+                    f"x: expected leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables, "
+                    f"received shape {tuple(codes.shape)}"
+                ) from None
+            start = torch.arange(batch.numel(), device=row.device).reshape(batch) * math.prod(sizes[:-1])
+            row = (row + start).expand(shape)
+        return self.probs.reshape(-1, sizes[-1])[row]
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> TableConditional:
+        """The conditional with its table in another precision or on another device."""
+        return TableConditional(self._domain, self._variable, self.parents, _cast(self.probs, dtype, device))
+
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> TableConditional:
+        """The conditional over the remaining variables when some others are fixed: a slice of the table.
+
+        Args:
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
+
+        Raises:
+            UnknownNameError: unknown variable or label.
+            InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose
+                shapes do not broadcast with each other and the batch.
+        """
+        codes, rest, _ = remaining(self._domain, self._variable, evidence, self.batch_shape)
+        num_batch, device = len(self.batch_shape), self.probs.device
+        given = [codes.get(name) for name in (*self.parents, self._variable)]
+        tables = gather_slices(
+            self.probs, num_batch, [None if code is None else torch.as_tensor(code, device=device) for code in given]
+        )
+        sizes = [n for n, code in zip(self.probs.shape[num_batch:], given, strict=True) if code is None]
+        kept = [name for name in self.parents if name not in codes]
+        return TableConditional(rest, self._variable, kept, tables.reshape(*tables.shape[:-1], *sizes))
+
+
+def batch_shape_of(node: NodeConditional) -> torch.Size:
+    """Batch of the parameters of a conditional; one that does not say has none."""
+    return torch.Size(getattr(node, "batch_shape", ()))
+
+
+def may_be_zero(node: NodeConditional) -> bool:
+    """Whether a probability may be zero; a conditional that does not say counts as one where it may."""
+    return bool(getattr(node, "has_zeros", True))
+
+
+def _cast(
+    probs: torch.Tensor, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> torch.Tensor:
+    """A table in another precision or on another device; its rows are normalised anew when the precision grows."""
+    moved = probs.to(device=device, dtype=dtype)
+    grew = moved.dtype == torch.float64 and probs.dtype != torch.float64
+    return moved / moved.sum(-1, keepdim=True) if grew else moved
+
+
+def remaining(
+    domain: Domain, variable: str, evidence: Mapping[str, int | str | torch.Tensor], batch_shape: Sequence[int] = ()
+) -> tuple[dict[str, int | torch.Tensor], Domain, torch.Size]:
+    """Codes of the evidence, the domain of the variables that it leaves, and the shape of codes and batch together."""
+    codes, shape = evidence_codes(domain, evidence, batch_shape)
+    if variable in codes:
+        raise InputError(f"evidence: expected other variables than {variable!r}, whose law is conditioned")
+    return codes, domain.project(name for name in domain.names if name not in codes), shape

@@ -1,0 +1,266 @@
+"""One study of one table with a dependency network: what was learned, how well it predicts rows, and its law."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ...core.parts import PARTS
+from ...core.rows import check_rows
+from ...data.observations import Observations
+from ...errors import InputError, MissingDataError, check_names
+from ...schema import Domain
+from ..conditionals import DependencyConditionals
+from ..file import NetworkFile, save_network
+from ..learn.network import LearnedNetwork, learn_network
+from ..learn.node import NodeReport
+from ..learn.penalties import SourcePenalty
+from .edges import DependencyEdge, GraphInformation, edge_information
+from .predictions import predict_network
+from .scores import NetworkLawFinding, NetworkScores, find_law, score_network
+
+__all__ = ["NetworkAnalysis", "NetworkPart", "analyse_network"]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPart:
+    """One part of the rows.
+
+    Attributes:
+        scores: of the network.
+        independent: of independent variables with the same prior, whose pseudo-likelihood is their likelihood.
+        accuracy: of predicting the target: ``target``, ``accuracy``, ``majority_accuracy``,
+            ``majority_p_value``, ``rows``; None without a
+            target, or where it is never known.
+    """
+
+    scores: NetworkScores
+    independent: NetworkScores
+    accuracy: dict[str, Any] | None
+
+    @property
+    def gain(self) -> float:
+        """Pseudo-NLL of independent variables less that of the network, nats a row."""
+        return self.independent.pseudo_nll - self.scores.pseudo_nll
+
+    @property
+    def gain_std_error(self) -> float | None:
+        """Its standard error over rows, of paired differences; None where it is infinite and for one row."""
+        return self.scores.gain_std_error
+
+    @property
+    def independent_kl(self) -> float | None:
+        """KL of the rows' empirical law from independent variables; None with missing cells."""
+        return self.independent.kl
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkAnalysis:
+    """Everything that a report of a dependency network shows.
+
+    Attributes:
+        title: of the data.
+        about: sentences on the data.
+        learned: the network with its reports.
+        edges: what is read by whom, most informative first.
+        graphs: what every graph knows of its variable, on the training rows, in schema order.
+        found: the law, or why there is no table of it.
+        parts: ``train``, ``validation`` and ``test``; None for an empty one.
+        target: a variable to predict.
+        seed: of everything random.
+        seconds: time by stage.
+        independent: probabilities of the levels of every column under independent columns with the same prior.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    learned: LearnedNetwork
+    edges: tuple[DependencyEdge, ...]
+    graphs: tuple[GraphInformation, ...]
+    found: NetworkLawFinding
+    parts: Mapping[str, NetworkPart | None]
+    target: str | None
+    seed: int
+    seconds: Mapping[str, float] = field(repr=False)
+    independent: Mapping[str, list[float]] = field(repr=False)
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.learned.conditionals.domain
+
+    @property
+    def judged_on(self) -> str:
+        """The last part that holds rows: the one to judge the network by."""
+        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
+
+    @property
+    def lossless_winners(self) -> tuple[NodeReport, ...]:
+        """Nodes where the lossless source would have cost less than the graph found (theorem 5, condition 1)."""
+        return tuple(node for node in self.learned.nodes if node.lossless_wins)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file; it also holds the information of every edge and the counts of every leaf.
+
+        Args:
+            path: the file; its folder must exist.
+        """
+        learned = self.learned
+        info = {
+            "data": self.title,
+            "rows": learned.num_observations,
+            "penalty": learned.penalty,
+            "alpha": learned.alpha,
+            "seed": self.seed,
+            "edges": [[edge.parent, edge.child, edge.value] for edge in self.edges],
+            "independent": dict(self.independent),
+        }
+        counts = {f"counts.{i}": table for i, table in enumerate(learned.counts)}
+        save_network(path, NetworkFile(learned.conditionals, info, counts))
+
+
+def analyse_network(
+    parts: Mapping[str, Observations],
+    *,
+    penalty: str | SourcePenalty = "mdl",
+    alpha: float = 1.0,
+    lossless: bool = False,
+    max_leaves: int | None = None,
+    jobs: int | None = None,
+    target: str | None = None,
+    seed: int = 0,
+    title: str = "data",
+    about: Sequence[str] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> NetworkAnalysis:
+    """Learn a dependency network from training rows and score it on all parts.
+
+    Args:
+        parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
+        penalty: see :func:`~pyro_hoim.dependency_network.learn_network`, as for all up to ``jobs``.
+        alpha: total of the Dirichlet prior of a leaf table.
+        lossless: add the lossless source to the candidates.
+        max_leaves: most leaves of a graph.
+        jobs: nodes learned at a time.
+        target: also say how well this variable is predicted from the others.
+        seed: seed of what is random: chains for missing cells.
+        title: of the data.
+        about: sentences on the data.
+        checkpoint: file of the learner's checkpoint.
+        resume: continue from it.
+        progress: show the nodes that are done on standard error.
+
+    Raises:
+        InputError: no training rows, an unknown part, different domains, and what the learner refuses.
+        UnknownNameError: the target is no variable.
+
+    Randomness:
+        From ``seed`` only, and only with missing cells.
+
+    Example:
+        >>> from pyro_hoim.datasets import load_table
+        >>> found = analyse_network({"train": load_table("czech_autoworkers")}, target="smoke")
+        >>> found.learned.conditionals.node("smoke").reads
+        ('phys', 'systol', 'protein')
+        >>> round(found.parts["train"].gain, 3)
+        0.409
+    """
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+    for name, rows in parts.items():
+        check_rows(rows, f"parts[{name!r}]")
+    if "train" not in parts or not parts["train"].total_count > 0:
+        raise InputError("parts: expected rows of 'train', received none")
+    train = parts["train"]
+    if target is not None:
+        check_names([target], train.domain.names, "target")
+    for name, rows in parts.items():
+        if rows.domain != train.domain:
+            raise InputError(f"parts[{name!r}]: expected the variables and labels of the training rows")
+    _check_known(train)
+    begin = time.perf_counter()
+    learned = learn_network(
+        train,
+        penalty=penalty,
+        alpha=alpha,
+        lossless=lossless,
+        max_leaves=max_leaves,
+        jobs=jobs,
+        checkpoint=checkpoint,
+        resume=resume,
+        progress=progress,
+    )
+    independent = learn_network(train, penalty=penalty, alpha=alpha, max_leaves=1)
+    edges, graphs = edge_information(learned.conditionals, train)
+    learning = time.perf_counter() - begin
+    found = find_law(learned.conditionals)
+    law = time.perf_counter() - begin - learning
+    scored = {
+        name: _part(learned, independent, rows, found, target, seed)
+        if (rows := parts.get(name)) is not None and rows.total_count > 0
+        else None
+        for name in PARTS
+    }
+    seconds = {"learning": learning, "law": law, "scoring": time.perf_counter() - begin - learning - law}
+    shares = _column_shares(independent.conditionals)
+    return NetworkAnalysis(title, tuple(about), learned, edges, graphs, found, scored, target, seed, seconds, shares)
+
+
+def _column_shares(independent: DependencyConditionals) -> dict[str, list[float]]:
+    """Probabilities of the levels of every column under a network without arrows."""
+    domain = independent.domain
+    sizes = torch.tensor(domain.cardinalities)
+    codes = torch.minimum(torch.arange(int(sizes.max()))[:, None], sizes - 1)
+    probs = independent.log_conditionals(codes).double().exp()
+    return {name: probs[: int(sizes[i]), i].tolist() for i, name in enumerate(domain.names)}
+
+
+def _check_known(train: Observations) -> None:
+    """Refuse variables without a known cell, by name."""
+    held = train.codes[train.counts > 0]
+    empty = [n for n, known in zip(train.domain.names, (held >= 0).any(0).tolist(), strict=True) if not known]
+    if empty:
+        raise MissingDataError(f"train: {', '.join(map(repr, empty[:4]))} has no known cell in the training rows")
+
+
+def _part(
+    learned: LearnedNetwork,
+    independent: LearnedNetwork,
+    rows: Observations,
+    found: NetworkLawFinding,
+    target: str | None,
+    seed: int,
+) -> NetworkPart:
+    scores = score_network(learned.conditionals, rows, law=found.law, reference=independent.conditionals, seed=seed)
+    apart = score_network(independent.conditionals, rows, seed=seed)
+    if not rows.has_missing:  # of independent variables the pseudo-likelihood is the likelihood
+        apart = _with_kl(apart, rows)
+    accuracy = None
+    if target is not None:
+        prediction = predict_network(learned.conditionals, rows, target, seed=seed)
+        if prediction.rows:
+            accuracy = {
+                "target": target,
+                "accuracy": prediction.accuracy,
+                "majority_accuracy": prediction.majority_accuracy,
+                "majority_p_value": prediction.majority_p_value,
+                "rows": prediction.rows,
+            }
+    return NetworkPart(scores, apart, accuracy)
+
+
+def _with_kl(scores: NetworkScores, rows: Observations) -> NetworkScores:
+    return replace(
+        scores,
+        nll=scores.pseudo_nll,
+        nll_std_error=scores.pseudo_nll_std_error,
+        kl=scores.pseudo_nll - rows.entropy(),
+    )

@@ -1,0 +1,191 @@
+"""What the nodes of a dependency network gain from the variables that they read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...core.rows import check_rows
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError
+from ..conditionals import DependencyConditionals
+from ..decision_graph import DecisionGraph, Split
+from ..node_conditionals import LeafConditional
+
+__all__ = ["DependencyEdge", "GraphInformation", "edge_information", "graph_information"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DependencyEdge:
+    """One variable that the conditional of another one reads.
+
+    Attributes:
+        parent: the variable that is read.
+        child: the variable whose conditional reads it.
+        value: information on the child that its graph gained by asking the parent, nats per row.
+        num_splits: how often the graph asks the parent.
+    """
+
+    parent: str
+    child: str
+    value: float
+    num_splits: int
+
+
+@dataclass(frozen=True, eq=False)
+class GraphInformation:
+    r"""How a decision graph came to know its variable, found by replaying it on rows; in nats per row.
+
+    .. math:: H(X_i) - H(X_i \mid Y_i) = \sum_{\text{splits}} \Delta_s - \sum_{\text{merges}} \Delta_m
+
+    Attributes:
+        edges: one per variable that is asked, in schema order; a value is the sum over the splits on it.
+        entropy: empirical entropy of the variable, :math:`H(X_i)`.
+        conditional_entropy: empirical :math:`H(X_i \\mid Y_i)`.
+        merged: information given up by all merges.
+        counts: weights of the rows by leaf and level, (num_leaves, cardinality) float64.
+    """
+
+    edges: tuple[DependencyEdge, ...]
+    entropy: float
+    conditional_entropy: float
+    merged: float
+    counts: torch.Tensor
+
+    @property
+    def gain(self) -> float:
+        r"""What the graph knows of its variable, :math:`H(X_i) - H(X_i \mid Y_i)`."""
+        return self.entropy - self.conditional_entropy
+
+
+def edge_information(
+    conditionals: DependencyConditionals, rows: Observations
+) -> tuple[tuple[DependencyEdge, ...], tuple[GraphInformation, ...]]:
+    """Directed edges of a network of decision graphs, most informative first, and what every graph knows.
+
+    A value tells how much a node learned from a parent when its graph asked for it, one after the other: of two
+    parents that tell the same, the one asked first gets the credit, and what only both together tell goes to the last.
+
+    Args:
+        conditionals: the network.
+        rows: the rows it was learned from, or others. A row without a cell that is asked goes to every child with the
+            child's share of the rows that have it, as in learning.
+
+    Returns:
+        The edges, and one :class:`GraphInformation` per variable in schema order.
+
+    Raises:
+        InputTypeError: no network, no observations, or a conditional that is no decision graph.
+        InputError: another domain, or no row in which some variable is known.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import learn_network
+        >>> from pyro_hoim.schema import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[50, 0], [0, 50]])
+        >>> edges, _ = edge_information(learn_network(rows).conditionals, rows)
+        >>> [(e.parent, e.child, round(e.value, 4)) for e in edges]
+        [('a', 'b', 0.6931), ('b', 'a', 0.6931)]
+    """
+    if not isinstance(conditionals, DependencyConditionals):
+        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+    check_rows(rows, "rows")
+    for node in conditionals.nodes:
+        if not isinstance(node, LeafConditional):
+            raise InputTypeError(
+                f"conditionals: expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"
+            )
+    merged = rows.unique()
+    found = tuple(graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
+    place = conditionals.domain.index
+    edges = sorted(
+        (edge for graph in found for edge in graph.edges), key=lambda e: (-e.value, place(e.parent), place(e.child))
+    )
+    return tuple(edges), found
+
+
+def graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformation:
+    """Replay one decision graph on rows; see :func:`edge_information`.
+
+    Raises:
+        InputError: another domain, or no row in which the variable is known.
+    """
+    domain = graph.domain
+    if rows.domain != domain:
+        raise InputError("rows: expected the variables and labels of the network's domain")
+    column = domain.index(graph.variable)
+    kept = ((rows.codes[:, column] >= 0) & (rows.counts > 0)).numpy()
+    codes, weight = rows.codes.numpy()[kept], rows.counts.double().numpy()[kept]
+    if not len(weight):
+        raise InputError(f"rows: expected rows in which {graph.variable!r} is known, received none")
+    size, total = domain[graph.variable].cardinality, float(weight.sum())
+    row, leaf, num_leaves = np.arange(len(weight)), np.zeros(len(weight), dtype=np.int64), 1
+    level = codes[:, column]
+    entropy = _spread(_tally(level, weight, size)) / total
+    gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
+    for operation in graph.operations:
+        if isinstance(operation, Split):
+            width = domain[operation.on].cardinality
+            here = leaf == operation.leaf
+            seen = codes[row[here], domain.index(operation.on)]
+            known = seen >= 0
+            into, children, shares = row[here], seen.copy(), weight[here]
+            if not known.all():
+                into, children, shares = _share_out(into, seen, shares, width)
+            tables = _tally(children * size + level[into], shares, width * size).reshape(width, size)
+            gained[operation.on] += (_spread(tables.sum(0)) - sum(map(_spread, tables))) / total
+            asked[operation.on] += 1
+            rest = leaf[~here]
+            row = np.concatenate([row[~here], into])
+            weight = np.concatenate([weight[~here], shares])
+            leaf = np.concatenate([rest - (rest > operation.leaf), num_leaves - 1 + children])
+            num_leaves += width - 1
+        else:
+            pair = [_tally(level[row[leaf == k]], weight[leaf == k], size) for k in (operation.first, operation.second)]
+            merged += (_spread(pair[0] + pair[1]) - _spread(pair[0]) - _spread(pair[1])) / total
+            leaf = np.where(leaf == operation.second, operation.first, leaf - (leaf > operation.second))
+            num_leaves -= 1
+    counts = _tally(leaf * size + level[row], weight, num_leaves * size).reshape(num_leaves, size)
+    return GraphInformation(
+        tuple(DependencyEdge(name, graph.variable, max(gained[name], 0.0), asked[name]) for name in graph.reads),
+        entropy,
+        sum(map(_spread, counts)) / total,
+        merged,
+        torch.from_numpy(counts),
+    )
+
+
+def _share_out(
+    rows: NDArray[np.int64], seen: NDArray[np.int64], weight: Floats, width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Rows without the variable of a split, spread over its levels in proportion to the rows that have it."""
+    known = seen >= 0
+    shares = _tally(seen[known], weight[known], width)
+    shares = shares / shares.sum() if shares.sum() > 0 else np.full(width, 1 / width)
+    levels = np.flatnonzero(shares)
+    into = np.repeat(rows[~known], len(levels))
+    children = np.tile(levels, int((~known).sum()))
+    spread = np.repeat(weight[~known], len(levels)) * shares[children]
+    return (
+        np.concatenate([rows[known], into]),
+        np.concatenate([seen[known], children]),
+        np.concatenate([weight[known], spread]),
+    )
+
+
+def _tally(index: NDArray[np.int64], weight: Floats, size: int) -> Floats:
+    return np.bincount(index, weights=weight, minlength=size).astype(np.float64)
+
+
+def _spread(counts: Sequence[float] | Floats) -> float:
+    """Total weight times the entropy of a table of counts, nats."""
+    values = np.asarray(counts, dtype=np.float64)
+    values = values[values > 0]
+    total = float(values.sum())
+    return total * math.log(total) - float((values * np.log(values)).sum()) if total > 0 else 0.0

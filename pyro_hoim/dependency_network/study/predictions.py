@@ -1,0 +1,339 @@
+"""Prediction, completion of rows and draws with a dependency network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from ...core.imputation import Imputation
+from ...core.prediction import Prediction, extend_rows
+from ...core.rows import (
+    METHODS,
+    ClampedGibbs,
+    RowMethod,
+    chain_portions,
+    check_count,
+    check_rows,
+    checked_gibbs,
+    drawn_seed,
+    row_patterns,
+)
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, IntractableError, check_names, size_text
+from ...runs.arguments import checked_seed
+from ..chains.ergodicity import check_ergodic
+from ..chains.pseudo_gibbs import PseudoGibbsChains
+from ..conditionals import DependencyConditionals
+from ..node_conditionals import LeafConditional, NodeConditional
+from ..stationary.laws import stationary_law
+
+__all__ = ["NetworkDraws", "draw_network", "impute_network", "predict_network"]
+
+_MAX_STATES = 2**16
+_LOOK_UPS_PER_CALL = 2**20
+_PORTION = 2**14
+
+
+def predict_network(
+    conditionals: DependencyConditionals,
+    data: Observations,
+    target: str,
+    *,
+    method: RowMethod = "auto",
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Prediction:
+    r"""Conditional law of one variable in every row: the node's own, :math:`\theta_t(x_t \mid x_{-t})`.
+
+    One walk down the decision graph per row, whatever the size of the network. Missing cells that leave one leaf only
+    do not matter. Otherwise conditional pseudo-Gibbs chains move the target and the missing cells with the known ones
+    clamped, and the conditional probabilities of the target are averaged over their states.
+
+    .. math:: \frac{1}{m} \sum_{k=1}^m \theta_t(\cdot \mid x_O, x_M^{(k)}), \qquad
+        (x_t, x_M)^{(k)} \sim \pi'(\cdot \mid x_O)
+
+    Args:
+        conditionals: the network.
+        data: rows over its variables, or over some of them; the others are missing.
+        target: the variable to predict; its cells are never read for their own prediction.
+        method: ``auto``; ``exact``: refuse rows that need chains; ``gibbs``: chains for all rows with other missing
+            cells.
+        gibbs: number and length of the chains; there is no annealing.
+        seed: seed of the chains.
+
+    Returns:
+        Probabilities, Monte Carlo errors where there are any, and accuracy and log loss where the target is known.
+
+    Raises:
+        InputError: another domain, a seed out of range, or an unknown method.
+        InputTypeError: no network, no observations, or ``gibbs`` that is no :class:`ClampedGibbs`.
+        IntractableError: ``exact`` and a row whose conditional depends on cells that are missing.
+        UnknownNameError: ``target`` is no variable of the network.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        Paper 5, sections 2 and 5 (algorithm 3).
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+        >>> table = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+        >>> nodes = [TableConditional(domain, "rain", ["wet"], table), TableConditional(domain, "wet", ["rain"], table)]
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, 1]]), domain)
+        >>> predict_network(DependencyConditionals(nodes), rows, "wet").labels_predicted
+        ('no', 'yes')
+    """
+    data = _checked_rows(conditionals, data)
+    check_names([target], data.domain.names, "target")
+    if method not in METHODS:
+        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+    settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
+    node, column = conditionals.node(target), data.domain.index(target)
+    hidden = data.codes.clone()
+    hidden[:, column] = -1
+    codes, inverse = torch.unique(hidden, dim=0, return_inverse=True)
+    log_probs = torch.empty(len(codes), data.domain[target].cardinality, dtype=torch.float64)
+    std_error = torch.zeros_like(log_probs)
+    is_exact = ~(((codes < 0).sum(1) > 1) if method == "gibbs" else _meets_missing(node, codes))
+    if method == "exact" and not bool(is_exact.all()):
+        asked = [n for n in node.reads if bool((codes[~is_exact, data.domain.index(n)] < 0).any())]
+        raise IntractableError(
+            f"method: exact prediction of {target!r} asks for cells that {int((~is_exact).sum())} distinct rows lack "
+            f"(in {', '.join(map(repr, asked[:4]))}); method 'gibbs' averages over them"
+        )
+    log_probs[is_exact] = _log_probs(node, codes[is_exact])
+    waiting = (~is_exact).nonzero().squeeze(1)
+    for missing, positions in row_patterns(Observations.from_tensor(codes[waiting], data.domain)):
+        for part in chain_portions(waiting[positions], settings.num_chains):
+            chains = _row_chains(conditionals, missing, codes[part], settings.num_chains, drawn_seed(generator))
+            chains.sweep(settings.burn_in)
+            probs, error = _averaged(node, chains, settings, len(part))
+            log_probs[part], std_error[part] = probs.log(), error
+    return Prediction(
+        target,
+        data.domain[target].labels,
+        log_probs[inverse],
+        std_error[inverse],
+        is_exact[inverse],
+        data.codes[:, column].clone(),
+        data.counts.clone(),
+    )
+
+
+def impute_network(
+    conditionals: DependencyConditionals,
+    data: Observations,
+    num_imputations: int = 1,
+    *,
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Imputation:
+    r"""Fill the missing cells of every row by conditional pseudo-Gibbs sampling given its known cells.
+
+    Every completion is the last state of a chain of its own, after ``burn_in`` sweeps from uniform levels.
+
+    Args:
+        conditionals: the network.
+        data: rows over its variables, or over some of them; the others are missing.
+        num_imputations: completions of every row.
+        gibbs: ``burn_in`` is read, nothing else.
+        seed: seed of the chains.
+
+    Returns:
+        Completed rows; exact are those without missing cells.
+
+    Raises:
+        InputError: another domain, a number below 1, or a seed out of range.
+        InputTypeError: arguments of the wrong type.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        Paper 5, section 5 (algorithm 3).
+    """
+    data = _checked_rows(conditionals, data)
+    check_count(num_imputations, "num_imputations")
+    settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
+    codes = data.codes.repeat(num_imputations, 1, 1)
+    for missing, rows in row_patterns(data):
+        columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
+        for part in chain_portions(rows, num_imputations) if missing else ():
+            chains = _row_chains(conditionals, missing, data.codes[part], num_imputations, drawn_seed(generator))
+            chains.sweep(settings.burn_in)
+            states = chains.codes.reshape(len(part), num_imputations, -1).movedim(1, 0)
+            codes[:, part[:, None], columns] = states[..., columns]
+    return Imputation(data, codes, (data.codes >= 0).all(1), "draws")
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkDraws:
+    """Rows drawn from the law of a dependency network.
+
+    Attributes:
+        codes: the rows, long (N, d).
+        is_exact: whether they are independent draws of the enumerated law.
+        burn_in: sweeps of every chain before its row was taken; 0 where exact.
+    """
+
+    codes: torch.Tensor
+    is_exact: bool
+    burn_in: int
+
+
+def draw_network(
+    conditionals: DependencyConditionals,
+    number: int,
+    *,
+    clamped: Mapping[str, str | int] | None = None,
+    method: Literal["auto", "exact", "gibbs"] = "auto",
+    burn_in: int = 200,
+    seed: int = 0,
+    advance: Callable[[int], Any] | None = None,
+) -> NetworkDraws:
+    r"""Draw rows from the law of the random scan, :math:`\pi`, or with clamped variables :math:`\pi'(x \mid x_C)`.
+
+    Up to 65,536 states of the variables that are not clamped the law is enumerated and the draws are exact and
+    independent. Otherwise every row is the last state of a pseudo-Gibbs chain of its own: no thinning, independent
+    rows, biased by the start as far as ``burn_in`` sweeps have not removed it.
+
+    Args:
+        conditionals: the network.
+        number: how many rows.
+        clamped: label or code of variables held fixed; all of them leave copies of the evidence.
+        method: ``exact``: the enumerated law or an error; ``gibbs``: chains; ``auto``: exact where possible.
+        burn_in: sweeps before the row of a chain is taken.
+        seed: seed of everything random.
+        advance: called with the number of rows after every portion of them.
+
+    Raises:
+        InputError: no single limiting law (the states are named), evidence of probability zero, or numbers out of
+            range.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: ``exact`` and too many states.
+        UnknownNameError: an unknown variable or label.
+
+    Warns:
+        ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        Paper 5, equation 2 and algorithm 3.
+    """
+    _checked_network(conditionals)
+    check_count(number, "number")
+    check_count(burn_in, "burn_in", 0)
+    if method not in METHODS:
+        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+    domain, seed = conditionals.domain, checked_seed(seed)
+    evidence = domain.encode_state(clamped or {})
+    found = check_ergodic(conditionals, evidence)
+    if found.impossible:
+        raise InputError(f"clamped: {found.impossible}")
+    if found.has_unique_law is False:
+        raise InputError(f"conditionals: {found.message}")
+    free = domain.project([name for name in domain.names if name not in evidence])
+    if method == "exact" and free.num_states > _MAX_STATES:
+        raise IntractableError(
+            f"method: exact draws need the enumerated law of {size_text(free.num_states, 'states')}, the limit is "
+            f"{_MAX_STATES}; method 'gibbs' draws approximately, and clamping more variables leaves fewer states"
+        )
+    if method != "gibbs" and free.num_states <= _MAX_STATES:
+        law = stationary_law(conditionals, clamped=evidence)
+        codes = torch.empty((number, len(domain)), dtype=torch.long)
+        generator = torch.Generator().manual_seed(seed)
+        index = torch.multinomial(law.probs.reshape(-1), number, replacement=True, generator=generator)
+        for name in reversed(free.names):
+            codes[:, domain.index(name)] = index % free[name].cardinality
+            index = index.div(free[name].cardinality, rounding_mode="floor")
+        for name, code in evidence.items():
+            codes[:, domain.index(name)] = code
+        if advance is not None:
+            advance(number)
+        return NetworkDraws(codes, True, 0)
+    parts: list[torch.Tensor] = []
+    generator = torch.Generator().manual_seed(seed)
+    for start in range(0, number, _PORTION):
+        chains = PseudoGibbsChains(
+            conditionals,
+            min(_PORTION, number - start),
+            scan="random",
+            clamped=evidence,
+            seed=drawn_seed(generator),
+            check=start == 0,
+        )
+        chains.sweep(burn_in)
+        parts.append(chains.codes)
+        if advance is not None:
+            advance(len(parts[-1]))
+    return NetworkDraws(torch.cat(parts), False, burn_in)
+
+
+def _checked_network(conditionals: object) -> None:
+    if not isinstance(conditionals, DependencyConditionals):
+        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+
+
+def _checked_rows(conditionals: DependencyConditionals, data: Observations) -> Observations:
+    """Rows over all variables of a network."""
+    _checked_network(conditionals)
+    check_rows(data)
+    return extend_rows(data, conditionals.domain)
+
+
+def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
+    """Whether the conditional of a row (N, d) depends on cells that are missing, (N,)."""
+    found = (codes[:, list(node.domain.indices(node.reads))] < 0).any(1)
+    if not isinstance(node, LeafConditional) or not bool(found.any()):
+        return found
+    graph, rows = node.graph.compiled(), codes[found]
+    reached = torch.zeros((len(graph.variables), len(rows)), dtype=torch.bool)
+    reached[0] = True
+    for at, (variable, first) in enumerate(zip(graph.variables.tolist(), graph.offsets.tolist(), strict=True)):
+        for level in range(node.domain.cardinalities[variable] if variable >= 0 else 0):
+            cells = rows[:, variable]
+            reached[graph.children[first + level]] |= reached[at] & ((cells == level) | (cells < 0))
+    found[found.clone()] = reached[torch.from_numpy(graph.variables < 0)].sum(0) > 1
+    return found
+
+
+def _log_probs(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
+    """Conditionals of rows whose missing cells do not matter, (N, K) float64."""
+    return node.log_probs(codes.clamp(min=0)).double()
+
+
+def _row_chains(
+    conditionals: DependencyConditionals, missing: tuple[str, ...], codes: torch.Tensor, num_chains: int, seed: int
+) -> PseudoGibbsChains:
+    """Chains of the missing variables of rows (R, d), those of one row next to each other."""
+    clamped = {
+        name: codes[:, i].repeat_interleave(num_chains)
+        for i, name in enumerate(conditionals.domain.names)
+        if name not in missing
+    }
+    size = len(codes) * num_chains
+    return PseudoGibbsChains(conditionals, size, scan="random", clamped=clamped, seed=seed, check=False)
+
+
+def _averaged(
+    node: NodeConditional, chains: PseudoGibbsChains, gibbs: ClampedGibbs, num_rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Conditional probabilities averaged over the chains of every row, and their standard errors: (R, K) each."""
+    size = node.domain[node.variable].cardinality
+    total = torch.zeros(chains.num_chains, size, dtype=torch.float64)
+    portion = max(1, _LOOK_UPS_PER_CALL // (size * chains.num_chains))
+    for start in range(0, gibbs.num_records, portion):
+        length = min(portion, gibbs.num_records - start)
+        record = chains.sweep(length * gibbs.thin, thin=gibbs.thin, codes=True)
+        assert record.codes is not None
+        total += node.log_probs(record.codes.long()).double().exp().sum(0)
+    means = (total / gibbs.num_records).reshape(num_rows, gibbs.num_chains, -1)
+    return means.mean(1), means.std(1) / gibbs.num_chains**0.5

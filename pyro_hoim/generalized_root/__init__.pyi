@@ -1,0 +1,56 @@
+from .annealed.importance import RootAnnealed as RootAnnealed
+from .auto import RootAuto as RootAuto
+from .chains.draws import draw_from_nodes as draw_from_nodes, independent_log_partition as independent_log_partition
+from .chains.gibbs import RootChains as RootChains, independent_samples as independent_samples
+from .chains.run import RootRun as RootRun, sample_root_chains as sample_root_chains
+from .energy import GeneralizedRootEnergy as GeneralizedRootEnergy
+from .exact.base import RootBackend as RootBackend
+from .exact.closed_form import GaussianClosedForm as GaussianClosedForm, IndependentClosedForm as IndependentClosedForm
+from .exact.enumeration import RootEnumeration as RootEnumeration
+from .file import RootFile as RootFile, load_roots as load_roots, save_roots as save_roots
+from .law import GeneralizedRoot as GeneralizedRoot
+from .nodes.bounds import NodeBounds as NodeBounds, node_bounds as node_bounds
+from .nodes.families import (
+    ExponentialFamily as ExponentialFamily,
+    GaussianFamily as GaussianFamily,
+    NodeFamily as NodeFamily,
+    PoissonFamily as PoissonFamily,
+    TruncatedPoissonFamily as TruncatedPoissonFamily,
+    node_family as node_family,
+)
+from .nodes.log_partition import (
+    NodeMoments as NodeMoments,
+    node_log_partition as node_log_partition,
+    node_moments as node_moments,
+)
+from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
+from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
+from .regress.choice import (
+    L1Choice as L1Choice,
+    RootStability as RootStability,
+    choose_l1 as choose_l1,
+    root_stability as root_stability,
+)
+from .regress.fit import fit_root_path as fit_root_path, fit_roots as fit_roots
+from .regress.record import RootRefit as RootRefit
+from .regress.refit import refit_roots as refit_roots
+from .regress.result import RootFit as RootFit, RootNodeFit as RootNodeFit, RootTerm as RootTerm
+from .structure import RootStructure as RootStructure
+from .study.analysis import (
+    PathStep as PathStep,
+    RootAnalysis as RootAnalysis,
+    RootPart as RootPart,
+    analyse_roots as analyse_roots,
+    compare_root_models as compare_root_models,
+    standardise_term as standardise_term,
+)
+from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent
+from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
+from .study.scores import (
+    RootDraws as RootDraws,
+    RootModel as RootModel,
+    RootPrediction as RootPrediction,
+    RootScores as RootScores,
+    draw_roots as draw_roots,
+    predict_roots as predict_roots,
+)

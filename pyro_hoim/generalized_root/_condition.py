@@ -1,0 +1,76 @@
+"""Folding fixed variables into the remaining terms of a root structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..schema import Domain
+from .structure import RootStructure
+
+__all__ = ["fold"]
+
+
+def fold(
+    structure: RootStructure,
+    coefficients: torch.Tensor,
+    positions: Sequence[int],
+    roots: Callable[[int], torch.Tensor],
+) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
+    """Structure and coefficients over the variables that are not fixed, and the constant that is left.
+
+    Args:
+        structure: all terms.
+        coefficients: of the terms, (*batch, num_terms).
+        positions: schema positions of the fixed variables.
+        roots: the j-th roots of the fixed values (*shape, num_fixed), in the order of ``positions``.
+
+    Returns:
+        The structure that is left, its coefficients (*batch, num_left) and the constant (*batch,), where the batch is
+        that of the coefficients broadcast with the shape.
+    """
+    d = len(structure.domain)
+    place = np.full(d, -1)  # of a fixed variable among the fixed ones
+    place[list(positions)] = np.arange(len(positions))
+    free = np.flatnonzero(place < 0)
+    renumbered = np.full(d, -1)
+    renumbered[free] = np.arange(len(free))
+    rows: dict[tuple[int, int], list[npt.NDArray[np.int64]]] = {}
+    weights: dict[tuple[int, int], list[torch.Tensor]] = {}
+    shape = torch.broadcast_shapes(coefficients.shape[:-1], roots(1).shape[:-1])
+    constant = coefficients.new_zeros(shape)
+    for key in structure.keys:
+        j, length = key
+        terms = structure.positions(key).numpy()
+        is_free = place[terms] < 0
+        part = coefficients[..., structure.slices[key]]
+        fixed = roots(j)
+        # Place -1 finds the factor 1 of a free variable.
+        values = torch.cat([fixed, fixed.new_ones(*fixed.shape[:-1], 1)], -1)
+        for left in range(length + 1):
+            chosen = np.flatnonzero(is_free.sum(1) == left)
+            if not len(chosen):
+                continue
+            where = torch.from_numpy(place[terms[chosen]] % (len(positions) + 1)).to(values.device)
+            factors = values[..., where].prod(-1)
+            weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * factors
+            if left == 0:
+                constant = constant + weight.sum(-1)
+                continue
+            rows.setdefault((j, left), []).append(renumbered[terms[chosen][is_free[chosen]].reshape(-1, left)])
+            weights.setdefault((j, left), []).append(weight)
+    variables = structure.domain.variables
+    found: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
+    parts: dict[tuple[int, int], torch.Tensor] = {}
+    for key, pieces in rows.items():
+        unique, inverse = np.unique(np.concatenate(pieces), axis=0, return_inverse=True)
+        weight = torch.cat(weights[key], -1)
+        index = torch.from_numpy(inverse.reshape(-1)).to(weight.device)
+        found[key] = unique
+        parts[key] = weight.new_zeros(*weight.shape[:-1], len(unique)).index_add(-1, index, weight)
+    rest = RootStructure.from_positions(Domain(variables[i] for i in free), found)
+    empty = coefficients.new_zeros(*shape, 0)
+    return rest, torch.cat([empty, *(parts[key] for key in rest.keys)], -1), constant

@@ -1,0 +1,218 @@
+"""The parameters of a generalized root law together with everything that is computed from them once.
+
+Private to the package: distributions that differ only by a broadcast batch shape share one :class:`RootLaw`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..checks import check_finite, is_hidden, refuse_transforms
+from ..core.laws.parameter_cache import ParameterCache
+from ..core.laws.traces import check_seed, refuse_traced
+from ..core.laws.values import check_numbers
+from ..core.partition import LogPartition
+from ..errors import InputError, InputTypeError, is_whole
+from .annealed.importance import RootAnnealed
+from .auto import RootAuto
+from .energy import GeneralizedRootEnergy
+from .exact.base import RootBackend
+from .exact.enumeration import RootEnumeration
+from .nodes.families import NodeFamily
+from .normalizability.check import Normalizability, check_normalizable
+from .structure import RootStructure
+
+__all__ = ["RootLaw", "check_root_value"]
+
+
+class RootLaw(ParameterCache):
+    """Structure, psi, family and backend, with a cache of log Z and expectations.
+
+    With a backend that is not exact every value kept is one estimate.
+
+    Args:
+        structure: the terms.
+        psi: tensor entries (*batch, num_terms), floating.
+        family: the base family.
+        partition: backend, ``RootAuto()`` when None.
+        num_sweeps: sweeps of a chain to a draw where draws are not exact.
+        is_lenient: keep psi that is not finite or has no normalised law instead of raising; ``is_usable`` is False.
+        is_checked: look at once whether the law can be normalised, instead of on use.
+    """
+
+    def __init__(
+        self,
+        structure: RootStructure,
+        psi: torch.Tensor,
+        family: NodeFamily,
+        partition: RootBackend | None,
+        num_sweeps: int,
+        *,
+        is_lenient: bool = False,
+        is_checked: bool = True,
+    ) -> None:
+        if partition is not None and not (hasattr(partition, "plan_energy") and hasattr(partition, "is_exact")):
+            raise InputTypeError(
+                "partition: expected a backend such as RootAuto(), RootEnumeration() or RootAnnealed(), "
+                f"received {partition!r}"
+            )
+        if not is_whole(num_sweeps) or num_sweeps < 1:
+            raise InputError(f"num_sweeps: expected a whole number from 1, received {num_sweeps!r}")
+        self.partition: RootBackend = RootAuto() if partition is None else partition
+        self.energy = GeneralizedRootEnergy(structure, psi, family, validate=False)
+        self.num_sweeps = num_sweeps
+        self.is_lenient = is_lenient
+        self._is_checked = is_checked
+        self._forget()
+
+    @property
+    def psi(self) -> torch.Tensor:
+        """Tensor entries as given."""
+        return self.energy.psi
+
+    @property
+    def parameters(self) -> torch.Tensor:
+        """Psi."""
+        return self.energy.psi
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading shape of psi."""
+        return self.energy.batch_shape
+
+    def _examine(self, values: torch.Tensor) -> None:
+        self._is_usable: bool | None = None
+        if torch.jit.is_tracing() or is_hidden(values):
+            return  # neither an answer nor an error of this moment holds for the psi of later calls
+        self._is_usable = bool(torch.isfinite(values).all())
+        if not self._is_usable:
+            if not self.is_lenient:
+                check_finite(values, "psi")
+            return
+        if self.is_lenient:
+            self._is_usable = self.normalizability.verdict != "disproven"
+        elif self._is_checked and self.normalizability.verdict == "disproven":
+            self.normalizability.check()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether psi is finite and, for a lenient law, not known to have no normalised law.
+
+        Raises:
+            InputError: psi is that of a traced program, where no answer holds for all calls.
+        """
+        self.look()
+        if self._is_usable is None:
+            refuse_traced("psi", "whether the model can be normalised")
+            refuse_transforms("psi", self.psi)
+            self._forget()  # made in a traced program, used outside
+        return bool(self._is_usable)
+
+    def refuse(self) -> None:
+        """Raise for a psi that was let pass."""
+        check_finite(self.psi.detach(), "psi")
+        self.normalizability.check()
+
+    @property
+    def normalizability(self) -> Normalizability:
+        """Whether the law can be normalised."""
+        return self._cached_plain("normalizability", lambda: check_normalizable(self.energy.detach()))
+
+    def _model(self) -> GeneralizedRootEnergy:
+        """The energy, through a hook that empties the cache when its graph is used up."""
+        if not self.has_graph:
+            return self.energy
+        return GeneralizedRootEnergy(self.energy.structure, self._watched(self.psi), self.energy.family, validate=False)
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant, value (*batch)."""
+        return self._cached("log_partition", self._compute_log_partition)
+
+    def _compute_log_partition(self) -> LogPartition:
+        self._check_estimate()
+        return self.partition.log_partition(self._model())
+
+    @property
+    def expectations(self) -> torch.Tensor:
+        """Expectations of the statistics of all terms (*batch, num_terms)."""
+        return self._cached("expectations", self._compute_expectations)
+
+    def _compute_expectations(self) -> torch.Tensor:
+        self._check_estimate()
+        return self.partition.expectations(self._model())
+
+    @property
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of every variable, both (*batch, d)."""
+        return self._cached("moments", self._compute_moments)
+
+    def _compute_moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        refuse_traced("mean", "moments, which grids and chains give,")
+        return self.partition.moments(self.energy)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether log Z and expectations of this law are exact."""
+        if isinstance(self.partition, RootAuto):
+            return self.partition.is_exact or self.partition.is_exact_for(self.energy.detach())
+        return self.partition.is_exact
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether structure and family alone leave log Z within the budget."""
+        return self.partition.plan(self.energy.structure, self.energy.family).feasible
+
+    @property
+    def draws_exactly(self) -> bool:
+        """Whether draws are perfect and independent: no Markov chain."""
+        return self._cached_plain("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly())
+
+    def _is_drawn_exactly(self) -> bool:
+        energy = self.energy.detach()
+        if isinstance(self.partition, RootAuto):
+            return self.partition.draws_exactly(energy)
+        if not self.partition.is_exact or not self.partition.plan_energy(energy).feasible:
+            return False
+        return not isinstance(self.partition, RootEnumeration) or self.energy.family.is_discrete
+
+    def draw(self, shape: torch.Size) -> torch.Tensor:
+        """States (*shape, *batch, d), exact where :attr:`draws_exactly`.
+
+        Otherwise ends of chains; where the backend goes by components that share no term, only in those that have no
+        exact draws.
+        """
+        energy = self.energy.detach()
+        if self.draws_exactly:
+            return self.partition.sample(energy, shape)
+        allowed = bool(getattr(self.partition, "allow_undecided", False))
+        chains = RootAnnealed(burn_in=self.num_sweeps, allow_undecided=allowed)
+        if isinstance(self.partition, RootAuto):
+            return replace(self.partition, annealed=chains).sample(energy, shape)
+        return chains.sample(energy, shape)
+
+    def _check_estimate(self) -> None:
+        """Refuse log Z where it would spoil the answer: an estimate inside HMC and its kin, any value while tracing.
+
+        Raises:
+            InputError: log Z would be an estimate without a seed inside a kernel of Pyro that needs one and the same
+                function at every call; or it is wanted inside ``torch.jit.trace``.
+        """
+        refuse_traced("log_prob", "log Z, which grids and chains give,")
+        if self.partition.is_exact:
+            return
+        backend = self.partition.annealed if isinstance(self.partition, RootAuto) else self.partition
+        check_seed(
+            backend,
+            "RootAuto()",
+            "psi",
+            "put the pseudo-likelihood in by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI",
+            is_exact=lambda: self.is_exact,
+        )
+
+
+def check_root_value(value: object, energy: GeneralizedRootEnergy, batch_shape: torch.Size) -> None:
+    """Raise unless a value has the right shape and lies in the support."""
+    energy.family.check_values(check_numbers(value, "numbers", batch_shape, torch.Size((len(energy.domain),))), "value")

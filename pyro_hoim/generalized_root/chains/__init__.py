@@ -1,0 +1,5 @@
+"""Gibbs chains of generalized root models."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,89 @@
+"""Checks of what users hand to samplers of generalized root models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...errors import InputError, InputTypeError, check_names
+from ...runs.arguments import received
+from ..energy import GeneralizedRootEnergy
+from ..nodes.families import NodeFamily
+
+__all__ = ["checked_beta", "checked_energy", "checked_given", "checked_states", "first_not_integrable", "seed_from"]
+
+
+def seed_from(generator: torch.Generator | None) -> int:
+    """A seed from a generator of any device, or from the global one."""
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**63 - 1, (), dtype=torch.int64, device=device, generator=generator))
+
+
+def checked_energy(energy: object) -> GeneralizedRootEnergy:
+    """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
+    received_type = type(energy).__name__
+    energy = getattr(energy, "energy_model", energy)
+    if not isinstance(energy, GeneralizedRootEnergy):
+        raise InputTypeError(
+            f"energy: expected a GeneralizedRootEnergy, or a law that holds one, received {received_type}"
+        )
+    if energy.batch_shape:
+        raise InputError(f"energy: expected no batch, received one of shape {tuple(energy.batch_shape)}")
+    if not bool(torch.isfinite(energy.psi.detach()).all()):
+        raise InputError("energy: expected finite psi, received NaN or an infinity")
+    return energy
+
+
+def checked_beta(beta: float) -> float:
+    """The inverse temperature, or an error unless it is in [0, 1]."""
+    value = float(beta)
+    if not 0.0 <= value <= 1.0:
+        raise InputError(f"beta: expected an inverse temperature in [0, 1], received {beta!r}")
+    return value
+
+
+def checked_given(
+    energy: GeneralizedRootEnergy, given: Mapping[str, float | torch.Tensor], num_chains: int
+) -> dict[int, NDArray[np.float64]]:
+    """Values of the given variables in every chain, (num_chains,) by position."""
+    if not isinstance(given, Mapping):
+        raise InputTypeError(f"given: expected a mapping from names to values, received {type(given).__name__}")
+    check_names(given, energy.domain.names, "given")
+    found: dict[int, NDArray[np.float64]] = {}
+    for name, value in given.items():
+        numbers = torch.as_tensor(value).detach().cpu().double()
+        if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
+            raise InputError(f"given[{name!r}]: expected shape () or ({num_chains},), received {tuple(numbers.shape)}")
+        energy.family.check_values(numbers, f"given[{name!r}]")
+        found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
+    return dict(sorted(found.items()))
+
+
+def checked_states(energy: GeneralizedRootEnergy, states: Any, num_chains: int, argument: str) -> NDArray[np.float64]:
+    """States of all chains, (d, num_chains)."""
+    size = len(energy.domain)
+    if not isinstance(states, torch.Tensor) or states.is_complex() or states.dtype == torch.bool:
+        raise InputTypeError(f"{argument}: expected a tensor of values, received {received(states)}")
+    if states.ndim == 0 or states.shape[-1] != size:
+        raise InputError(f"{argument}: expected shape (..., {size}), received {tuple(states.shape)}")
+    try:
+        values = states.detach().cpu().double().expand(num_chains, size)
+    except RuntimeError:
+        raise InputError(
+            f"{argument}: expected a shape that broadcasts to {(num_chains, size)}, received {tuple(states.shape)}"
+        ) from None
+    energy.family.check_values(values, argument)
+    return values.T.contiguous().numpy().copy()
+
+
+def first_not_integrable(family: NodeFamily, natural: NDArray[np.float64]) -> int | None:
+    """The first row (k,) whose law cannot be normalised; counts always can."""
+    from ..nodes.integrability_kernels import is_integrable
+
+    if family.is_discrete:
+        return None
+    return next((i for i, row in enumerate(natural) if not is_integrable(family.code, row)), None)

@@ -1,0 +1,393 @@
+"""Many Gibbs chains of a generalized root model as one object."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...errors import ConvergenceWarning, InputError
+from ...runs.arguments import count, positive
+from ...schema import Domain
+from ..energy import GeneralizedRootEnergy
+from ..normalizability.check import check_normalizable
+from ._program import RootProgram
+from .arguments import checked_beta, checked_energy, checked_given, checked_states, first_not_integrable, seed_from
+from .draws import independent_log_partition
+
+__all__ = ["RootChains", "independent_log_partition", "independent_samples"]
+
+_TILE = 32
+_SMALL = 2**12  # draws that are not worth a second thread
+_MOST_CHECKED = 64
+
+
+class RootChains:
+    r"""Gibbs chains of a generalized root model, in the order of the schema.
+
+    .. math:: x_s \sim p(x_s \mid x_{-s}) \propto \exp\Bigl(\sum_j \eta_{js} T_j(x_s) + B(x_s)\Bigr), \qquad
+              \eta_{js} = \sum_{S \ni s} \ell!\,\psi_S \prod_{t \in S \setminus s} T_j(x_t)
+
+    A sweep draws every variable once, from its conditional given the present values of the others. At inverse
+    temperature :math:`\beta` all terms of two and more variables are multiplied by :math:`\beta`; at 0 a sweep draws
+    independent states of the *independent member*, the model with the terms of single variables alone. A sweep costs
+    the number of members of all terms, times the chains, plus one draw per variable and chain.
+
+    Every draw is exact up to rounding. Counts that stay below 128 come from sums of all probabilities (the
+    neglected tail has less than 1e-15 of the mass); larger counts, values of the exponential family and of the
+    Gaussian with cube or higher roots from rejection under a hat of tangents and chords, which is above the density
+    everywhere; without such roots the last two have closed forms. Chains run in float64 on the CPU whatever psi's type
+    and device; :attr:`states` come back on that device.
+
+    Args:
+        energy: the model, without a batch, or a law that holds one as ``energy_model``
+            (:class:`~pyro_hoim.generalized_root.GeneralizedRoot`).
+        num_chains: number of chains.
+        given: variables held fixed, ``{name: value}``, or one value per chain.
+        start: first states, given variables included (they take their given values). None draws from the independent
+            member.
+        generator: what the seed is drawn from, once; PyTorch's global generator when None.
+        check: refuse models of reals that cannot be normalised. With given variables every distinct row of their values
+            is checked, of more than 64 those that hold the smallest or the largest value of a variable, and others
+            spread evenly over the sorted rows. Counts always can.
+
+    Shape:
+        start (num_chains, d) or what broadcasts to it; values of given () or (num_chains,).
+
+    Raises:
+        InputError: a batch, fewer than one chain, values outside the domain of the family, a model that cannot be
+            normalised, an independent member that cannot while there is no start, or, at a sweep, a conditional
+            that cannot or whose mode is beyond 2^53.
+        InputTypeError: an argument of another type.
+        UnknownNameError: a given variable that is not in the domain.
+
+    Warns:
+        ConvergenceWarning: it is not known whether the model can be normalised, and nothing disproves it; once.
+
+    Randomness:
+        Chain c has its own stream, which depends on the seed and on c alone: neither more chains nor more threads
+        change it. With a generator, global random state is left alone.
+
+    References:
+        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
+        >>> from pyro_hoim.schema import Variable
+        >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
+        >>> structure = RootStructure.simplified(domain, [("a", "b")])
+        >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
+        >>> chains = RootChains(model, 100, given={"b": 3}, generator=torch.Generator().manual_seed(1))
+        >>> chains.sweep(5)
+        >>> chains.states.shape, chains.states[:, 1].unique().tolist()
+        (torch.Size([100, 2]), [3.0])
+    """
+
+    def __init__(
+        self,
+        energy: GeneralizedRootEnergy,
+        num_chains: int,
+        *,
+        given: Mapping[str, float | torch.Tensor] | None = None,
+        start: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+        check: bool = True,
+    ) -> None:
+        energy = self._energy = checked_energy(energy)
+        self._num_chains = positive(num_chains, "num_chains")
+        self._program = RootProgram.of(self._energy)
+        fixed = checked_given(energy, given or {}, self._num_chains)
+        self._given = tuple(energy.domain.names[s] for s in fixed)
+        self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
+        first = None if start is None else checked_states(energy, start, self._num_chains, "start")
+        if check:
+            self._check_normalizable(fixed)
+        if first is None:
+            self._check_independent()
+        self._seed = seed_from(generator)
+        self._num_sweeps = 0
+        self._make_tiles()
+        states = np.zeros((len(energy.domain), self._num_chains)) if first is None else first
+        for s, value in fixed.items():
+            states[s] = value
+        self._set(states)
+        if first is None:
+            self._move(1, 0.0, self._free)
+
+    def __repr__(self) -> str:
+        return (
+            f"RootChains({len(self._free)} of {len(self.domain)} variables, {self._energy.family.name}, "
+            f"chains={self._num_chains})"
+        )
+
+    def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
+        """Refuse a model of reals whose law given the fixed values cannot be normalised."""
+        if self._energy.family.is_discrete or not len(self._free):
+            return
+        names = [self.domain.names[s] for s in fixed]
+        values = np.stack(list(fixed.values()), axis=1) if fixed else np.zeros((1, 0))
+        unknown = ""
+        for row in _spread(np.unique(values, axis=0)) if fixed else values:
+            rest = self._energy.condition(dict(zip(names, row.tolist(), strict=True))) if fixed else self._energy
+            found = check_normalizable(rest)
+            if found.verdict == "disproven":
+                found.check()
+            if found.verdict == "undecided":
+                unknown = unknown or found.reason
+        if unknown:
+            message = f"energy: it is not known whether the model can be normalised ({unknown})"
+            warnings.warn(ConvergenceWarning(message), stacklevel=3)
+
+    def _check_independent(self) -> None:
+        """Refuse to start from an independent member that cannot be normalised."""
+        wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
+        if wrong is not None:
+            name = self.domain.names[self._free[wrong]]
+            raise InputError(
+                f"start: the terms of {name!r} alone cannot be normalised (natural parameters "
+                f"{self._program.linear[self._free[wrong]].tolist()}), so no start can be drawn; pass one"
+            )
+
+    # Tiles
+
+    def _make_tiles(self) -> None:
+        from ._count_kernels import small_counts
+        from ._kernels import workspace
+        from ._random_kernels import chain_words
+
+        size, order = len(self.domain), self._energy.order
+        self._small = small_counts(order)
+        words = chain_words(self._seed, self._num_chains)
+        width = max(1, min(_TILE, -(-self._num_chains // torch.get_num_threads())))
+        self._tiles: list[tuple[Any, ...]] = []
+        for low in range(0, self._num_chains, width):
+            high = min(low + width, self._num_chains)
+            shape = (size, high - low)
+            self._tiles.append(
+                (low, np.zeros(shape), np.zeros((order, *shape)), words[low:high].copy(), workspace(order, high - low))
+            )
+
+    def _set(self, states: NDArray[np.float64]) -> None:
+        """Replace all states (d, num_chains)."""
+        from ._kernels import fill_roots
+
+        for low, held, roots, _, _ in self._tiles:
+            held[:] = states[:, low : low + held.shape[1]]
+            fill_roots(self._program.code, self._small, held, roots)
+
+    def _move(self, num_sweeps: int, beta: float, order: NDArray[np.int64]) -> None:
+        from ...compute.lanes import run_threads
+        from ._kernels import sweep
+
+        program, size = self._program, len(self.domain)
+        failures: dict[int, int] = {}
+
+        def work(first: int, step: int) -> None:
+            for i in range(first, len(self._tiles), step):
+                low, states, roots, words, scratch = self._tiles[i]
+                failed = sweep(
+                    program.code,
+                    program.maximum,
+                    (program.linear, *program.visits),
+                    beta,
+                    order,
+                    num_sweeps,
+                    self._small,
+                    scratch,
+                    words,
+                    states,
+                    roots,
+                )
+                if failed >= 0:
+                    failures[low + failed // size] = failed % size
+
+        small = num_sweeps * len(order) * self._num_chains < _SMALL
+        run_threads(work, len(self._tiles), 1 if small else None)
+        if failures:
+            chain = min(failures)
+            raise InputError(
+                f"energy: the conditional of {self.domain.names[failures[chain]]!r} in chain {chain} cannot be "
+                "normalised or has its mode beyond 2^53; weaken the interactions, or check the model with "
+                "check_normalizable"
+            )
+
+    # State
+
+    @property
+    def energy(self) -> GeneralizedRootEnergy:
+        """The model."""
+        return self._energy
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._energy.domain
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self._num_chains
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps so far."""
+        return self._num_sweeps
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the variables that are held fixed."""
+        return self._given
+
+    @property
+    def states(self) -> torch.Tensor:
+        """A copy of the states of all chains, float64 (num_chains, d), on psi's device."""
+        return torch.from_numpy(self._states()).to(self._energy.device)
+
+    def _states(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(np.concatenate([tile[1] for tile in self._tiles], axis=1).T)
+
+    def set_states(self, states: torch.Tensor) -> None:
+        """Replace all states; given variables take the values given here.
+
+        Shape:
+            states (num_chains, d) or what broadcasts to it.
+
+        Raises:
+            InputError: a wrong shape or a value outside the domain.
+        """
+        self._set(checked_states(self._energy, states, self._num_chains, "states"))
+
+    @property
+    def single_terms(self) -> torch.Tensor:
+        """Natural parameters of the terms of single variables, float64 (d, k)."""
+        return torch.from_numpy(self._program.linear.copy())
+
+    def set_single_terms(self, natural: torch.Tensor) -> None:
+        """Replace the natural parameters of the terms of single variables; interactions and states stay.
+
+        Shape:
+            natural (d, k).
+        """
+        linear = np.ascontiguousarray(natural.detach().cpu().double().numpy())
+        self._program = dataclasses.replace(self._program, linear=linear)
+
+    # Moves
+
+    def sweep(self, num_sweeps: int = 1, beta: float = 1.0, *, reverse_order: bool = False) -> None:
+        r"""Move all chains by whole sweeps.
+
+        Args:
+            num_sweeps: how many.
+            beta: inverse temperature :math:`\beta` in [0, 1] of the terms of two and more variables.
+            reverse_order: from the last variable to the first, the time reversal of the usual sweep.
+
+        Raises:
+            InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
+        """
+        num_sweeps, beta = count(num_sweeps, "num_sweeps"), checked_beta(beta)
+        if num_sweeps:
+            self._move(num_sweeps, beta, np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free)
+        self._num_sweeps += num_sweeps
+
+    # Scores
+
+    def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
+        from ._kernels import score
+
+        single, joint = np.zeros(self._num_chains), np.zeros(self._num_chains)
+        for low, states, roots, _, _ in self._tiles:
+            where = slice(low, low + states.shape[1])
+            score(
+                self._program.code,
+                self._program.linear,
+                self._program.terms,
+                states,
+                roots,
+                single[where],
+                joint[where],
+            )
+        device = self._energy.device
+        return torch.from_numpy(single).to(device), torch.from_numpy(joint).to(device)
+
+    def log_q(self, beta: float = 1.0) -> torch.Tensor:
+        r"""Log unnormalised probability of every chain's state, float64 (num_chains,).
+
+        Args:
+            beta: inverse temperature of the terms of two and more variables.
+
+        Raises:
+            InputError: beta outside [0, 1].
+        """
+        single, joint = self._scores()
+        return single + checked_beta(beta) * joint
+
+    def interaction_score(self) -> torch.Tensor:
+        r"""The part of log q in terms of two and more variables, :math:`\partial \log q_\beta / \partial \beta`.
+
+        Shape:
+            result (num_chains,), float64.
+        """
+        return self._scores()[1]
+
+    # Checkpoints
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of model, given names, seed and number of chains."""
+        structure, digest = self._energy.structure, hashlib.sha256()
+        names = [(key, tuple(members)) for key, members in structure.names]
+        facts = (self.domain.names, structure.order, names, self._energy.family, self._given, self._seed)
+        digest.update(repr((*facts, self._num_chains)).encode())
+        digest.update(self._energy.psi.detach().cpu().double().numpy().tobytes())
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything that :meth:`load_state_dict` needs to continue with the same bits."""
+        words = np.concatenate([tile[3] for tile in self._tiles])
+        return {
+            "states": torch.from_numpy(self._states()),
+            "words": torch.from_numpy(words.view(np.int64)),
+            "num_sweeps": torch.tensor(self._num_sweeps),
+        }
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue where chains of the same model, number and given variables were."""
+        words = state["words"].cpu().numpy().view(np.uint64)
+        for low, states, _, held, _ in self._tiles:
+            held[:] = words[low : low + states.shape[1]]
+        self._set(np.ascontiguousarray(state["states"].cpu().numpy().T))
+        self._num_sweeps = int(state["num_sweeps"])
+
+
+def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sorted distinct rows, of too many those with the extreme values of each column and others spread evenly."""
+    if len(rows) <= _MOST_CHECKED:
+        return rows
+    even = np.linspace(0, len(rows) - 1, _MOST_CHECKED).round().astype(np.int64)
+    return rows[np.unique(np.concatenate([even, rows.argmin(0), rows.argmax(0)]))]
+
+
+def independent_samples(
+    energy: GeneralizedRootEnergy, num_samples: int, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Exact independent draws from the independent member, the model without terms of two and more variables.
+
+    Args:
+        energy: the model, without a batch, or a law that holds one as ``energy_model``.
+        num_samples: number of draws.
+        generator: what the seed is drawn from; PyTorch's global generator when None.
+
+    Shape:
+        result (num_samples, d), float64 on psi's device.
+
+    Raises:
+        InputError: a batch, or an independent member that cannot be normalised.
+        InputTypeError: an argument of another type.
+    """
+    return RootChains(energy, num_samples, generator=generator, check=False).states

@@ -1,0 +1,496 @@
+r"""Energy and conditionals of generalized root models."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import torch
+
+from ..checks import check_finite, check_shape
+from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..schema import Domain
+from ._condition import fold
+from ._gaussian import precision_and_shift
+from ._levels import CountsAsLevels
+from ._products import term_products, weighted_products, weighted_slopes
+from .nodes.families import NodeFamily
+from .nodes.log_partition import node_log_partition
+from .structure import RootStructure
+
+__all__ = ["GeneralizedRootEnergy"]
+
+_MAX_BLOCK_STATES = 2**22
+
+
+class GeneralizedRootEnergy:
+    r"""Energy of a generalized root model with given tensor entries.
+
+    .. math:: E(x) = -\sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s) - \sum_s B(x_s),
+              \qquad q(x) = \exp(-E(x))
+
+    :math:`\psi_S` is the entry of the super-symmetric tensor :math:`\Psi_{(j)}^{(\ell)}`; the *coefficient*
+    :math:`\ell!\,\psi_S` multiplies the product of roots. T and B belong to the family. A state costs one product per
+    term, all node conditionals together l products per term; memory is proportional to that, never to d^l. Exact,
+    and twice differentiable in psi by autograd. It does not say whether q can be normalised:
+    :func:`~pyro_hoim.generalized_root.check_normalizable` does.
+
+    Args:
+        structure: the terms.
+        psi: tensor entries in the order of the terms of the structure.
+        family: base family; the kind of its values must be that of every variable.
+        validate: check that psi is finite. Shape and type are always checked.
+
+    Shape:
+        psi (*batch, num_terms).
+
+    Raises:
+        InputError: wrong length, NaN or infinite entries, or variables of another kind than the family's.
+        InputTypeError: an argument of another type.
+
+    References:
+        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
+        Models for Univariate Exponential Families, 2016, equations 1, 5 and 6.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> from pyro_hoim.schema import Variable
+        >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
+        >>> structure = RootStructure.simplified(domain, [("a", "b")])
+        >>> model = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
+        >>> model.coefficients.tolist()
+        [0.5, 0.0, 0.5]
+        >>> model.energy(torch.tensor([1.0, 1.0])).item()  # -(0.5 * 1 + 0.5 * sqrt(1 * 1))
+        -1.0
+        >>> model.node_natural(torch.tensor([1.0, 4.0])).tolist()  # eta_1 and eta_2 of a, then of b
+        [[0.5, 1.0], [0.0, 0.5]]
+    """
+
+    def __init__(
+        self, structure: RootStructure, psi: torch.Tensor, family: NodeFamily, *, validate: bool = True
+    ) -> None:
+        if not isinstance(structure, RootStructure):
+            raise InputTypeError(f"structure: expected a RootStructure, received {type(structure).__name__}")
+        if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
+            received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
+            raise InputTypeError(f"psi: expected a floating-point tensor, received {received}")
+        check_shape(psi, (structure.num_terms,), "psi")
+        if not isinstance(family, NodeFamily):
+            raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+        for variable in structure.domain:
+            if variable.kind != family.kind:
+                raise InputError(
+                    f"structure: the {family.name} family needs variables of kind {family.kind!r}, but "
+                    f"{variable.name!r} is of kind {variable.kind!r}"
+                )
+        if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
+            longest = max(length for _, length in structure.keys)
+            raise InputError(f"psi: {longest}! is beyond {psi.dtype}; use float64, or sets of fewer variables")
+        if validate:
+            check_finite(psi, "psi")
+        self.structure = structure
+        self.psi = psi
+        self.family = family
+
+    @classmethod
+    def from_coefficients(
+        cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, *, validate: bool = True
+    ) -> GeneralizedRootEnergy:
+        r"""Model with given coefficients :math:`\ell!\,\psi_S` of the products of roots.
+
+        Shape:
+            coefficients (*batch, num_terms).
+
+        Raises:
+            InputError, InputTypeError: as the constructor.
+        """
+        if isinstance(coefficients, torch.Tensor) and coefficients.shape[-1:] == (structure.num_terms,):
+            coefficients = coefficients / structure.multiplicity.to(coefficients)
+        return cls(structure, coefficients, family, validate=validate)
+
+    def __repr__(self) -> str:
+        return f"GeneralizedRootEnergy({self.structure!r}, {self.family!r}, batch_shape={tuple(self.batch_shape)})"
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self.structure.domain
+
+    @property
+    def order(self) -> int:
+        """Number k of roots."""
+        return self.structure.order
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading shape of psi."""
+        return torch.Size(self.psi.shape[:-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of psi and of every result."""
+        return self.psi.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of psi."""
+        return self.psi.device
+
+    @property
+    def coefficients(self) -> torch.Tensor:
+        r"""Coefficients :math:`\ell!\,\psi_S` of the products of roots, (*batch, num_terms)."""
+        return self.psi * self.structure.multiplicity.to(self.psi)
+
+    def expand(self, batch_shape: Sequence[int]) -> GeneralizedRootEnergy:
+        """The model with its batch dimensions broadcast to a larger shape, without copying.
+
+        Raises:
+            InputError: the batch shape does not broadcast to the new one.
+        """
+        try:
+            if torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape):
+                return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
+        except RuntimeError:
+            pass
+        raise InputError(
+            f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+        )
+
+    def to(
+        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> GeneralizedRootEnergy:
+        """The model with psi in another dtype or on another device."""
+        return self._with(self.psi.to(device=device, dtype=dtype))
+
+    def detach(self) -> GeneralizedRootEnergy:
+        """The model with psi cut off from the graph of autograd."""
+        return self._with(self.psi.detach())
+
+    def _with(self, psi: torch.Tensor) -> GeneralizedRootEnergy:
+        return GeneralizedRootEnergy(self.structure, psi, self.family, validate=False)
+
+    # States
+
+    def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
+        """States in the dtype of psi, checked."""
+        if not isinstance(x, torch.Tensor):
+            raise InputTypeError(f"{argument}: expected a tensor of values, received {type(x).__name__}")
+        if x.dtype == torch.bool or x.is_complex():
+            raise InputTypeError(f"{argument}: expected numbers, received dtype {x.dtype}")
+        check_shape(x, (len(self.domain),), argument)
+        try:
+            torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise InputError(
+                f"{argument}: expected leading dimensions that broadcast with the batch shape "
+                f"{tuple(self.batch_shape)}, received shape {tuple(x.shape)}"
+            ) from None
+        if validate:
+            self.family.check_values(x, argument)
+        return x.to(self.dtype)
+
+    def _roots(self, values: torch.Tensor) -> Callable[[int], torch.Tensor]:
+        """The j-th roots (d, *sample) of states (*sample, d), computed once each."""
+        rows = values.movedim(-1, 0).contiguous()
+        return cache(lambda j: self.family.root(rows, j))
+
+    def statistics(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Products of roots :math:`\prod_{s \in S} T_j(x_s)` of every term.
+
+        Shape:
+            x (*sample, d); result (*sample, num_terms).
+
+        Raises:
+            InputError: wrong shape, or a value outside the support of the family.
+            InputTypeError: not a tensor of numbers.
+        """
+        values = self._states(x, validate)
+        parts = term_products(self.structure, self._roots(values), self.structure.keys)
+        empty = values.new_zeros(0, *values.shape[:-1])
+        return torch.cat([empty, *parts]).movedim(0, -1)
+
+    def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        """Minus the log of the unnormalised density, in nats.
+
+        Args:
+            x: joint states, floating-point or integer.
+            validate: check the values; leave it out only for values that were checked before.
+
+        Shape:
+            x (*sample, d); result: sample broadcast with the batch shape.
+
+        Raises:
+            InputError: wrong shape, or a value outside the support of the family.
+            InputTypeError: not a tensor of numbers.
+        """
+        values = self._states(x, validate)
+        return -self._score(values, self.structure.keys) - self.family.log_base(values).sum(-1)
+
+    def interaction_score(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        """The part of log q of terms with two or more variables: what tempering multiplies. As :meth:`energy`."""
+        return self._score(self._states(x, validate), [key for key in self.structure.keys if key[1] > 1])
+
+    def _score(self, values: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
+        return weighted_products(self.structure, self.coefficients, self._roots(values), values.shape[:-1], keys)
+
+    # Node conditionals
+
+    def node_natural(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Natural parameters of every variable's law given all others (equation 5).
+
+        .. math:: \eta_{js} = \sum_\ell \sum_{S \ni s} \ell!\, \psi_S^{(j, \ell)} \prod_{t \in S \setminus s} T_j(x_t)
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, d, k); entry (s, j - 1) does not depend on x_s.
+
+        Raises:
+            InputError: wrong shape, or a value outside the support of the family.
+            InputTypeError: not a tensor of numbers.
+        """
+        values = self._states(x, validate)
+        return weighted_slopes(self.structure, self.coefficients, self._roots(values), values.shape[:-1], self.order)
+
+    def node_log_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Log density of every variable given all others, :math:`\log p(x_s \mid x_{-s})`, in nats.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, d).
+
+        Raises:
+            InputError: wrong shape, a value outside the support of the family, or a conditional that cannot be
+                normalised (the natural parameters are named).
+            InputTypeError: not a tensor of numbers.
+        """
+        natural = self.node_natural(x, validate=validate)
+        values = x.to(self.dtype)
+        score = (natural * self.family.roots(values, self.order)).sum(-1) + self.family.log_base(values)
+        return score - node_log_partition(self.family, natural)
+
+    def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`; it needs no joint partition function.
+
+        Shape:
+            x (*sample, d); result: sample broadcast with the batch shape, in nats.
+
+        Raises:
+            InputError, InputTypeError: as :meth:`node_log_prob`.
+        """
+        return self.node_log_prob(x, validate=validate).sum(-1)
+
+    # Blocks of finitely many states
+
+    def require_finite(self, what: str) -> int:
+        """Number of values of every variable, for what needs a list of them.
+
+        Raises:
+            InputError: the family has infinitely many.
+        """
+        top = self.family.largest_value
+        if not self.family.is_discrete or not math.isfinite(top):
+            raise InputError(
+                f"{what}: expected a family of finitely many values, received {self.family.name}; use "
+                "TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
+            )
+        return int(top) + 1
+
+    def over_levels(self) -> CountsAsLevels:
+        """The model over ordinal variables whose codes are the counts.
+
+        Raises:
+            InputError: the family has infinitely many values.
+        """
+        return CountsAsLevels(self)
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Log probabilities of the values of a block given the rest, :math:`\log q(x_B \mid x_{-B})`, by listing them.
+
+        Time and memory are those of the energies of (maximum + 1)^len(block) states for every state of x. A value is
+        its own position in the trailing dimensions.
+
+        Args:
+            block: distinct variable names; their order is that of the trailing dimensions of the result.
+            x: joint states; the entries of the block are not read.
+            validate: check the values; leave it out only for values that were checked before.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, one dimension of maximum + 1 per name).
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a family of infinitely many values, a repeated name, a wrong shape, or a value that is read and
+                is outside the support of the family.
+            InputTypeError: a string in place of names, or not a tensor of numbers.
+            IntractableError: the block has more than 2^22 states.
+        """
+        if isinstance(block, str):
+            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+        positions = list(self.domain.indices(block))
+        levels = [self.require_finite("block_conditional")] * len(positions)
+        num_states = math.prod(levels)
+        if num_states > _MAX_BLOCK_STATES:
+            raise IntractableError(
+                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
+                f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
+            )
+        values = self._states(x, validate=False)
+        shape = torch.broadcast_shapes(values.shape[:-1], self.batch_shape)
+        values = values.expand(*shape, len(self.domain)).clone()
+        values[..., positions] = 0
+        if validate:
+            self.family.check_values(values, "x")
+        listed = torch.from_numpy(np.indices(levels).reshape(len(levels), num_states).T.copy())
+        rows = values.expand(num_states, *values.shape).clone()
+        rows[..., positions] = listed.to(values).reshape(num_states, *[1] * len(shape), len(levels))
+        scores = -self.energy(rows, validate=False)
+        return scores.movedim(0, -1).log_softmax(-1).reshape((*shape, *levels))
+
+    # Radial conditionals
+
+    def radial_natural(self, direction: torch.Tensor) -> dict[Fraction, torch.Tensor]:
+        r"""Natural parameters of the law along a ray, by the power of the scale (equation 6).
+
+        .. math:: \eta_r(v) = \sum_{\ell / j = r} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(v_s)
+
+        The ray is x(z) with :math:`T_1(x_s(z)) = z\, T_1(v_s)`: x = z v, and for the Gaussian family x = sqrt(z) v. So
+        z scales the base statistic, as in the paper, and :math:`T_j(x_s(z)) = z^{1/j} T_j(v_s)`.
+
+        Args:
+            direction: v, of any length: non-negative (any sign for the Gaussian family); need not be whole numbers.
+
+        Shape:
+            direction (*sample, d); each value: sample broadcast with the batch shape.
+
+        Returns:
+            ``{l / j in lowest terms: eta_r}`` for the powers that the structure has, the largest first.
+
+        Raises:
+            InputError: wrong shape, not finite, or a negative entry where the family has none.
+        """
+        v = self._direction(direction)
+        ratios = sorted({Fraction(length, j) for j, length in self.structure.keys}, reverse=True)
+        return {
+            r: self._score(v, [key for key in self.structure.keys if Fraction(key[1], key[0]) == r]) for r in ratios
+        }
+
+    def radial_log_density(self, z: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
+        r"""Unnormalised log density along a ray, :math:`\sum_r \eta_r(v) z^r + \sum_s B(x_s(z))`, in nats.
+
+        It is log q at the point of the ray, without the Jacobian of polar coordinates; for counts that are not whole
+        the log-factorial is that of the gamma function.
+
+        Shape:
+            z (*sample,), at least 0; direction (*sample, d); result: their sample shapes broadcast with the batch.
+
+        Raises:
+            InputError: a negative scale, or as :meth:`radial_natural`.
+        """
+        v = self._direction(direction)
+        if not isinstance(z, torch.Tensor):
+            raise InputTypeError(f"z: expected a tensor, received {type(z).__name__}")
+        scale = z.to(self.dtype)
+        if bool((~(scale >= 0)).any()):
+            raise InputError("z: expected scales of at least 0")
+        powers = self.radial_natural(direction)
+        factor = scale.sqrt() if self.family.name == "gaussian" else scale
+        base = self.family.log_base(factor[..., None] * v).sum(-1)
+        return sum((eta * scale ** float(r) for r, eta in powers.items()), base)
+
+    def _direction(self, direction: torch.Tensor) -> torch.Tensor:
+        v = self._states(direction, False, "direction")
+        check_finite(v, "direction")
+        if self.family.name != "gaussian" and bool((v < 0).any()):
+            raise InputError(f"direction: the {self.family.name} family has no negative values")
+        return v
+
+    # Derived models
+
+    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRootEnergy:
+        """The model of the rest when some variables are fixed; as :meth:`condition_with_constant`."""
+        return self.condition_with_constant(evidence)[0]
+
+    def condition_with_constant(
+        self, evidence: Mapping[str, float | torch.Tensor]
+    ) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
+        r"""The model of the remaining variables when some are fixed, and what it leaves out.
+
+        .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
+
+        A term of key (j, l) with m fixed variables becomes one of key (j, l - m), so the structure that is left is
+        in general not simplified.
+
+        Args:
+            evidence: ``{name: value}``; a tensor holds one value for every row or batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+
+        Returns:
+            The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
+
+        Raises:
+            UnknownNameError: a name that is not in the domain.
+            InputError: a value outside the support of the family, or tensors whose shapes do not broadcast.
+            InputTypeError: no mapping, or a value that is no number.
+        """
+        if not isinstance(evidence, Mapping):
+            raise InputTypeError(f"evidence: expected a mapping from names to values, received {evidence!r}")
+        positions = self.domain.indices(evidence)
+        columns: list[torch.Tensor] = []
+        for name, value in evidence.items():
+            if not isinstance(value, numbers.Real | torch.Tensor) or getattr(value, "dtype", None) == torch.bool:
+                raise InputTypeError(f"evidence[{name!r}]: expected a number or a tensor, received {value!r}")
+            columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
+            self.family.check_values(columns[-1], f"evidence[{name!r}]")
+        try:
+            torch.broadcast_shapes(self.batch_shape, *(column.shape for column in columns))
+        except RuntimeError:
+            shapes = ", ".join(
+                f"{name!r} {tuple(column.shape)}" for name, column in zip(evidence, columns, strict=True)
+            )
+            raise InputError(
+                f"evidence: expected shapes that broadcast with the batch shape {tuple(self.batch_shape)}, received "
+                f"{shapes}"
+            ) from None
+        values = self.psi.new_zeros(0)
+        if columns:
+            values = torch.stack(torch.broadcast_tensors(*columns), -1)
+        structure, coefficients, constant = fold(
+            self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)
+        )
+        rest = GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.family, validate=False)
+        return rest, constant + self.family.log_base(values).sum(-1)
+
+    def gaussian_parameters(self) -> tuple[torch.Tensor, torch.Tensor]:
+        r"""Mean and precision of a Gaussian model with k <= 2, which is a multivariate normal law.
+
+        .. math:: \log q(x) = h \cdot x - \tfrac12 x^T \Lambda x, \qquad \Lambda_{ss} = -2 \psi_s^{(1,1)},\
+                  \Lambda_{st} = -2 \psi_{st}^{(2,2)},\ h_s = \psi_s^{(2,1)}
+
+        Shape:
+            Result: mean (*batch, d) and precision (*batch, d, d).
+
+        Raises:
+            InputError: another family, roots above 2, or a precision that is not positive definite.
+        """
+        precision, shift = self.gaussian_precision()
+        factor, failed = torch.linalg.cholesky_ex(precision)
+        if bool(failed.any()):
+            raise InputError("psi: the precision is not positive definite; check_normalizable names the direction")
+        return torch.cholesky_solve(shift[..., None], factor).squeeze(-1), precision
+
+    def gaussian_precision(self) -> tuple[torch.Tensor, torch.Tensor]:
+        r"""Precision :math:`\Lambda` (*batch, d, d), definite or not, and linear part h (*batch, d); Gaussian, k <= 2.
+
+        Raises:
+            InputError: another family, or roots above 2.
+        """
+        if self.family.name != "gaussian" or self.order > 2:
+            raise InputError(
+                f"gaussian_parameters: expected the gaussian family with k <= 2, received {self.family.name} "
+                f"with k = {self.order}"
+            )
+        return precision_and_shift(self.structure, self.psi)

@@ -1,0 +1,261 @@
+r"""A product law above and a product law below a generalized root model: how far out its grid has to reach.
+
+Below: the mean-field bound :math:`\log Z \ge \mathrm{E}_p \log q + H(p)` of a product p of node laws. Above: an
+interaction is at most a sum over its variables, by the weighted inequality of the means,
+
+.. math:: c \prod_{s \in S} y_s^{1/j} \le \frac{c^+}{\ell} \Bigl(\prod_{t \in S} w_t\Bigr)^{r / \ell}
+          \sum_{s \in S} (y_s / w_s)^r, \qquad r = \ell / j, \quad y = T_1(x), \quad w > 0,
+
+so that q is at most a product of functions of one variable. What lies outside a box then weighs at most what the
+product does there, over the lower bound. Equality holds along y = w.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from ...errors import InputError, IntractableError
+from ..nodes.families import NodeFamily
+from ..nodes.integrability_kernels import decays
+from ..nodes.log_partition import node_moments
+from ..structure import RootStructure
+
+__all__ = ["Bounds", "Terms", "bounds_of", "product_below"]
+
+Floats = NDArray[np.float64]
+
+_SWEEPS = 30
+_SMALL_GAIN = 1e-2  # nats
+_STARTS = 32
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of one element of a batch as arrays: for every key its positions (m, l) and coefficients (m,)."""
+
+    family: NodeFamily
+    size: int
+    order: int
+    parts: tuple[tuple[int, NDArray[np.int64], Floats], ...]
+
+    @classmethod
+    def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
+        """Terms of psi (num_terms,); coefficients that are zero are left out."""
+        coefficients = (psi.detach().double().cpu() * structure.multiplicity).numpy()
+        parts: list[tuple[int, NDArray[np.int64], Floats]] = []
+        for key in structure.keys:
+            rows, values = structure.positions(key).numpy(), coefficients[structure.slices[key]]
+            keep = values != 0
+            if keep.any():
+                parts.append((key[0], rows[keep], values[keep]))
+        return cls(family, len(structure.domain), structure.order, tuple(parts))
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether values lie on the whole line and T_1 is their square."""
+        return self.family.name == "gaussian"
+
+    def singles(self) -> Floats:
+        """Natural parameters (d, k) of the terms of one variable."""
+        natural = np.zeros((self.size, self.order))
+        for j, rows, values in self.parts:
+            if rows.shape[1] == 1:
+                natural[rows[:, 0], j - 1] += values
+        return natural
+
+    def interactions(self) -> list[tuple[int, NDArray[np.int64], Floats]]:
+        """The parts with two or more variables."""
+        return [part for part in self.parts if part[1].shape[1] > 1]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A product above q, by variable: singles (d, k) as they are, and ``slopes`` (d, R) of powers ``ratios`` of y."""
+
+    singles: Floats
+    ratios: tuple[float, ...]
+    slopes: Floats
+
+    def log_above(self, family: NodeFamily, variable: int, x: Floats) -> Floats:
+        """Logarithm of the function of one variable, base measure included, at values (n,)."""
+        values = torch.from_numpy(x)
+        total = (family.roots(values, self.singles.shape[1]).numpy() @ self.singles[variable]).astype(np.float64)
+        total += family.log_base(values).numpy()
+        y = family.root(values, 1).numpy()
+        for ratio, slope in zip(self.ratios, self.slopes[variable], strict=True):
+            if slope:
+                total += slope * y**ratio
+        return total
+
+    def decays(self, family: NodeFamily) -> bool:
+        """Whether every function of one variable is integrable: its highest power with a coefficient is negative."""
+        if family.is_discrete:
+            return True
+        powers = sorted({*self.ratios, *(1 / j for j in range(1, self.singles.shape[1] + 1))}, reverse=True)
+        for s, own in enumerate(self.singles):
+            slope = dict.fromkeys(powers, 0.0)
+            for j, value in enumerate(own, 1):
+                slope[1 / j] += abs(value) if family.name == "gaussian" and j == 2 else value
+            for ratio, value in zip(self.ratios, self.slopes[s], strict=True):
+                slope[ratio] += value
+            if not decays(np.array([slope[r] for r in powers])):
+                return False
+        return True
+
+
+def product_below(terms: Terms) -> tuple[float, Floats]:
+    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,).
+
+    Raises:
+        IntractableError: the terms of single variables alone, where the ascent starts, have no finite constant.
+    """
+    natural = terms.singles()
+    adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
+    for j, rows, values in terms.interactions():
+        for row, value in zip(rows, values, strict=True):
+            for s in row:
+                adjacent[s].append((j, row[row != s], float(value)))
+    field = natural.copy()
+    first = _nodes(terms, field)
+    if first is None:
+        raise IntractableError(
+            "RootEnumeration: the terms of single variables alone have no finite constant within the range of "
+            "floating-point numbers, and the search for the grid starts from them; give every variable terms of its own"
+        )
+    value, means = first
+
+    def bound() -> float:
+        total = float((value - ((field - natural) * means).sum(1)).sum())
+        return total + sum(
+            float((values * means[rows, j - 1].prod(1)).sum()) for j, rows, values in terms.interactions()
+        )
+
+    best = bound()
+    for _ in range(_SWEEPS if terms.interactions() else 0):
+        for s, held in enumerate(adjacent):
+            if not held:
+                continue
+            row = natural[s].copy()
+            for j, others, coefficient in held:
+                row[j - 1] += coefficient * means[others, j - 1].prod()
+            node = _nodes(terms, row[None]) if np.isfinite(row).all() else None
+            if node is None:
+                return best, means[:, 0]
+            field[s] = row
+            value[s : s + 1], means[s : s + 1] = node
+        found = bound()
+        if not found > best + _SMALL_GAIN:
+            best = max(best, found)
+            break
+        best = found
+    return best, means[:, 0]
+
+
+def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
+    """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k); None if one is infinite."""
+    try:
+        found = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+    except InputError:
+        return None
+    return found.value.numpy().copy(), found.mean.numpy().copy()
+
+
+def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
+    """Products above q, those that decay only: tight near the means, and tight where the leading power is largest."""
+    weights = [np.maximum(means, 1e-3 * max(float(means.max(initial=0.0)), 1e-300)) + 1e-300]
+    if (found := _steepest(terms)) is not None:
+        weights.append(found)
+    weights.append(np.ones(terms.size))
+    candidates = [_separated(terms, w) for w in weights]
+    good = [bounds for bounds in candidates if bounds.decays(terms.family)]
+    if not good and not terms.family.is_discrete:
+        shifted = _with_signs(terms, candidates[0])
+        good = [] if shifted is None else [shifted]
+    return good
+
+
+def _positive(terms: Terms, j: int, values: Floats) -> Floats:
+    """What coefficients contribute at most, whatever the signs of the values."""
+    return np.abs(values) if terms.is_signed and j == 2 else np.maximum(values, 0)
+
+
+def _separated(terms: Terms, weights: Floats) -> Bounds:
+    ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
+    slopes = np.zeros((terms.size, len(ratios)))
+    for j, rows, values in terms.interactions():
+        length = rows.shape[1]
+        ratio = length / j
+        largest = _positive(terms, j, values)
+        logs = np.log(weights[rows])
+        share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
+        np.add.at(slopes[:, ratios.index(ratio)], rows, share)
+    return Bounds(terms.singles(), ratios, slopes)
+
+
+def _leading(terms: Terms) -> list[tuple[int, NDArray[np.int64], Floats]]:
+    return [part for part in terms.interactions() if part[0] == part[1].shape[1]]
+
+
+def _steepest(terms: Terms) -> Floats | None:
+    """Weights (d,) that maximise the leading power of the terms with signs made positive, a concave problem.
+
+    At the maximum over the simplex all slopes are equal to it or below, so a negative maximum makes every slope
+    negative (Euler's identity); the caller checks the slopes themselves.
+    """
+    lead = terms.singles()[:, 0]
+    parts = [(rows, _positive(terms, j, values)) for j, rows, values in _leading(terms)]
+    if not parts:
+        return None
+
+    def objective(logits: Floats) -> tuple[float, Floats]:
+        w = special.softmax(logits)
+        value, slope = float(lead @ w), lead.copy()
+        for rows, values in parts:
+            length = rows.shape[1]
+            product = values * np.exp(np.log(np.maximum(w[rows], 1e-300)).mean(1))
+            value += float(product.sum())
+            np.add.at(slope, rows, product[:, None] / (length * np.maximum(w[rows], 1e-300)))
+        return -value, -w * (slope - w @ slope)
+
+    found = optimize.minimize(objective, np.zeros(terms.size), jac=True, method="L-BFGS-B", tol=1e-14)
+    return np.maximum(special.softmax(found.x), 1e-12)
+
+
+def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:
+    r"""Bounds whose leading power is :math:`\lambda \sum_s y_s`, with its largest value found numerically.
+
+    Serves models that need their negative interactions to be normalisable. The maximum over directions comes from
+    many starts; it is no certificate.
+    """
+    lead, parts = terms.singles()[:, 0], _leading(terms)
+    random = np.random.default_rng(0)
+
+    def value(logits: Floats, signs: Floats) -> float:
+        w = special.softmax(logits)
+        total = float(lead @ w)
+        for j, rows, values in parts:
+            product = np.exp(np.log(np.maximum(w[rows], 1e-300)).mean(1))
+            if terms.is_signed and j == 2:
+                product = product * signs[rows].prod(1)
+            total += float((values * product).sum())
+        return total
+
+    largest = -math.inf
+    for _ in range(_STARTS):
+        signs = random.choice([-1.0, 1.0], terms.size) if terms.is_signed else np.ones(terms.size)
+        start = random.normal(0, 3, terms.size)
+        found = optimize.minimize(lambda u, g=signs: -value(u, g), start, method="L-BFGS-B")
+        largest = max(largest, -float(found.fun), float(lead.max()))
+    if largest >= 0:
+        return None
+    slopes, singles = bounds.slopes.copy(), bounds.singles.copy()
+    if 1.0 in bounds.ratios:
+        slopes[:, bounds.ratios.index(1.0)] = 0
+    singles[:, 0] = 0.99 * largest
+    return Bounds(singles, bounds.ratios, slopes)

@@ -1,0 +1,129 @@
+"""The contract of backends that normalise generalized root models, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from ...checks import refuse_transforms
+from ...core.partition import Cost, LogPartition
+from ...errors import InputError
+from ..energy import GeneralizedRootEnergy
+from ..nodes.families import NodeFamily
+from ..normalizability.check import check_normalizable
+from ..structure import RootStructure
+
+__all__ = ["RootBackend"]
+
+
+@runtime_checkable
+class RootBackend(Protocol):
+    r"""A method that normalises generalized root models, :math:`A(\Psi) = \log \int q(x) \, d\mu(x)`.
+
+    A backend is a frozen dataclass of options, compared by value; it holds no results. Every method takes batches
+    (*batch, num_terms), works in float64 and answers in the dtype and on the device of ``energy.psi``. A model that
+    is known to have no finite constant is refused with the direction in which it grows, one of which that is not
+    known unless ``allow_undecided``. The laws of a backend with ``is_exact``:
+
+    * ``log_partition(energy).value == log(integral of q)``, to the relative error that the backend states
+    * ``grad(log_partition(energy).value, energy.psi) == structure.multiplicity * expectations(energy)``, and the
+      Hessian is the covariance of the statistics times both multiplicities
+    * ``expectations(energy)[term] == E prod_s T_j(x_s)``; ``moments(energy) == (E x, Var x)``
+    * ``sample`` draws independent states with law ``q / Z``, where the backend can.
+
+    Where ``is_exact`` is False, results are random estimates: Z, not log Z, has the right expectation, log Z is
+    differentiable once, and its gradient is the multiplicity times the estimated expectations.
+
+    References:
+        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
+        Models for Univariate Exponential Families, 2016, equations 1, 2 and 7.
+    """
+
+    @property
+    def is_exact(self) -> bool: ...  # noqa: D102
+
+    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+        """Cost of log Z as far as structure and family tell it; the parameters may still change the verdict."""
+        ...
+
+    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
+        """Cost of log Z of one element of the batch, the most expensive, for these very parameters."""
+        ...
+
+    def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
+        """Log Z in nats, value (*batch), coding ``root``."""
+        ...
+
+    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
+        """Expectations of the statistics of all terms, (*batch, num_terms)."""
+        ...
+
+    def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of every variable, both (*batch, d)."""
+        ...
+
+    def sample(
+        self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states (*sample_shape, *batch, d), or IntractableError where the method cannot draw them."""
+        ...
+
+
+def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.Tensor:
+    """Parameters of a model that has a finite constant, float64 on the CPU, with their graph.
+
+    Raises:
+        InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
+        IntractableError: whether it has one is not known, and ``allow_undecided`` is False.
+    """
+    psi = energy.psi
+    refuse_transforms("log_partition", psi)
+    if not bool(torch.isfinite(psi.detach()).all()):
+        raise InputError("log_partition: psi holds NaN or an infinity")
+    verdict = check_normalizable(energy.detach())
+    if verdict.verdict != "undecided" or not allow_undecided:
+        verdict.check()
+    return psi.to("cpu", torch.float64)
+
+
+def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, *notes: str) -> LogPartition:
+    """Exact result from float64 values (batch,), in dtype and shape of the energy.
+
+    Raises:
+        InputError: a value is not finite.
+    """
+    shaped = value.reshape(energy.batch_shape).to(energy.psi.device, energy.psi.dtype)
+    if not bool(torch.isfinite(shaped.detach()).all()):
+        raise InputError("log_partition: log Z is not finite; psi leads beyond the range of floating-point numbers")
+    return LogPartition(shaped, "exact", 0.0, None, shaped, shaped, cost, cost.method, coding="root", notes=notes)
+
+
+def gradient_as_expectations(backend: RootBackend, energy: GeneralizedRootEnergy) -> torch.Tensor:
+    """Expectations (*batch, num_terms) as the gradient of log Z over multiplicity, differentiable if psi is."""
+    structure, psi = energy.structure, energy.psi
+    multiplicity = structure.multiplicity.to(psi.device, psi.dtype)
+    keep = torch.is_grad_enabled() and psi.requires_grad
+    with torch.enable_grad():
+        own = psi if keep else psi.detach().requires_grad_(True)
+        model = energy if keep else GeneralizedRootEnergy(structure, own, energy.family)
+        total = backend.log_partition(model).value.sum()
+        if not total.requires_grad:
+            return torch.zeros_like(psi)
+        (slope,) = torch.autograd.grad(total, own, create_graph=keep)
+    return slope / multiplicity
+
+
+@lru_cache(maxsize=512)
+def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
+    """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
+    inside = set(names)
+    terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
+    places: list[int] = []
+    for place, (key, members) in enumerate(structure.names):
+        if members[0] in inside:
+            terms.setdefault(key, []).append(members)
+            places.append(place)
+    return RootStructure(structure.domain.project(names), terms), torch.tensor(places, dtype=torch.long)

@@ -1,0 +1,488 @@
+"""Generalized root models as Pyro distributions over vectors of counts or reals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+from torch.distributions import register_kl
+
+from ..checks import refuse_transforms
+from ..core.laws.expansion import check_cells, enumerated_states
+from ..core.laws.shared import SharedLaw
+from ..core.laws.traces import check_probabilities, expand_result
+from ..core.partition import LogPartition
+from ..errors import ConvergenceWarning, InputError, IntractableError
+from ..schema import Domain
+from ._law import RootLaw, check_root_value
+from .energy import GeneralizedRootEnergy
+from .exact.base import RootBackend
+from .nodes.families import NodeFamily
+from .normalizability.check import Normalizability
+from .structure import RootStructure
+
+__all__ = ["GeneralizedRoot"]
+
+
+class GeneralizedRoot(SharedLaw):
+    r"""The law of d counts or reals whose log-probability is a sum of products of roots.
+
+    .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
+              + \sum_s B(x_s) - \log Z(\psi)
+
+    A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site: put a prior on
+    ``psi``, use it in plates and mixtures, observe it, or leave it latent. What is exact depends on the backend and
+    on the connected components of the terms (:class:`~pyro_hoim.generalized_root.RootAuto` has the table, and tells):
+
+    ========================================  ==========================================  ==========================
+    quantity                                  Gaussian with k <= 2, no interactions, or   ``RootAnnealed``
+                                              thin components within the budget
+    ========================================  ==========================================  ==========================
+    ``energy``, ``log_pseudo_prob``           exact                                       exact
+    ``condition``                             exact                                       exact
+    ``log_prob``, ``log_partition``           exact (relative error of Z 1e-10)           estimates; ``log_prob``
+                                                                                          biased high
+    ``expectations``, ``mean``, ``variance``  exact                                       estimates
+    Kullback-Leibler divergence               exact, for equal structures                 IntractableError
+    ``sample``                                exact; for interacting reals other than     ends of Gibbs chains
+                                              the first kind ends of Gibbs chains
+    ``enumerate_support``                     bounded counts, up to                       the same
+                                              ``max_enumerated_states`` states
+    ========================================  ==========================================  ==========================
+
+    A latent site of bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by
+    :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be inferred in a program.
+
+    Without an annealed backend a law beyond the exact budget is refused, with the numbers, on the first use of log Z.
+    For N observed rows of many variables put the pseudo-likelihood into the program by a factor; it needs no log Z::
+
+        law = GeneralizedRoot(structure, psi, family)
+        pyro.factor("rows", law.log_pseudo_prob(x).sum())
+
+    One law makes one estimate of log Z and keeps it. HMC, NUTS and importance weights need one function of psi
+    and would go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
+    :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed``, use the pseudo-likelihood, or use SVI.
+
+    Args:
+        structure: the terms.
+        psi: entries of the super-symmetric tensors; l! times an entry multiplies the product of roots.
+        family: Poisson, truncated Poisson, exponential or Gaussian.
+        partition: backend; ``RootAuto()``, which is exact, when None.
+        num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
+        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Where validation is
+            switched off globally, as inside Pyro's MCMC, a psi that is not finite or has no normalised law is kept and
+            its log-probability is NaN, which HMC treats as a divergence; with False it is refused on use. So is, with
+            a warning, a psi whose log Z alone is beyond a budget that the structure is within, as trial steps of HMC
+            meet it: a posterior that reaches there would be cut off, so raise the budget if the warning comes later.
+
+    Shape:
+        psi (*batch, num_terms); samples (*sample, *batch, d), of the dtype of psi for counts too; :meth:`log_prob`
+        takes integer or floating values and returns (*sample, *batch).
+
+    Raises:
+        InputError: psi of the wrong shape or not finite; variables of another kind than the family's; a psi that is
+            known to have no normalised law, with the direction in which q grows. :meth:`log_prob` raises it for
+            values outside the support when validating.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: on use, when an exact computation exceeds the backend's budget, or it is not known whether
+            the law can be normalised and the backend has not ``allow_undecided``.
+
+    Randomness:
+        :meth:`sample`, and with an annealed backend without a seed every estimate, uses PyTorch's global generator, so
+        ``pyro.set_rng_seed`` makes them reproducible.
+
+    References:
+        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
+        Models for Univariate Exponential Families, 2016, equations 1 to 5.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> from pyro_hoim.schema import Variable
+        >>> domain = Domain([Variable("boundary", kind="count"), Variable("layer", kind="count")])
+        >>> structure = RootStructure.simplified(domain, [("boundary", "layer")])
+        >>> law = GeneralizedRoot(structure, torch.tensor([-1.0, -1.0, 0.8]), PoissonFamily())
+        >>> law.log_prob(torch.tensor([1.0, 1.0])), law.mean
+        (tensor(-1.6070), tensor([0.7758, 0.7758]))
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
+        "psi": constraints.real_vector,
+    }
+    _law: RootLaw
+
+    max_enumerated_states: int = 2**16
+    """Most states for which :meth:`enumerate_support` is offered; a subclass may raise it."""
+
+    def __init__(
+        self,
+        structure: RootStructure,
+        psi: torch.Tensor,
+        family: NodeFamily,
+        *,
+        partition: RootBackend | None = None,
+        num_sweeps: int = 100,
+        validate_args: bool | None = None,
+    ) -> None:
+        is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
+        self._law = RootLaw(
+            structure,
+            psi,
+            family,
+            partition,
+            num_sweeps,
+            is_lenient=is_validation_off,
+            is_checked=validate_args is not False,
+        )
+        self._settle(self._law.batch_shape, len(structure.domain), validate_args)
+
+    @classmethod
+    def from_coefficients(
+        cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, **options: Any
+    ) -> GeneralizedRoot:
+        r"""The law with given coefficients :math:`\ell!\,\psi_S` of the products of roots, as fits report them.
+
+        Args:
+            structure: the terms.
+            coefficients: multipliers of the products of roots.
+            family: the base family.
+            options: further arguments of the class.
+
+        Shape:
+            coefficients (*batch, num_terms).
+
+        Raises:
+            InputError, InputTypeError: as the class.
+        """
+        energy = GeneralizedRootEnergy.from_coefficients(structure, coefficients, family, validate=False)
+        return cls(structure, energy.psi, family, **options)
+
+    # Parameters and structure
+
+    @property
+    def structure(self) -> RootStructure:
+        """The terms."""
+        return self._law.energy.structure
+
+    @property
+    def family(self) -> NodeFamily:
+        """The base family."""
+        return self._law.energy.family
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.structure.domain
+
+    @property
+    def partition(self) -> RootBackend:
+        """The backend that normalises."""
+        return self._law.partition
+
+    @property
+    def psi(self) -> torch.Tensor:
+        """Tensor entries, (*batch, num_terms)."""
+        return self._expanded(self._law.psi, 1)
+
+    @property
+    def coefficients(self) -> torch.Tensor:
+        r"""Multipliers :math:`\ell!\,\psi_S` of the products of roots, (*batch, num_terms)."""
+        return self._expanded(self._law.energy.coefficients, 1)
+
+    @property
+    def energy_model(self) -> GeneralizedRootEnergy:
+        """The unnormalised model: energies and conditionals without the normalising constant."""
+        return self._law.energy if self._is_own_batch else self._law.energy.expand(self.batch_shape)
+
+    @property
+    def normalizability(self) -> Normalizability:
+        """Whether the law can be normalised: proven, disproven with a direction, or undecided, with the reason."""
+        return self._law.normalizability
+
+    @constraints.dependent_property(event_dim=1)
+    def support(self) -> constraints.Constraint:  # type: ignore[override]
+        """Vectors of counts, of nonnegative reals or of reals, by family."""
+        return constraints.independent(self.family.support, 1)
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls,
+        *,
+        structure: RootStructure,
+        psi: Sequence[int],
+        **other: Any,  # noqa: ARG003
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shape of psi.
+
+        Args:
+            structure: the terms, whose variables fix the event shape.
+            psi: shape of psi.
+            other: further arguments of the constructor, ignored.
+
+        Returns:
+            The pair (batch_shape, event_shape).
+        """
+        return torch.Size(tuple(psi)[:-1]), torch.Size((len(structure.domain),))
+
+    def __repr__(self) -> str:
+        return self._repr(repr(self.structure), repr(self.family))
+
+    # Probabilities
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        check_root_value(value, self._law.energy, self.batch_shape)
+
+    def _undefined(self, value: torch.Tensor) -> torch.Tensor:
+        """NaN in the shape of a log-probability, tied to the graph of psi."""
+        return (self._law.psi.sum(-1) * math.nan).expand(self._sample_batch(value))
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
+
+        Args:
+            value: counts or reals, integer or floating.
+
+        Shape:
+            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
+                HMC, NUTS; any inside a traced function.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts, which are named,
+                more than probability one, beyond the error.
+
+        Warns:
+            ConvergenceWarning: the result is NaN as the class says; or an estimate has no error bar.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        if not self._law.is_usable:
+            return self._undefined(value)
+        energy = self._law.energy.energy(value, validate=False)
+        try:
+            log_z = self._law.log_partition
+        except IntractableError as error:
+            if not self._law.is_lenient or not self._law.is_within_reach:
+                raise
+            _warn_beyond(error)
+            return self._undefined(value)
+        result = -energy - log_z.value
+        if self._law.energy.family.is_discrete:
+            check_probabilities(log_z, result, value, self.domain)
+        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+
+    def energy(self, value: torch.Tensor) -> torch.Tensor:
+        """Minus the log-probability without its normalising constant, (*sample, *batch).
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._law.energy.energy(value, validate=False).expand(self._sample_batch(value))
+
+    def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, which needs no normalising constant.
+
+        It is not a log-probability; it is cheap for models whose log Z is out of reach, and differentiable in psi.
+
+        Shape:
+            value (*sample, *batch, d) -> (*sample, *batch), in nats.
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
+                be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program;
+                psi or a value inside a torch.func transformation.
+
+        Example:
+            >>> import pyro
+            >>> from pyro_hoim.generalized_root import PoissonFamily
+            >>> from pyro_hoim.schema import Variable
+            >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
+            >>> structure = RootStructure.complete(domain, 2)
+            >>> rows = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+            >>> def program():
+            ...     psi = pyro.sample("psi", pyro.distributions.Normal(0.0, 0.3).expand([5]).to_event(1))
+            ...     law = GeneralizedRoot(structure, psi, PoissonFamily())
+            ...     pyro.factor("rows", law.log_pseudo_prob(rows).sum())
+            >>> list(pyro.poutine.trace(program).get_trace().nodes)
+            ['_INPUT', 'psi', 'rows', '_RETURN']
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        refuse_transforms("log_pseudo_prob", self._law.psi, value)
+        if not self._law.is_usable:
+            return self._undefined(value)
+        try:
+            found = self._law.energy.log_pseudo_prob(value, validate=False)
+        except InputError:
+            if not self._law.is_lenient:
+                raise
+            return self._undefined(value)
+        return found.expand(self._sample_batch(value))
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant with its kind, error and cost, computed once per law.
+
+        Shape:
+            value, and what an estimate says about its errors, (*batch).
+
+        Raises:
+            InputError: a law without a finite constant; a random estimate inside HMC or NUTS.
+            IntractableError: log Z exceeds the backend's budget.
+        """
+        result = self._law.log_partition
+        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
+
+    # Samples
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law: no Markov chain."""
+        return self._law.draws_exactly
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Gibbs sweeps at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact."""
+        return 0 if self.sample_is_exact else self._law.num_sweeps
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Draws of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
+
+        Otherwise every draw is the end of a Gibbs chain of its own, led from the independent member through 100
+        temperatures and then moved by :attr:`sample_burn_in` sweeps; with ``RootAuto`` only in those connected
+        components of the terms that have no exact draws, while the others are drawn exactly. Nothing here can tell how
+        near its law is; compare energies for shorter and longer burn-in. For long chains use
+        :func:`~pyro_hoim.generalized_root.sample_root_chains`.
+
+        Shape:
+            (*sample_shape, *batch, d).
+
+        Raises:
+            InputError: a law without a finite constant.
+            IntractableError: it is not known whether there is one.
+
+        Randomness:
+            PyTorch's global generator.
+        """
+        self._require_usable()
+        return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
+
+    @property
+    def _cardinalities(self) -> tuple[int, ...]:
+        """Number of values of every variable of a bounded count family."""
+        return (int(self.family.largest_value) + 1,) * len(self.domain)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether the counts are bounded, with at most :attr:`max_enumerated_states` joint states."""
+        is_bounded = self.family.is_discrete and math.isfinite(self.family.largest_value)
+        return is_bounded and math.prod(self._cardinalities) <= self.max_enumerated_states
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            InputError: counts or reals without a bound.
+            IntractableError: more than :attr:`max_enumerated_states` states.
+        """
+        if not (self.family.is_discrete and math.isfinite(self.family.largest_value)):
+            raise InputError(
+                f"enumerate_support: expected bounded counts, received {self.family!r}, whose values have no end; use "
+                "TruncatedPoissonFamily, or observe the site"
+            )
+        cards = self._cardinalities
+        check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
+        return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
+
+    def _require_usable(self) -> None:
+        """Refuse what a lenient law has let pass."""
+        if not self._law.is_usable:
+            self._law.refuse()
+
+    # Moments
+
+    @property
+    def expectations(self) -> torch.Tensor:
+        """Expectations of the statistics of all terms, (*batch, num_terms), and gradient of log Z in coefficients."""
+        return self._expanded(self._law.expectations, 1)
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean of every variable (*batch, d); exact where log Z is, else an estimate."""
+        return self._expanded(self._law.moments[0], 1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance of every variable (*batch, d); exact where log Z is, else an estimate."""
+        return self._expanded(self._law.moments[1], 1)
+
+    # Conditional laws
+
+    def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRoot:
+        r"""The law of the remaining variables given the values of some.
+
+        Fixed values fold into lower terms, (j, l) into (j, l - m) for m fixed variables, so the result has in general
+        full parameters and is no simplified model. Cost: one product per term.
+
+        Args:
+            evidence: ``{name: value}``, or a tensor of values: one for every row and batch element. All variables
+                leave the law of the empty vector.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+
+        Raises:
+            UnknownNameError: an unknown name; the closest ones are listed.
+            InputError: a value outside the support, or tensors whose shapes do not broadcast.
+
+        Example:
+            >>> from pyro_hoim.generalized_root import PoissonFamily
+            >>> from pyro_hoim.schema import Variable
+            >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
+            >>> structure = RootStructure.simplified(domain, [("a", "b")])
+            >>> law = GeneralizedRoot(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())
+            >>> law.condition({"b": 4}).structure.names  # the pair has become a term of the root of a
+            (((1, 1), ('a',)), ((2, 1), ('a',)))
+        """
+        self._require_usable()
+        rest = self._law.energy.condition(evidence)
+        law = type(self)(
+            rest.structure,
+            rest.psi,
+            rest.family,
+            partition=self.partition,
+            num_sweeps=self._law.num_sweeps,
+            validate_args=self._own_validation,
+        )
+        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
+
+
+def _warn_beyond(error: IntractableError) -> None:
+    warnings.warn(
+        f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+@register_kl(GeneralizedRoot, GeneralizedRoot)
+def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor:
+    """D(p, q) in nats for equal structures, (*broadcast batch); exact or refused."""
+    if p.structure != q.structure or p.family != q.family:
+        raise InputError("kl_divergence: expected laws with the same structure and family")
+    if not (p._law.is_exact and q._law.is_exact):
+        raise IntractableError("kl_divergence: needs exact log Z of both laws; use RootAuto() without estimates")
+    difference = p._law.energy.coefficients - q._law.energy.coefficients
+    value = (p._law.expectations * difference).sum(-1) - p._law.log_partition.value + q._law.log_partition.value
+    return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))

@@ -1,0 +1,383 @@
+r"""Compiled quadrature of node densities: large counts and numbers (Numba, CPU).
+
+Both are sums of a smooth function over equally spaced nodes whose ends are negligible. Their error falls exponentially
+with the number of nodes, so that the number is doubled until the result stays; its square then bounds what is left.
+Exponents are taken relative to the largest one, in forms that lose no digits however narrow the density is. Where an
+end is not negligible (counts cut off by a maximum) every count is summed.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...compute.jit import njit
+from ._sum_kernels import merge, moments
+from ._window_kernels import COUNT, REAL, find_windows
+from .integrability_kernels import is_integrable
+
+__all__ = ["add_far_counts", "number_values"]
+
+_DEPTH = 44.0
+_NODES = 4096
+_SETTLED = 1e-10
+_ROUNDING = 1e-12
+_EPSILON = 2.220446049250313e-16
+_LONGEST = 16777216.0  # counts that are summed one by one where nothing else will do
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
+    """Exponents and roots at counts centre + start + i * step, relative to the centre; i = 0, 1, ..., n - 1.
+
+    The part of the exponent that is linear in the distance is ``tilt`` times it: zero at a stationary point.
+    """
+    k = coefs.shape[0]
+    heights, log_centre = np.empty(k), math.log(centre)
+    for j in range(k):
+        heights[j] = math.exp(powers[j] * log_centre)
+    for i in range(n):
+        at = first + i
+        d = start + i * step
+        r = d / centre
+        log_ratio = math.log1p(r)
+        is_near = abs(r) < 0.01
+        if is_near:
+            bend = r * r * (1 / 2 - r * (1 / 6 - r * (1 / 12 - r * (1 / 20 - r * (1 / 30 - r * (1 / 42 - r / 56))))))
+        else:
+            bend = (1.0 + r) * log_ratio - r
+        total = tilt * d - centre * bend - 0.5 * (log_ratio - r) - r * r / ((1.0 + r) * 12.0 * centre)
+        for j in range(k):
+            p = powers[j]
+            if j == 0:
+                steps[0, at] = d
+                continue
+            change = math.expm1(p * log_ratio)
+            steps[j, at] = heights[j] * change
+            if coefs[j] != 0.0:
+                if is_near:
+                    rest = 0.0
+                    for m in range(8, 2, -1):
+                        rest = (rest + 1.0) * r * (p - m + 1.0) / m
+                    rest = (rest + 1.0) * 0.5 * p * (p - 1.0) * r * r
+                else:
+                    rest = change - p * r
+                total += coefs[j] * heights[j] * rest
+        s[at] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_reals(coefs, powers, centre, start, step, first, n, s, steps):
+    """Exponents (with the Jacobian) and powers at logs centre + start + i * step, relative to the centre."""
+    k = coefs.shape[0]
+    for j in range(k):
+        height = math.exp(powers[j] * centre)
+        for i in range(n):
+            steps[j, first + i] = height * math.expm1(powers[j] * (start + i * step))
+    for i in range(n):
+        total = start + i * step
+        for j in range(k):
+            if coefs[j] != 0.0:
+                total += coefs[j] * steps[j, first + i]
+        s[first + i] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill(kind, coefs, powers, centre, tilt, start, step, first, n, s, steps):
+    if kind == COUNT:
+        _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps)
+    else:
+        _fill_reals(coefs, powers, centre, start, step, first, n, s, steps)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, part_mean, part_cov):
+    """Log of the integral from left to right of the centre, and moments; both ends are negligible.
+
+    ``share`` is the log of the density at the centre over the mass known already.
+
+    Returns:
+        log of the integral; its change (by its share where that is below one), or that of the second moment of the
+        first statistic, when the nodes were doubled last.
+    """
+    k = coefs.shape[0]
+    s, steps, scratch = np.empty(_NODES + 1), np.empty((k, _NODES + 1)), np.empty((3, _NODES + 1))
+    n, value, other, change = 32, 0.0, 0.0, np.inf
+    while n <= _NODES:
+        step = (right - left) / n
+        if n == 32:
+            _fill(kind, coefs, powers, centre, tilt, left, step, 0, n, s, steps)
+        else:
+            half = n // 2
+            _fill(kind, coefs, powers, centre, tilt, left + step, 2.0 * step, half, half, s, steps)
+        new = moments(s, steps, n, -1, scratch, order, part_mean, part_cov) + math.log(step)
+        second = 0.0
+        for i in range(n):
+            second += scratch[0, i] * steps[0, i] * steps[0, i]
+        second *= step
+        weight = math.exp(min(0.0, share + new))
+        change = max(weight * abs(new - value), abs(second - other) / second) if n > 32 else np.inf
+        value, other = new, second
+        if change < _SETTLED:
+            break
+        n *= 2
+    return value, change
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _deepened(coefs, powers, centre, tilt, end, first):
+    """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth.
+
+    Windows of little mass end earlier, at what is negligible in the whole. A valley or the first count stops the move.
+    """
+    s, steps = np.empty(1), np.empty((coefs.shape[0], 1))
+    _fill_counts(coefs, powers, centre, tilt, end, 1.0, 0, 1, s, steps)
+    height = s[0]
+    while height > -_DEPTH and centre + 1.25 * end > first:
+        _fill_counts(coefs, powers, centre, tilt, 1.25 * end, 1.0, 0, 1, s, steps)
+        if s[0] >= height:
+            break
+        height = s[0]
+        end *= 1.25
+    return end
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_slope(coefs, powers, x):
+    """Slope of the log density of counts at x."""
+    total = -math.log(x) - 0.5 / x + 1.0 / (12.0 * x * x)
+    for j in range(coefs.shape[0]):
+        total += coefs[j] * powers[j] * x ** (powers[j] - 1.0)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
+    """Windows of the density and of the density times the square of the first statistic, united where they overlap.
+
+    Returns:
+        Number of windows. ``peaks`` holds place and height of the density's maximum, and 1 if that is a maximum of
+        the density itself, 0 if only of the product.
+    """
+    k = coefs.shape[0]
+    more_ends, more_peaks = np.empty((k + 4, 2)), np.empty((k + 4, 2))
+    count = 0
+    for which in range(2):
+        num, _ = find_windows(
+            kind, coefs, powers, weights[which], low, high, _DEPTH, floors[which], more_ends, more_peaks
+        )
+        for w in range(num):
+            a, b = more_ends[w, 0], more_ends[w, 1]
+            place, height = more_peaks[w, 0], more_peaks[w, 1] - (weights[which] - weights[0]) * more_peaks[w, 0]
+            is_own = 1.0 if which == 0 else 0.0
+            kept = 0
+            for old in range(count):
+                if ends[old, 1] < a or ends[old, 0] > b:
+                    ends[kept, 0], ends[kept, 1] = ends[old, 0], ends[old, 1]
+                    peaks[kept, 0], peaks[kept, 1], peaks[kept, 2] = peaks[old, 0], peaks[old, 1], peaks[old, 2]
+                    kept += 1
+                    continue
+                a, b = min(a, ends[old, 0]), max(b, ends[old, 1])
+                if peaks[old, 2] > is_own or (peaks[old, 2] == is_own and peaks[old, 1] > height):
+                    place, height, is_own = peaks[old, 0], peaks[old, 1], peaks[old, 2]
+            ends[kept, 0], ends[kept, 1] = a, b
+            peaks[kept, 0], peaks[kept, 1], peaks[kept, 2] = place, height, is_own
+            count = kept + 1
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
+    """Add the counts from ``first`` to ``last`` to a mixture that holds the smaller ones.
+
+    Args:
+        coefs: natural parameters (k,).
+        powers: 1, 1/2, ..., 1/k.
+        first: smallest count, from 1,000.
+        last: largest count, may be infinite.
+        floors: logs of the largest term below, and of the largest term times the square of its count (2,).
+        order: 0, 1 or 2.
+        value: log of the sum below.
+        mean: its mean (k,), changed in place.
+        cov: its covariance (k, k), changed in place.
+
+    Returns:
+        log of the whole sum; relative error of the quadrature.
+    """
+    k = coefs.shape[0]
+    low = math.log(first)
+    high = low
+    while high < 709.0:
+        slope = coefs[0] - high
+        for j in range(1, k):
+            slope += max(coefs[j], 0.0) * powers[j] * math.exp((powers[j] - 1.0) * high)
+        if slope < -1.0:
+            break
+        high += 0.25
+    if high >= 709.0:
+        return np.inf, 0.0
+    high = min(high + 1.0, math.log(last))
+    if high <= low:
+        high = low
+    ends, peaks = np.empty((2 * k + 8, 2)), np.empty((2 * k + 8, 3))
+    count = _united(COUNT, coefs, powers, np.array([0.0, 2.0]), floors, low, high, ends, peaks)
+    part_mean, part_cov = np.zeros(k), np.zeros((k, k))
+    error = _ROUNDING
+    for w in range(count):
+        terms = 0.0
+        for j in range(k):
+            terms += abs(coefs[j]) * math.exp(powers[j] * peaks[w, 0])
+        terms += math.exp(peaks[w, 0]) * peaks[w, 0]
+        is_cut = ends[w, 0] <= low or ends[w, 1] >= math.log(last)
+        is_peak = peaks[w, 2] == 1.0 and low < peaks[w, 0] < high
+        centre = math.exp(peaks[w, 0])
+        left, right = math.expm1(ends[w, 0] - peaks[w, 0]) * centre, math.expm1(ends[w, 1] - peaks[w, 0]) * centre
+        change = np.inf
+        tilt = 0.0 if is_peak else _log_slope(coefs, powers, centre)
+        if not is_cut:
+            if is_peak and ends[w, 1] - ends[w, 0] < 1e-8:  # narrower than the digits of y can tell
+                curve = 1.0 / centre
+                for j in range(1, k):
+                    curve -= coefs[j] * powers[j] * (powers[j] - 1.0) * math.exp((powers[j] - 2.0) * peaks[w, 0])
+                right = 10.0 / math.sqrt(curve)
+                left = -right
+            elif left < 0.0 < right:
+                left = _deepened(coefs, powers, centre, tilt, left, first)
+                right = min(_deepened(coefs, powers, centre, tilt, right, first), last - centre)
+            if right - left > 256.0:
+                total, change = _trapezoid(
+                    COUNT, coefs, powers, centre, tilt, left, right, peaks[w, 1] - value, order, part_mean, part_cov
+                )
+                if change < 1e-7 or right - left > _LONGEST:
+                    for j in range(k):
+                        part_mean[j] += math.exp(powers[j] * peaks[w, 0])
+                    error = max(error, change * change if change < 1e-7 else change)
+                    error += _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total))
+                    value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
+                    continue
+        if right - left > _LONGEST:
+            return value, np.inf
+        x, end = max(first, math.floor(centre + left)), min(last, math.ceil(centre + right))
+        s, steps, scratch = np.empty(_NODES), np.empty((k, _NODES)), np.empty((3, _NODES))
+        while x <= end:
+            n = int(min(float(_NODES), end - x + 1.0))
+            _fill_counts(coefs, powers, centre, tilt, x - centre, 1.0, 0, n, s, steps)
+            total = moments(s, steps, n, -1, scratch, order, part_mean, part_cov)
+            for j in range(k):
+                part_mean[j] += math.exp(powers[j] * peaks[w, 0])
+            error = max(error, _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total)))
+            value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
+            x += n
+    return value, error
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
+    """Add the integral over the numbers from 0 to a mixture of parts.
+
+    Args:
+        coefs: natural parameters (k,), those of odd statistics with the sign of the half line.
+        powers: powers of the statistics (k,), descending.
+        sign: -1 if the second statistic is minus the number here, else 1.
+        has_part: whether the mixture holds a part already.
+        order: 0, 1 or 2.
+        value: log of the mass so far.
+        mean: its mean (k,), changed in place.
+        cov: its covariance (k, k), changed in place.
+
+    Returns:
+        log of the mass of both; relative error of the quadrature.
+    """
+    k = coefs.shape[0]
+    lead = 0
+    while coefs[lead] == 0.0:
+        lead += 1
+    ends, peaks = np.empty((2 * k + 8, 2)), np.empty((2 * k + 8, 3))
+    weights, floors = np.array([1.0, 1.0 + 2.0 * powers[0]]), np.array([-np.inf, -np.inf])
+    count = _united(REAL, coefs, powers, weights, floors, -800.0, 700.0 / powers[lead], ends, peaks)
+    part_mean, part_cov = np.zeros(k), np.zeros((k, k))
+    error = _ROUNDING
+    for w in range(count):
+        left, right = ends[w, 0] - peaks[w, 0], ends[w, 1] - peaks[w, 0]
+        total, change = _trapezoid(REAL, coefs, powers, peaks[w, 0], 0.0, left, right, 0.0, order, part_mean, part_cov)
+        error = max(error, change * change if change < 1e-7 else change)
+        if has_part:
+            terms = 0.0
+            for j in range(k):
+                terms += abs(coefs[j]) * math.exp(powers[j] * peaks[w, 0])
+            error += _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total))
+        for j in range(k):
+            part_mean[j] += math.exp(powers[j] * peaks[w, 0])
+        if sign < 0.0 and k > 1:
+            part_mean[1] = -part_mean[1]
+            for j in range(k):
+                if j != 1:
+                    part_cov[1, j] = -part_cov[1, j]
+                    part_cov[j, 1] = -part_cov[j, 1]
+        value = merge(has_part, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
+        has_part = True
+    return value, error
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gaussian(eta, order, mean, cov):
+    """Closed form for k = 1 and 2; returns the value."""
+    slope = eta[1] if eta.shape[0] > 1 else 0.0
+    variance = -0.5 / eta[0]
+    centre = slope * variance
+    if order > 0:
+        mean[0] = centre * centre + variance
+        if eta.shape[0] > 1:
+            mean[1] = centre
+    if order > 1:
+        cov[0, 0] = 2.0 * variance * (variance + 2.0 * centre * centre)
+        if eta.shape[0] > 1:
+            cov[0, 1] = cov[1, 0] = 2.0 * centre * variance
+            cov[1, 1] = variance
+    return 0.5 * (math.log(2.0 * math.pi * variance) + slope * centre)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def number_values(code, eta, powers, order, value, mean, cov, error):
+    """Integrals of the exponential (code 2) and Gaussian (code 3) families.
+
+    Args:
+        code: 2 or 3.
+        eta: natural parameters (n, k).
+        powers: powers of the statistics (k,).
+        order: 0, 1 or 2.
+        value: result (n,).
+        mean: result (n, k).
+        cov: result (n, k, k).
+        error: result (n,), the error relative to 1 + |value|.
+    """
+    n, k = eta.shape
+    no_mean, no_cov, coefs = np.empty(k), np.empty((k, k)), np.empty(k)
+    for row in range(n):
+        row_mean = mean[row] if order > 0 else no_mean
+        row_cov = cov[row] if order > 1 else no_cov
+        size = 0.0
+        for j in range(k):
+            size += abs(eta[row, j])
+            coefs[j] = eta[row, j]
+        if not (math.isfinite(size) and is_integrable(code, eta[row])):
+            value[row] = np.inf if math.isfinite(size) else np.nan
+            error[row] = np.nan
+            for j in range(k):
+                row_mean[j] = np.nan
+                for i in range(k):
+                    row_cov[i, j] = np.nan
+            continue
+        if code == 3 and k <= 2:
+            value[row], error[row] = _gaussian(eta[row], order, row_mean, row_cov), 4.0 * _EPSILON
+            continue
+        total, worst = 0.0, 0.0
+        for half in range(2 if code == 3 else 1):
+            if half == 1:
+                coefs[1] = -coefs[1]
+            total, other = _add_half_line(coefs, powers, 1.0 - 2.0 * half, half == 1, order, total, row_mean, row_cov)
+            worst = max(worst, other)
+        value[row], error[row] = total, worst

@@ -1,0 +1,163 @@
+"""Compiled sums of exponentials with their moments, and mixtures of parts (Numba, CPU)."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...compute.jit import njit
+
+__all__ = ["exponentials", "merge", "moments"]
+
+_MAGIC = 6755399441055744.0  # 1.5 * 2^52: added to a float of moderate size, rounds it into its low bits
+_LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def exponentials(s, n, w, bits):
+    """Write exp(s) into w for s up to 700, to two units of the last place; below exp(-700) it is exp(-700).
+
+    Args:
+        s: exponents; the first n are read.
+        n: how many.
+        w: result, at least n long.
+        bits: scratch of float64, at least n long.
+    """
+    scaled = bits.view(np.int64)
+    for i in range(n):
+        bits[i] = max(s[i], -700.0) * _LOG2E + _MAGIC
+    for i in range(n):
+        k = bits[i] - _MAGIC
+        r = (max(s[i], -700.0) - k * _LN2_HIGH) - k * _LN2_LOW
+        p = 1.0 / 6227020800.0
+        p = p * r + 1.0 / 479001600.0
+        p = p * r + 1.0 / 39916800.0
+        p = p * r + 1.0 / 3628800.0
+        p = p * r + 1.0 / 362880.0
+        p = p * r + 1.0 / 40320.0
+        p = p * r + 1.0 / 5040.0
+        p = p * r + 1.0 / 720.0
+        p = p * r + 1.0 / 120.0
+        p = p * r + 1.0 / 24.0
+        p = p * r + 1.0 / 6.0
+        p = p * r + 0.5
+        p = p * r + 1.0
+        w[i] = p * r + 1.0
+    for i in range(n):
+        scaled[i] = (scaled[i] + 1023) << 52
+    for i in range(n):
+        w[i] *= bits[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _dot(a, row_a, b, row_b, n):
+    total = 0.0
+    for i in range(n):
+        total += a[row_a, i] * b[row_b, i]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _total(a, row, first, last):
+    total = 0.0
+    for i in range(first, last):
+        total += a[row, i]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def moments(s, steps, n, top, scratch, order, mean, cov):
+    """Log of a sum of terms, and mean and covariance of statistics under them.
+
+    Args:
+        s: logs of the terms relative to the largest; the first n are read.
+        steps: statistics relative to those of the largest term (k, at least n).
+        n: number of terms.
+        top: place of the largest term, whose ``s`` and ``steps`` are zero; -1 if it is not among the terms.
+        scratch: (3, at least n).
+        order: 0 for the sum only, 1 with the mean, 2 with the covariance.
+        mean: result (k,), relative as ``steps``.
+        cov: result (k, k).
+
+    Returns:
+        Log of the sum of exp(s).
+    """
+    exponentials(s, n, scratch[0], scratch[2])
+    if top < 0:
+        whole = _total(scratch, 0, 0, n)
+        result = math.log(whole)
+    else:  # keeps the digits of a sum that is hardly more than its largest term
+        rest = _total(scratch, 0, 0, top) + _total(scratch, 0, top + 1, n)
+        whole, result = 1.0 + rest, math.log1p(rest)
+    if order == 0:
+        return result
+    scale = 1.0 / whole
+    k = steps.shape[0]
+    for j in range(k):
+        mean[j] = _dot(scratch, 0, steps, j, n) * scale
+    if order == 1:
+        return result
+    is_lost = False
+    for i in range(k):
+        for x in range(n):
+            scratch[1, x] = scratch[0, x] * steps[i, x]
+        for j in range(i + 1):
+            cov[i, j] = _dot(scratch, 1, steps, j, n) * scale - mean[i] * mean[j]
+        is_lost |= cov[i, i] < 63.0 * mean[i] * mean[i]
+    if is_lost:  # the reference lies far from the mean: sum products of distances from the mean instead
+        for i in range(k):
+            for j in range(i + 1):
+                total = 0.0
+                for x in range(n):
+                    total += scratch[0, x] * (steps[i, x] - mean[i]) * (steps[j, x] - mean[j])
+                cov[i, j] = total * scale
+    for i in range(k):
+        for j in range(i):
+            cov[j, i] = cov[i, j]
+    return result
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def merge(old, value, mean, cov, order, part, part_mean, part_cov):
+    """Add a part to a mixture of parts.
+
+    Args:
+        old: whether the mixture holds a part already.
+        value: log of its mass.
+        mean: its mean (k,), changed in place.
+        cov: its covariance (k, k), changed in place.
+        order: 0 for masses only, 1 with means, 2 with covariances.
+        part: log of the new part's mass.
+        part_mean: mean of the new part (k,).
+        part_cov: covariance of the new part (k, k).
+
+    Returns:
+        Log of the mass of both.
+    """
+    k = part_mean.shape[0]
+    if not old:
+        if order > 0:
+            for j in range(k):
+                mean[j] = part_mean[j]
+        if order > 1:
+            for i in range(k):
+                for j in range(k):
+                    cov[i, j] = part_cov[i, j]
+        return part
+    if part == -np.inf:
+        return value
+    total = max(value, part) + math.log1p(math.exp(-abs(value - part)))
+    if order > 0:
+        share, new = math.exp(value - total), math.exp(part - total)
+        if order > 1:
+            for i in range(k):
+                for j in range(k):
+                    between = (part_mean[i] - mean[i]) * (part_mean[j] - mean[j])
+                    cov[i, j] = share * cov[i, j] + new * part_cov[i, j] + share * new * between
+        for j in range(k):
+            gap = part_mean[j] - mean[j]
+            mean[j] = mean[j] + new * gap if new < share else part_mean[j] - share * gap
+    return total

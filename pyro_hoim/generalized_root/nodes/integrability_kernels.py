@@ -1,0 +1,41 @@
+r"""Which node densities over the reals can be normalised: the one rule that kernels and checks share.
+
+As the value grows, the statistic of the highest power whose parameter is not zero outweighs all others, so that
+parameter must be negative. The second statistic of the Gaussian family, x itself, grows to one side whatever the sign.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from ...compute.jit import njit
+
+__all__ = ["decays", "is_integrable"]
+
+_GAUSSIAN = 3
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def decays(slopes):
+    """Whether exp(sum of slopes times powers) falls: the first slope that is not zero is negative.
+
+    Args:
+        slopes: (n,), that of the highest power first.
+    """
+    for slope in slopes:
+        if slope != 0.0:
+            return slope < 0.0
+    return False
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def is_integrable(code, eta):
+    """Whether the node density of a family of reals has a finite integral.
+
+    Args:
+        code: 2 exponential, 3 Gaussian (``NodeFamily.code``).
+        eta: natural parameters (k,).
+    """
+    if code != _GAUSSIAN or eta.shape[0] < 2 or eta[0] != 0.0 or eta[1] == 0.0:
+        return decays(eta)
+    return False

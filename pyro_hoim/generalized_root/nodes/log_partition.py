@@ -1,0 +1,206 @@
+r"""Log partition function of a node given all others, with gradient and Hessian (paper 2, equations 12 to 14).
+
+.. math:: A(\eta) = \log \int \exp\Bigl(\sum_{j=1}^k \eta_j T_j(x) + B(x)\Bigr) d\mu(x), \qquad
+   \nabla A = E\,T, \qquad \nabla^2 A = \operatorname{Cov} T.
+
+Small counts are summed from tables, large ones and real values by trapezoidal sums whose error is checked, the
+Gaussian family up to order 2 by its closed form. The work is done by compiled loops on the CPU in float64; tensors on
+another device, or in another precision, travel there and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...checks import check_finite, refuse_transforms
+from ...errors import InputError, InputTypeError
+from .families import NodeFamily
+from .kernels import evaluate_nodes
+
+__all__ = ["NodeMoments", "node_log_partition", "node_moments"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NodeMoments:
+    r"""Log partition of node conditionals with the moments of their root statistics.
+
+    Attributes:
+        value: A(eta) (*batch), in nats.
+        mean: gradient of A, E T_j (*batch, k).
+        covariance: Hessian of A, Cov(T_i, T_j) (*batch, k, k); None if it was not asked for.
+        error: estimated error of the value relative to one plus the size of A, and of the moments relative to
+            themselves (*batch).
+    """
+
+    value: Tensor
+    mean: Tensor
+    covariance: Tensor | None
+    error: Tensor
+
+
+def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> NodeMoments:
+    r"""A(eta) of many node conditionals with its gradient and Hessian, outside autograd.
+
+    Costs about half a microsecond a row for counts below a hundred at k = 3, and tens of microseconds for means in
+    the thousands or more and for real values.
+
+    Args:
+        family: the node family.
+        natural: natural parameters :math:`\eta_1, ..., \eta_k` of every row, finite, float32 or float64.
+        hessian: whether the covariance is wanted.
+
+    Shape:
+        natural (*batch, k); value (*batch), mean (*batch, k), covariance (*batch, k, k), error (*batch).
+
+    Returns:
+        The moments in the dtype and on the device of ``natural``; exact to about 1e-10 (``error`` says more).
+
+    Raises:
+        InputTypeError: natural is no floating-point tensor.
+        InputError: a wrong shape, NaN or infinity, parameters whose density cannot be normalised, or a result beyond
+            the largest number of the dtype, such as 3e38 in float32; the first such parameters are named.
+
+    References:
+        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> found = node_moments(PoissonFamily(), torch.tensor([[0.0], [2.0]]).double())
+        >>> [round(v, 6) for v in found.value.tolist()]
+        [1.0, 7.389056]
+    """
+    _check(family, natural)
+    return _moments(family, natural.detach(), 2 if hessian else 1)
+
+
+def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
+    r"""A(eta) of many node conditionals, differentiable twice in eta.
+
+    The gradient is E T, its derivative Cov(T); a third derivative is refused by autograd.
+
+    Args:
+        family: the node family.
+        natural: natural parameters :math:`\eta_1, ..., \eta_k` of every row, finite, float32 or float64.
+
+    Shape:
+        natural (*batch, k); result (*batch).
+
+    Returns:
+        Log partition functions in nats, exact to about 1e-10.
+
+    Raises:
+        InputTypeError, InputError: as :func:`node_moments`; or natural is inside a torch.func transformation.
+
+    References:
+        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import ExponentialFamily
+        >>> eta = torch.tensor([-0.5, 0.0], requires_grad=True)
+        >>> node_log_partition(ExponentialFamily(), eta).backward()
+        >>> [round(g, 4) for g in eta.grad.tolist()]  # means of x and of its square root
+        [2.0, 1.2533]
+    """
+    refuse_transforms("node_log_partition", natural)
+    _check(family, natural)
+    return _LogPartition.apply(natural, family)  # type: ignore[no-any-return]
+
+
+class _LogPartition(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, natural: Tensor, family: NodeFamily) -> Tensor:
+        found = _moments(family, natural.detach(), 1 if ctx.needs_input_grad[0] else 0)
+        ctx.family, ctx.mean = family, found.mean
+        ctx.save_for_backward(natural)
+        return found.value
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None]:
+        (natural,) = ctx.saved_tensors
+        mean = _Mean.apply(natural, ctx.family, ctx.mean)
+        return grad_outputs[0].unsqueeze(-1) * mean, None
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, natural: Tensor, family: NodeFamily, mean: Tensor) -> Tensor:
+        ctx.family = family
+        ctx.save_for_backward(natural)
+        return mean.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (natural,) = ctx.saved_tensors
+        covariance = _moments(ctx.family, natural.detach(), 2).covariance
+        assert covariance is not None
+        return (covariance @ grad_outputs[0].unsqueeze(-1)).squeeze(-1), None, None
+
+
+def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
+    """Run the kernels and refuse what came out infinite."""
+    batch, k = natural.shape[:-1], natural.shape[-1]
+    eta = np.ascontiguousarray(natural.to("cpu", torch.float64).reshape(-1, k).numpy())
+    n = eta.shape[0]
+    value, mean = np.empty(n), np.empty((n if order > 0 else 0, k))
+    covariance = np.empty((n if order > 1 else 0, k, k))
+    error = evaluate_nodes(family.code, family.largest_value, eta, order, value, mean, covariance)
+    bad = ~np.isfinite(value)
+    if bad.any():
+        row = int(np.argmax(bad))
+        where = tuple(int(i) for i in np.unravel_index(row, tuple(batch))) if batch else ()
+        why = (
+            "a log partition function below the largest number"
+            if family.is_discrete
+            else "parameters whose density can be normalised (that of the highest power that is not zero is negative)"
+        )
+        raise InputError(
+            f"natural: the {family.name} family needs {why}, received {tuple(float(e) for e in eta[row])} "
+            f"at index {where} ({int(bad.sum())} such rows)"
+        )
+
+    _check_range(natural.dtype, family, eta, [value, mean, covariance][: order + 1])
+
+    def back(numbers: np.ndarray[Any, np.dtype[np.float64]], *shape: int) -> Tensor:
+        return torch.from_numpy(numbers).reshape((*batch, *shape)).to(natural.device, natural.dtype)
+
+    return NodeMoments(
+        back(value),
+        back(mean, k) if order > 0 else natural.new_empty(0),
+        back(covariance, k, k) if order > 1 else None,
+        back(error),
+    )
+
+
+def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: list[Floats]) -> None:
+    """Refuse results that are no numbers in the dtype of the parameters."""
+    if dtype == torch.float64 or not len(eta):
+        return
+    largest = torch.finfo(dtype).max
+    is_beyond = np.stack([(np.abs(found) > largest).reshape(len(eta), -1).any(1) for found in results])
+    if is_beyond.any():
+        row = int(np.argmax(is_beyond.any(0)))
+        what = ("log partition function", "mean of a root", "covariance of roots")[int(np.argmax(is_beyond[:, row]))]
+        raise InputError(
+            f"natural: the {family.name} family at {tuple(float(e) for e in eta[row])} has a {what} beyond the largest "
+            f"number of {dtype} ({int(is_beyond.any(0).sum())} such rows); use float64"
+        )
+
+
+def _check(family: NodeFamily, natural: Tensor) -> None:
+    if not isinstance(family, NodeFamily):
+        raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+    if not isinstance(natural, Tensor) or not natural.is_floating_point():
+        kind = natural.dtype if isinstance(natural, Tensor) else type(natural).__name__
+        raise InputTypeError(f"natural: expected a tensor of floats, received {kind}")
+    if natural.dim() == 0 or natural.shape[-1] == 0:
+        raise InputError(f"natural: expected shape (*batch, k) with k from 1, received {tuple(natural.shape)}")
+    check_finite(natural, "natural")

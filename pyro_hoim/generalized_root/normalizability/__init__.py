@@ -1,0 +1,5 @@
+"""Whether a generalized root model can be normalised."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,244 @@
+r"""Forms of degree one in non-negative numbers: are they negative everywhere?
+
+.. math:: g(w) = \sum_s a_s w_s + \sum_S c_S \Bigl(\prod_{s \in S} w_s\Bigr)^{1/|S|}, \qquad w \ge 0
+
+All terms of a generalized root model with the same power l/j of the scale make such a form, in the numbers
+:math:`w_s = T_1(x_s)^{l/j}`: their root products are geometric means. In a *signed* form (the square roots of the
+Gaussian family, where :math:`T_2(x) = x`) pairs may take either sign: there g is maximised over signs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+
+__all__ = ["Array", "Form", "bounded_by_planes", "is_definite", "local_maximum", "positive_vertex"]
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+
+_LARGEST_DEFINITE = 3_000
+
+
+@dataclass(frozen=True)
+class Form:
+    """Linear part (d,), and per size of the sets their variables (m, l) and weights (m,), none of them zero."""
+
+    linear: Array
+    sets: tuple[Index, ...]
+    weights: tuple[Array, ...]
+    is_signed: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return len(self.linear)
+
+    @property
+    def slack(self) -> float:
+        """Bound on the relative rounding error of a sum of all terms."""
+        return (sum(len(c) for c in self.weights) + self.size + 1000) * float(np.finfo(np.float64).eps)
+
+    @property
+    def scale(self) -> float:
+        """Largest modulus of a coefficient."""
+        return max([0.0, *(float(np.abs(part).max()) for part in (self.linear, *self.weights) if len(part))])
+
+    def terms(self, w: Array, signs: Array | None = None) -> list[Array]:
+        """Terms (*sample, m) of every size at points (*sample, d)."""
+        found: list[Array] = []
+        with np.errstate(divide="ignore"):
+            logs = np.log(w)
+        for index, weight in zip(self.sets, self.weights, strict=True):
+            means = np.exp(logs[..., index].mean(-1))
+            if signs is not None and index.shape[1] == 2:
+                means = means * signs[..., index].prod(-1)
+            found.append(weight * means)
+        return found
+
+    def value(self, w: Array, signs: Array | None = None) -> tuple[Array, Array]:
+        """G at points (*sample, d), and a bound on its rounding error."""
+        parts = [self.linear * w, *self.terms(w, signs)]
+        total = sum((part.sum(-1) for part in parts), np.zeros(w.shape[:-1]))
+        size = sum((np.abs(part).sum(-1) for part in parts), np.zeros(w.shape[:-1]))
+        return total, self.slack * size
+
+    def flow(self, terms: list[Array]) -> Array:
+        """Share 1/l of every term added to each of its variables (d,): w times the gradient of the means."""
+        total = np.zeros(self.size)
+        for index, term in zip(self.sets, terms, strict=True):
+            share = np.repeat(term / index.shape[1], index.shape[1])
+            total += np.bincount(index.ravel(), share, self.size)
+        return total
+
+    def upper(self) -> Form:
+        """The form without negative means, which is concave and nowhere smaller; signed pairs count as positive."""
+        weights = [
+            np.abs(c) if self.is_signed and index.shape[1] == 2 else np.maximum(c, 0.0)
+            for index, c in zip(self.sets, self.weights, strict=True)
+        ]
+        kept = [(index[c > 0], c[c > 0]) for index, c in zip(self.sets, weights, strict=True) if (c > 0).any()]
+        return Form(self.linear, tuple(index for index, _ in kept), tuple(c for _, c in kept))
+
+    def with_signs(self, signs: Array) -> Form:
+        """The form at fixed signs, which is not signed."""
+        weights = [
+            c * signs[index].prod(-1) if index.shape[1] == 2 else c
+            for index, c in zip(self.sets, self.weights, strict=True)
+        ]
+        return Form(self.linear, self.sets, tuple(weights))
+
+    def restricted(self, members: Index) -> Form:
+        """The form of some variables, in their order; terms with others are left out."""
+        place = np.full(self.size, -1)
+        place[members] = np.arange(len(members))
+        sets: list[Index] = []
+        weights: list[Array] = []
+        for index, c in zip(self.sets, self.weights, strict=True):
+            inside = (place[index] >= 0).all(1)
+            if inside.any():
+                sets.append(place[index[inside]])
+                weights.append(c[inside])
+        return Form(self.linear[members], tuple(sets), tuple(weights), self.is_signed)
+
+    def components(self) -> list[Index]:
+        """Variables of the connected parts; g is negative everywhere if and only if it is on each of them."""
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(self.size))
+        for index in self.sets:
+            for column in range(1, index.shape[1]):
+                graph.add_edges_from(zip(index[:, 0].tolist(), index[:, column].tolist(), strict=True))
+        return [np.array(sorted(part), dtype=np.int64) for part in nx.connected_components(graph)]
+
+    def matrix(self, shift: Array | None = None) -> Array:
+        """Matrix M of the pairs and the diagonal, g = y' M y at w = y^2 where there are only pairs."""
+        found = np.diag(self.linear if shift is None else self.linear + shift)
+        for index, c in zip(self.sets, self.weights, strict=True):
+            if index.shape[1] == 2:
+                found[index[:, 0], index[:, 1]] += c / 2
+                found[index[:, 1], index[:, 0]] += c / 2
+        return found
+
+
+def positive_vertex(form: Form) -> int | None:
+    """A variable with a positive linear coefficient, which makes g positive there."""
+    best = int(form.linear.argmax()) if form.size else 0
+    return best if form.size and form.linear[best] > 0 else None
+
+
+def bounded_by_planes(form: Form) -> bool:
+    r"""Whether some tangent plane of the concave upper form proves that g is negative for all w other than 0.
+
+    Concave of degree one: :math:`g(w) \le \nabla g(u) \cdot w` for every u > 0 (a weighted inequality of arithmetic and
+    geometric means), so it is enough that the gradient is negative. The iteration on u is that of the non-linear Perron
+    theorem; it finds a good u whenever the upper form is negative.
+    """
+    upper = form.upper()
+    need = -upper.linear
+    if (need <= 0).any():
+        return False
+    u = np.ones(upper.size)
+    for _ in range(400):
+        ratio = upper.flow(upper.terms(u)) / (need * u)
+        if ratio.max(initial=0.0) < 1 - 4 * upper.slack:
+            return True
+        moved = ratio > 0
+        if (ratio[moved] >= 1).all():  # then the largest value is at least zero
+            return False
+        u = np.where(moved, u * np.sqrt(np.where(moved, ratio, 1.0)), u)
+        u = np.clip(u / np.exp(np.log(u[moved]).mean()), 1e-100, 1e100)
+    return False
+
+
+def is_definite(form: Form) -> tuple[bool, Array | None]:
+    """Whether a negative definite matrix proves that g is negative, of any signs; else the top eigenvector.
+
+    Pairs are kept with their signs; larger positive means are bounded by tangent planes, which go to the diagonal;
+    larger negative ones are left out.
+    """
+    if form.size > _LARGEST_DEFINITE:
+        return False, None
+    kept = [(i, c) for i, c in zip(form.sets, form.weights, strict=True) if i.shape[1] > 2]
+    larger = Form(np.zeros(form.size), tuple(i for i, _ in kept), tuple(c for _, c in kept)).upper()
+    values, vectors = np.linalg.eigh(form.matrix())
+    top = vectors[:, -1]
+    if values[-1] >= -10 * form.size * form.slack * form.scale:
+        return False, top
+    u = np.ones(form.size)
+    for _ in range(40 if larger.sets else 1):
+        shift = larger.flow(larger.terms(u)) / u
+        values, vectors = np.linalg.eigh(form.matrix(shift))
+        if values[-1] < -10 * form.size * form.slack * max(form.scale, float(shift.max(initial=0.0))):
+            return True, None
+        u = np.sqrt(u * np.maximum(vectors[:, -1] ** 2, 1e-12))
+        u = u / u.sum()
+    return False, top
+
+
+def local_maximum(form: Form) -> tuple[float, Array, Array]:
+    """Largest value of g on the simplex found by ascent from many points, value less its error, point and signs.
+
+    The search ends at the first positive value.
+    """
+    rng = np.random.default_rng(0)
+    starts = 3 * min(form.size, 6)
+    points = [np.full(form.size, 1 / form.size)]
+    points += [rng.dirichlet(np.full(form.size, shape)) for shape in (1.0, 0.3, 0.1) for _ in range(starts // 3)]
+    for index, c in zip(form.sets, form.weights, strict=True):
+        for row in index[np.argsort(-np.abs(c))[:6]]:
+            points.append(np.full(form.size, 1e-6 / form.size))
+            points[-1][row] += 1 / len(row)
+    best = (-np.inf, points[0], np.ones(form.size))
+    for point in points:
+        signs = np.where(rng.random(form.size) < 0.5, -1.0, 1.0) if form.is_signed else np.ones(form.size)
+        w = point / point.sum()
+        for _ in range(2 if form.is_signed else 1):
+            if form.is_signed:
+                signs = _best_signs(form, w, signs)
+            w = _ascend(form.with_signs(signs), w)
+        for candidate in (w, np.where(w > 1e-9 * w.max(), w, 0.0)):
+            candidate = candidate / candidate.sum()
+            value, error = form.value(candidate, signs)
+            if float(value - error) > best[0]:
+                best = (float(value - error), candidate, signs)
+        if best[0] > 0:
+            break
+    return best
+
+
+def _best_signs(form: Form, w: Array, signs: Array) -> Array:
+    """Signs that no single flip improves."""
+    y = np.sqrt(w)
+    matrix = form.matrix() * np.outer(y, y)
+    np.fill_diagonal(matrix, 0.0)
+    signs = signs.copy()
+    for _ in range(20):
+        before = signs.copy()
+        for s in range(form.size):
+            pull = float(matrix[s] @ signs)
+            if pull != 0:
+                signs[s] = np.sign(pull)
+        if (signs == before).all():
+            break
+    return signs
+
+
+def _ascend(form: Form, start: Array) -> Array:
+    """A local maximum on the simplex, in logarithms of w."""
+
+    def negated(logits: Array) -> tuple[float, Array]:
+        w = np.exp(logits - logits.max())
+        w = w / w.sum()
+        parts = form.terms(w)
+        slope = form.linear * w + form.flow(parts)
+        total = slope.sum()
+        return -float(total), -(slope - w * total)
+
+    logits = np.log(np.maximum(start, 1e-12))
+    found = minimize(negated, logits, jac=True, method="L-BFGS-B", bounds=[(-60, 60)] * form.size).x
+    w = np.exp(found - found.max())
+    return w / w.sum()

@@ -1,0 +1,112 @@
+"""Sign of the largest value of a form, by the cheapest means that settles it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ._branch import branch_and_bound
+from ._form import Array, Form, bounded_by_planes, is_definite, local_maximum, positive_vertex
+
+__all__ = ["Verdict", "settle"]
+
+_BUDGET = 40_000
+_LARGEST_BRANCHED = 10
+_LARGEST_SIGNED = 7
+_LARGEST_RATIONAL = 24
+
+
+class Verdict(NamedTuple):
+    """Sign of the largest value of a form on the simplex, how it is known, and a point with signs that is not below."""
+
+    sign: Literal["negative", "zero", "positive", "unknown"]
+    how: str
+    point: Array | None = None
+    signs: Array | None = None
+
+
+def settle(form: Form) -> Verdict:
+    """The sign of the largest value of a form; ``zero`` only where it is certain, with a point that attains it."""
+    verdicts: list[Verdict] = []
+    for members in form.components():
+        found = _settle_connected(form.restricted(members))
+        point = np.zeros(form.size)
+        signs = np.ones(form.size)
+        if found.point is not None:
+            point[members] = found.point
+            signs[members] = 1.0 if found.signs is None else found.signs
+            found = found._replace(point=point, signs=signs)
+        if found.sign == "positive":
+            return found
+        verdicts.append(found)
+    for sign in ("unknown", "zero"):
+        for found in verdicts:
+            if found.sign == sign:
+                return found
+    ways = list(dict.fromkeys(found.how for found in verdicts))
+    return Verdict("negative", "; ".join(ways))
+
+
+def _settle_connected(form: Form) -> Verdict:
+    vertex = positive_vertex(form)
+    if vertex is not None:
+        return Verdict("positive", "a single variable grows", np.eye(form.size)[vertex])
+    if form.size == 1:
+        sign = "negative" if form.linear[0] < 0 else "zero"
+        return Verdict(sign, "the coefficient of a single variable", np.ones(1))
+    if bounded_by_planes(form):
+        return Verdict("negative", "a bound of every root product by a weighted arithmetic mean")
+    definite, vector = is_definite(form)
+    if definite:
+        return Verdict("negative", "a negative definite quadratic form")
+    only_pairs = all(index.shape[1] == 2 for index in form.sets)
+    if vector is not None:
+        w, signs = vector**2 / (vector**2).sum(), np.where(vector < 0, -1.0, 1.0)
+        value, error = form.value(w, signs if form.is_signed else None)
+        if value > error:
+            return Verdict("positive", "an eigenvector of the quadratic form", w, signs)
+        if form.is_signed and only_pairs:
+            return _exact_definite(form, w, signs)
+    largest, point, signs = local_maximum(form)
+    if largest > 0:
+        return Verdict("positive", "ascent from many directions", point, signs)
+    value, error = form.value(point, signs)
+    if abs(value) <= max(float(error), 1e-12 * form.scale):
+        return Verdict("unknown", "its largest value is zero within rounding", point, signs)
+    return _branch(form)
+
+
+def _branch(form: Form) -> Verdict:
+    """Branch and bound, over all patterns of signs where they matter."""
+    limit = _LARGEST_SIGNED if form.is_signed else _LARGEST_BRANCHED
+    if form.size > limit:
+        return Verdict("unknown", f"no bound applies and {form.size} variables are more than the {limit} searched")
+    tried = 0
+    for pattern in range(2 ** (form.size - 1) if form.is_signed else 1):
+        signs = np.array([-1.0 if pattern >> s & 1 else 1.0 for s in range(form.size)])
+        found = branch_and_bound(form.with_signs(signs), _BUDGET - tried)
+        tried += found.tried
+        if found.sign == "positive":
+            return Verdict("positive", "branch and bound", found.point, signs)
+        if found.sign == "unknown":
+            return Verdict("unknown", f"branch and bound stopped after {tried} pieces of the set of directions")
+    return Verdict("negative", f"branch and bound over {tried} pieces of the set of directions")
+
+
+def _exact_definite(form: Form, w: Array, signs: Array) -> Verdict:
+    """Decide a matrix that is singular within rounding by elimination in rational numbers."""
+    if form.size > _LARGEST_RATIONAL:
+        return Verdict("unknown", "the quadratic form is singular within rounding", w, signs)
+    rows = [[-Fraction(float(v)) for v in row] for row in form.matrix()]
+    for k in range(form.size):
+        pivot = rows[k][k]
+        if pivot <= 0:
+            sign = "zero" if pivot == 0 and not any(rows[k][k:]) else "positive"
+            return Verdict(sign, "elimination of the quadratic form in rational numbers", w, signs)
+        for i in range(k + 1, form.size):
+            factor = rows[i][k] / pivot
+            if factor:
+                rows[i] = [a - factor * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return Verdict("negative", "elimination of the quadratic form in rational numbers")

@@ -1,0 +1,246 @@
+"""Compiled parts of a node regression: columns of features, their gradients, scans of all pairs, coordinate descent.
+
+A node's rows are held by columns (CSC) and by rows (CSR) with one array of roots per order. A feature of the node
+is the product of one root over some other variables; its column is nonzero where all of them are.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compute.jit import njit
+
+__all__ = [
+    "descend",
+    "feature_columns",
+    "feature_gradients",
+    "feature_products",
+    "scan_pairs",
+    "scan_singles",
+    "scan_tuples",
+]
+
+
+_CELLS = 2**21
+
+
+@njit(cache=True, nogil=True)
+def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
+    """Rows and products of the columns ``variables[:size]``; returns how many rows they have in common."""
+    count = 0
+    first = variables[0]
+    for place in range(indptr[first], indptr[first + 1]):
+        out_rows[count] = rows[place]
+        out_values[count] = roots[place]
+        count += 1
+    for k in range(1, size):
+        place = indptr[variables[k]]
+        end = indptr[variables[k] + 1]
+        kept = 0
+        for c in range(count):
+            row = out_rows[c]
+            while place < end and rows[place] < row:
+                place += 1
+            if place == end:
+                break
+            if rows[place] == row:
+                out_rows[kept] = row
+                out_values[kept] = out_values[c] * roots[place]
+                kept += 1
+        count = kept
+    return count
+
+
+@njit(cache=True, nogil=True)
+def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
+    """Columns of features: (starts, rows, values) of feature f at starts[f] : starts[f + 1].
+
+    ``roots`` (k, nnz), ``orders`` (F,) from 0, ``sizes`` (F,) numbers of other variables (0: a column of ones),
+    ``others`` (F, widest) their positions.
+    """
+    num = len(orders)
+    starts = np.zeros(num + 1, np.int64)
+    capacity = 1024
+    all_rows = np.empty(capacity, np.int64)
+    all_values = np.empty(capacity)
+    some_rows = np.empty(num_rows, np.int64)
+    some_values = np.empty(num_rows)
+    for f in range(num):
+        if sizes[f] == 0:
+            count = num_rows
+            for i in range(num_rows):
+                some_rows[i] = i
+                some_values[i] = 1.0
+        else:
+            count = _intersection(indptr, rows, roots[orders[f]], others[f], sizes[f], some_rows, some_values)
+        start = starts[f]
+        if start + count > capacity:
+            capacity = 2 * (start + count)
+            wider_rows = np.empty(capacity, np.int64)
+            wider_values = np.empty(capacity)
+            wider_rows[:start] = all_rows[:start]
+            wider_values[:start] = all_values[:start]
+            all_rows, all_values = wider_rows, wider_values
+        all_rows[start : start + count] = some_rows[:count]
+        all_values[start : start + count] = some_values[:count]
+        starts[f + 1] = start + count
+    return starts, all_rows[: starts[num]].copy(), all_values[: starts[num]].copy()
+
+
+@njit(cache=True, nogil=True)
+def feature_products(starts, rows, values, orders, coefficients, out):
+    """Natural parameters: adds coefficient x feature to ``out`` (rows, k) in the column of its order."""
+    for f in range(len(orders)):
+        c = coefficients[f]
+        if c != 0.0:
+            for place in range(starts[f], starts[f + 1]):
+                out[rows[place], orders[f]] += c * values[place]
+
+
+@njit(cache=True, nogil=True)
+def feature_gradients(starts, rows, values, orders, residuals, out):
+    """Sum over rows of feature x residual of its order; ``residuals`` (rows, k)."""
+    for f in range(len(orders)):
+        total = 0.0
+        j = orders[f]
+        for place in range(starts[f], starts[f + 1]):
+            total += values[place] * residuals[rows[place], j]
+        out[f] = total
+
+
+@njit(cache=True, nogil=True)
+def scan_singles(indptr, rows, roots, residuals, out):
+    """Sum over rows of root x residual for every variable; ``roots`` (nnz,), ``residuals`` (n,)."""
+    for t in range(len(indptr) - 1):
+        total = 0.0
+        for place in range(indptr[t], indptr[t + 1]):
+            total += roots[place] * residuals[rows[place]]
+        out[t] = total
+
+
+@njit(cache=True, nogil=True)
+def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
+    """Pairs t < r of other variables whose summed product of roots and residual exceeds a threshold.
+
+    The matrix by rows: ``row_end`` (n,) ends of the rows, ``columns`` (nnz,) ascending in each row, both unsigned (that
+    spares tests for negative places in the innermost loop), ``row_roots`` (nnz,); ``num`` variables. Sums are kept for
+    as many t at a time as fit the cells allowed.
+    Returns (first, second, sum) of the pairs found. Time: sum over rows of nnz^2 / 2, plus num^2 / 2.
+    """
+    block = max(1, min(num, _CELLS // num))
+    total = np.zeros((block, num))
+    place_of = np.zeros_like(row_end)
+    place_of[1:] = row_end[:-1]
+    capacity = 256
+    count = 0
+    first = np.empty(capacity, np.int64)
+    second = np.empty(capacity, np.int64)
+    value = np.empty(capacity)
+    for low in range(0, num, block):
+        high = min(num, low + block)
+        for row in range(len(row_end)):
+            end = row_end[row]
+            stop = end
+            scale = residuals[row]
+            for place in range(place_of[row], end):
+                if columns[place] >= high:
+                    stop = place
+                    break
+                sums = total[columns[place] - low]
+                weight = row_roots[place] * scale
+                for q in range(place + 1, end):
+                    sums[columns[q]] += weight * row_roots[q]
+            place_of[row] = stop
+        for t in range(low, high):
+            for r in range(t + 1, num):
+                found = total[t - low, r]
+                total[t - low, r] = 0.0
+                if abs(found) > threshold and r != skipped and t != skipped:
+                    if count == capacity:
+                        capacity *= 2
+                        wider_first = np.empty(capacity, np.int64)
+                        wider_second = np.empty(capacity, np.int64)
+                        wider_value = np.empty(capacity)
+                        wider_first[:count] = first
+                        wider_second[:count] = second
+                        wider_value[:count] = value
+                        first, second, value = wider_first, wider_second, wider_value
+                    first[count] = t
+                    second[count] = r
+                    value[count] = found
+                    count += 1
+    return first[:count], second[:count], value[:count]
+
+
+@njit(cache=True, nogil=True)
+def scan_tuples(indptr, rows, roots, num_rows, tuples, residuals, out):
+    """Sum over rows of the product of roots and residual for listed tuples; ``tuples`` (M, size)."""
+    some_rows = np.empty(num_rows, np.int64)
+    some_values = np.empty(num_rows)
+    for m in range(len(tuples)):
+        count = _intersection(indptr, rows, roots, tuples[m], tuples.shape[1], some_rows, some_values)
+        total = 0.0
+        for c in range(count):
+            total += some_values[c] * residuals[some_rows[c]]
+        out[m] = total
+
+
+@njit(cache=True, nogil=True)
+def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients, tolerance, max_sweeps, steps):
+    """Cyclic coordinate descent on the l1-penalised quadratic model of a node's objective.
+
+    ``hessians`` (rows, k, k) are weighted covariances of the roots, ``gradients`` (F,) those of the smooth part at
+    ``coefficients``; ``steps`` (F,) is filled. Sweeps of nonzero coordinates alternate with sweeps of all. Returns
+    the number of sweeps.
+    """
+    num, k = len(orders), hessians.shape[1]
+    curvatures = np.empty(num)
+    moved = np.zeros((len(hessians), k))  # Hessian times change of the natural parameters, by row
+    for f in range(num):
+        j = orders[f]
+        total = 0.0
+        for place in range(starts[f], starts[f + 1]):
+            total += values[place] * values[place] * hessians[rows[place], j, j]
+        curvatures[f] = total
+        steps[f] = 0.0
+    is_full = True
+    sweep = 0
+    while sweep < max_sweeps:
+        sweep += 1
+        worst = 0.0
+        for f in range(num):
+            now = coefficients[f] + steps[f]
+            if not is_full and now == 0.0:
+                continue
+            j = orders[f]
+            slope = gradients[f]
+            for place in range(starts[f], starts[f + 1]):
+                slope += values[place] * moved[rows[place], j]
+            if now == 0.0 and abs(slope) <= l1[f]:
+                continue
+            if curvatures[f] <= 0.0:
+                continue
+            target = now - slope / curvatures[f]
+            shrink = l1[f] / curvatures[f]
+            new = max(target - shrink, 0.0) + min(target + shrink, 0.0)
+            change = new - now
+            if change == 0.0:
+                continue
+            steps[f] = new - coefficients[f]
+            if new == 0.0:
+                steps[f] = -coefficients[f]
+            worst = max(worst, abs(change) * curvatures[f])
+            for place in range(starts[f], starts[f + 1]):
+                row = rows[place]
+                amount = change * values[place]
+                for i in range(k):
+                    moved[row, i] += hessians[row, j, i] * amount
+        if worst <= tolerance:
+            if is_full:
+                break
+            is_full = True
+        else:
+            is_full = False
+    return sweep

@@ -1,0 +1,260 @@
+"""What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import joblib
+import numpy as np
+import torch
+
+from ..energy import GeneralizedRootEnergy
+from ..normalizability.check import check_normalizable
+from ..structure import RootStructure
+from ._joint import ColumnRegression, JointRegression, JointTerm
+from ._regression import Floats, NewtonEnd, Point, Regression, Status, newton
+from .node import SolverOptions
+from .rows import RootRows
+
+if TYPE_CHECKING:
+    from .result import RootFit
+
+__all__ = ["Advance", "RefitEnd", "RefitProblem"]
+
+Advance = Callable[[Floats, int], None]
+
+_HALVINGS = 20
+
+
+class RefitEnd(NamedTuple):
+    """Coefficients of all terms, the pseudo-NLL without the base measure, and how they were found."""
+
+    values: Floats
+    loss: float
+    residual: float
+    num_steps: int
+    status: Status
+
+
+@dataclass(frozen=True, eq=False)
+class RefitProblem:
+    """Terms of a joint model with joined coefficients and penalties.
+
+    Attributes:
+        rows: all rows.
+        terms: sorted by key, then columns.
+        joined: (F,) coefficients before the refit.
+        l1: (F,) penalties.
+        nodes: columns of the model.
+        singles: for each of them, places of its own terms, (1, 1) first.
+        tuples: for each of them, places of the tuples that hold it.
+    """
+
+    rows: RootRows
+    terms: list[JointTerm]
+    joined: Floats
+    l1: Floats
+    nodes: list[int]
+    singles: list[list[int]]
+    tuples: list[list[int]]
+
+    @classmethod
+    def of(cls, fit: RootFit, rows: RootRows, share: float) -> RefitProblem:
+        """Terms of a fit, and of a full model also every root of every column."""
+        place = [rows.domain.index(name) for name in fit.structure.domain.names]
+        values: dict[JointTerm, float] = {}
+        for key, where in fit.structure.slices.items():
+            found = fit.structure.positions(key).tolist()
+            for positions, value in zip(found, fit.coefficients[where].tolist(), strict=True):
+                values[JointTerm(key, tuple(place[p] for p in positions))] = value
+        if fit.is_full:
+            for j in fit.l1:
+                for node in place:
+                    values.setdefault(JointTerm((j, 1), (node,)), 0.0)
+        terms = sorted(values)
+        l1 = [0.0 if term.key == (1, 1) else share * fit.l1[term.key[0]] * term.key[1] for term in terms]
+        singles: dict[int, list[int]] = {node: [] for node in place}
+        tuples: dict[int, list[int]] = {node: [] for node in place}
+        for m, term in enumerate(terms):
+            for node in term.positions:
+                (singles if term.key[1] == 1 else tuples)[node].append(m)
+        joined = np.array([values[term] for term in terms])
+        return cls(rows, terms, joined, np.array(l1), place, list(singles.values()), list(tuples.values()))
+
+    def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
+        """Structure of the nonzero terms, and their coefficients."""
+        domain = self.rows.domain
+        place = {node: i for i, node in enumerate(self.nodes)}
+        kept: dict[tuple[int, int], dict[tuple[int, ...], float]] = {}
+        for term, value in zip(self.terms, values.tolist(), strict=True):
+            if value != 0.0 or term.key == (1, 1):
+                kept.setdefault(term.key, {})[tuple(place[node] for node in term.positions)] = value
+        model = domain.project([domain.names[node] for node in self.nodes])
+        structure = RootStructure.from_positions(model, {key: list(found) for key, found in kept.items()})
+        ordered = [value for key in sorted(kept) for _, value in sorted(kept[key].items())]
+        return structure, torch.tensor(ordered, dtype=torch.float64)
+
+    def independent(self, options: SolverOptions, jobs: int | None) -> RefitEnd:
+        """Independent columns by maximum likelihood."""
+        ends: Sequence[RefitEnd] = _at_work(
+            jobs, (joblib.delayed(_solve_alone)(self.rows, node, options) for node in self.nodes)
+        )
+        return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], ends)
+
+    def solve_singles(self, options: SolverOptions, jobs: int | None) -> RefitEnd:
+        """Best terms of single columns, with the joined coefficients of all tuples."""
+        tasks = (
+            joblib.delayed(_solve_column)(*self._column(i), self.joined[own], options)
+            for i, own in enumerate(self.singles)
+        )
+        ends: Sequence[RefitEnd] = _at_work(jobs, tasks)
+        return self._gathered(self.joined.copy(), self.singles, ends)
+
+    def _column(self, i: int) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
+        """Arguments of the regression of the i-th column's own terms."""
+        own, tuples = self.singles[i], self.tuples[i]
+        roots = [self.terms[m].key[0] for m in own]
+        return self.rows, self.nodes[i], roots, self.l1[own], [self.terms[m] for m in tuples], self.joined[tuples]
+
+    def _gathered(self, values: Floats, places: Sequence[list[int]], ends: Sequence[RefitEnd]) -> RefitEnd:
+        """Ends of all columns as one."""
+        worst: Status = "converged"
+        for place, end in zip(places, ends, strict=True):
+            values[place] = end.values
+            worst = end.status if end.status != "converged" else worst
+        return RefitEnd(
+            values,
+            math.fsum(end.loss for end in ends),
+            max((end.residual for end in ends), default=0.0),
+            max((end.num_steps for end in ends), default=0),
+            worst,
+        )
+
+    def solve_all(
+        self,
+        options: SolverOptions,
+        jobs: int | None,
+        independent: Floats,
+        begin: tuple[Floats, int] | None,
+        advance: Advance | None,
+    ) -> RefitEnd:
+        """Best coefficients of all terms, from the better one of the joined and the independent ones."""
+        if not self.terms:
+            return RefitEnd(self.joined, 0.0, 0.0, 0, "converged")
+        joint = JointRegression(self.rows, self.terms, self.l1, jobs)
+        starts, before = [self.joined, independent], 0
+        if begin is not None:
+            starts, before = [begin[0]], begin[1]
+        after = None if advance is None else lambda point, steps: advance(point.coefficients, before + steps)
+        end = _minimum(joint, starts, options, options.max_iterations - before, after)
+        return _told(joint, end, before)
+
+    def loss(self, values: Floats, jobs: int | None) -> float:
+        """Pseudo-NLL of some coefficients, without the base measure."""
+        tasks = (
+            joblib.delayed(_column_loss)(self.rows, node, [self.terms[m] for m in own], values[own])
+            for node, own in zip(self.nodes, map(operator.add, self.singles, self.tuples), strict=True)
+        )
+        return math.fsum(_at_work(jobs, tasks))
+
+    def normalizable(self, values: Floats, independent: Floats, jobs: int | None) -> tuple[Floats, float, str]:
+        """Coefficients of a law with a constant: these, or a point on the way to them where they have none.
+
+        The way begins at independent columns, or at the joined coefficients where their law has a constant and a lower
+        loss. The laws with a constant are a convex set, and the loss is a convex function of the coefficients: none on
+        the way is worse than the first.
+
+        Args:
+            values: coefficients of the optimum.
+            independent: coefficients of independent columns, whose law has a constant.
+            jobs: columns at a time.
+
+        Returns:
+            Coefficients, share of the way, and what is known of the constant.
+        """
+        verdict = self._verdict(values)
+        if verdict != "disproven":
+            return values, 1.0, verdict
+        first = independent
+        if self._verdict(self.joined) == "proven" and self.loss(self.joined, jobs) < self.loss(independent, jobs):
+            first = self.joined
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            if self._verdict(first + middle * (values - first)) == "proven":
+                low = middle
+            else:
+                high = middle
+        return first + low * (values - first), low, "proven"
+
+    def _verdict(self, values: Floats) -> str:
+        structure, coefficients = self.structure(values)
+        return check_normalizable(
+            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.family)
+        ).verdict
+
+
+def _at_work(jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
+    """Results of tasks, one per column, in their order; a surrounding parallel_config may choose processes."""
+    return cast("list[Any]", joblib.Parallel(n_jobs=jobs, prefer="threads")(tasks))
+
+
+def _minimum(
+    regression: Regression,
+    starts: Sequence[Floats],
+    options: SolverOptions,
+    max_steps: int,
+    advance: Callable[[Point, int], None] | None = None,
+) -> NewtonEnd:
+    """The minimum, from the best start; where none is finite, the first start as it is."""
+    objectives = [regression.objective(start) for start in starts]
+    best = min(range(len(starts)), key=lambda i: objectives[i] if math.isfinite(objectives[i]) else math.inf)
+    point = regression.point(starts[best])
+    if not math.isfinite(point.objective):
+        return NewtonEnd(point, 0, "stalled")
+    return newton(regression, point, options.tolerance, max_steps, advance)
+
+
+def _told(regression: Regression, end: NewtonEnd, before: int = 0) -> RefitEnd:
+    point = end.point
+    loss = point.objective - float(regression.l1 @ np.abs(point.coefficients))
+    residual = float(regression.violations(point).max())
+    return RefitEnd(point.coefficients, loss, residual, before + end.num_steps, end.status)
+
+
+def _solve_column(
+    rows: RootRows,
+    node: int,
+    roots: list[int],
+    l1: Floats,
+    terms: list[JointTerm],
+    coefficients: Floats,
+    joined: Floats,
+    options: SolverOptions,
+) -> RefitEnd:
+    """Best own terms of a column; the base family's parameter is a start where all conditional laws exist."""
+    column = ColumnRegression(rows, node, roots, l1, terms, coefficients)
+    base = np.zeros(len(roots))
+    base[0] = float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))
+    return _told(column, _minimum(column, [joined, base], options, options.max_iterations))
+
+
+def _solve_alone(rows: RootRows, node: int, options: SolverOptions) -> RefitEnd:
+    """An independent column by maximum likelihood."""
+    nothing = np.empty(0)
+    column = ColumnRegression(rows, node, [1], np.zeros(1), [], nothing)
+    base = np.array([float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))])
+    return _told(column, _minimum(column, [base], options, options.max_iterations))
+
+
+def _column_loss(rows: RootRows, node: int, terms: list[JointTerm], values: Floats) -> float:
+    """Mean minus log conditional law of a column, without the base measure."""
+    singles = [m for m, term in enumerate(terms) if term.key[1] == 1]
+    tuples = [m for m, term in enumerate(terms) if term.key[1] > 1]
+    roots = [terms[m].key[0] for m in singles]
+    column = ColumnRegression(rows, node, roots, np.zeros(len(roots)), [terms[m] for m in tuples], values[tuples])
+    return column.loss(values[singles])

@@ -1,0 +1,215 @@
+"""A penalised convex regression on rows of natural parameters: objective, gradient, proximal Newton steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._quadratic import curvature_matrix, penalised_minimum
+from ..nodes.families import NodeFamily
+from ..nodes.kernels import node_values
+from ._kernels import descend, feature_gradients, feature_products
+
+__all__ = ["Floats", "Integers", "NewtonEnd", "Point", "Regression", "Status", "newton", "units"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Status = Literal["converged", "fixed", "max_iterations", "stalled"]
+
+_ARMIJO = 1e-4
+_SMALLEST_STEP = 2.0**-40
+_SWEEPS = 1000
+_LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
+_ROUNDING = 1e-14
+_IDLE = 10  # steps that lower neither objective nor violation beyond rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Coefficients of a regression and what they give.
+
+    Attributes:
+        coefficients: (F,).
+        objective: smooth part plus penalty, nats.
+        gradients: (F,) of the smooth part.
+        mean: (rows, k) means of the roots.
+        covariance: (rows, k, k).
+    """
+
+    coefficients: Floats
+    objective: float
+    gradients: Floats
+    mean: Floats
+    covariance: Floats
+
+
+class NewtonEnd(NamedTuple):
+    """Where Newton steps ended, how many there were, and why they stopped."""
+
+    point: Point
+    num_steps: int
+    status: Status
+
+
+def units(linear: Floats) -> Floats:
+    """Unit of a subgradient: 1, but for linear terms beyond 10^4 their 10^-4 part, because of rounding."""
+    return np.maximum(1.0, 1e-4 * np.abs(linear))
+
+
+class Regression:
+    """Weighted mean of A(eta) over rows, less a linear term, plus an l1 penalty.
+
+    Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
+    at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``.
+
+    Attributes:
+        family: node family.
+        order: number k of natural parameters of a row.
+        weights: (rows,).
+        starts, places, values: columns of the features.
+        orders: (F,) root orders from 0.
+        linear: (F,) coefficients of the linear term.
+        l1: (F,) penalties.
+        offset: (rows, k), natural parameters without any feature; zero where it is None.
+    """
+
+    family: NodeFamily
+    order: int
+    weights: Floats
+    starts: Integers
+    places: Integers
+    values: Floats
+    orders: Integers
+    linear: Floats
+    l1: Floats
+    offset: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+    def natural(self, coefficients: Floats) -> Floats:
+        """Natural parameters (rows, k)."""
+        eta = np.zeros((len(self.weights), self.order)) if self.offset is None else self.offset.copy()
+        feature_products(self.starts, self.places, self.values, self.orders, coefficients, eta)
+        return eta
+
+    def moments(self, coefficients: Floats, derivatives: int) -> tuple[Floats, Floats, Floats]:
+        """A (rows,), means (rows, k) and covariances (rows, k, k) of the roots; what is not asked for is empty."""
+        count, k = len(self.weights), self.order
+        value = np.empty(count)
+        mean = np.empty((count, k) if derivatives else (0, k))
+        covariance = np.empty((count, k, k) if derivatives == 2 else (0, k, k))
+        self._evaluate(self.natural(coefficients), derivatives, value, mean, covariance)
+        return value, mean, covariance
+
+    def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
+        node_values(self.family.code, self.family.largest_value, eta, derivatives, value, mean, covariance)
+
+    def objective(self, coefficients: Floats) -> float:
+        """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
+        value, _, _ = self.moments(coefficients, 0)
+        return self._total(value, coefficients)
+
+    def _total(self, value: Floats, coefficients: Floats) -> float:
+        return self._smooth(value, coefficients) + float(self.l1 @ np.abs(coefficients))
+
+    def _smooth(self, value: Floats, coefficients: Floats) -> float:
+        return float(self.weights @ value - self.linear @ coefficients)
+
+    def loss(self, coefficients: Floats) -> float:
+        """The objective without the penalty."""
+        return self._smooth(self.moments(coefficients, 0)[0], coefficients)
+
+    def point(self, coefficients: Floats) -> Point:
+        """Objective with gradient and moments; where the objective is infinite the rest means nothing."""
+        value, mean, covariance = self.moments(coefficients, 2)
+        gradients = np.empty(len(self))
+        feature_gradients(self.starts, self.places, self.values, self.orders, self.weights[:, None] * mean, gradients)
+        gradients -= self.linear
+        return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
+
+    def violations(self, point: Point) -> Floats:
+        """Distance of every feature's subgradient from zero, in :func:`units`."""
+        c, g = point.coefficients, point.gradients
+        distance = np.where(c != 0, np.abs(g + self.l1 * np.sign(c)), np.maximum(np.abs(g) - self.l1, 0.0))
+        return distance / units(self.linear)
+
+
+def newton(
+    regression: Regression,
+    point: Point,
+    tolerance: float,
+    max_steps: int,
+    advance: Callable[[Point, int], None] | None = None,
+) -> NewtonEnd:
+    """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance.
+
+    Args:
+        regression: what to minimise.
+        point: start, where the objective is finite.
+        tolerance: largest violation.
+        max_steps: most steps.
+        advance: called with the point and the number of steps after each of them.
+    """
+    steps = idle = 0
+    best, least = point, np.inf
+    while True:
+        violation = float(regression.violations(point).max())
+        if violation <= tolerance:
+            return NewtonEnd(point, steps, "converged")
+        if steps >= max_steps:
+            return NewtonEnd(point, steps, "max_iterations")
+        steps += 1
+        found = _line_search(regression, point, _direction(regression, point, max(0.01 * violation, 0.1 * tolerance)))
+        if found is None:
+            return NewtonEnd(point, steps, "stalled")
+        idle = 0 if violation < 0.5 * least or point.objective - found.objective > _noise(point) else idle + 1
+        if violation < least:
+            best, least = point, violation
+        if idle == _IDLE:
+            return NewtonEnd(best, steps, "stalled")
+        point = found
+        if advance is not None:
+            advance(point, steps)
+
+
+def _noise(point: Point) -> float:
+    """What rounding makes of the objective."""
+    return _ROUNDING * (1.0 + abs(point.objective))
+
+
+def _direction(regression: Regression, point: Point, tolerance: float) -> Floats:
+    """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long."""
+    step = np.empty(len(regression))
+    columns = regression.starts, regression.places, regression.values, regression.orders
+    hessians = regression.weights[:, None, None] * point.covariance
+    is_small = len(regression) <= _MOST_EXACT
+    sweeps = descend(
+        *columns, point.gradients, hessians, regression.l1, point.coefficients, tolerance,
+        _LONG if is_small else _SWEEPS, step,
+    )  # fmt: skip
+    if is_small and sweeps == _LONG:
+        curvature = curvature_matrix(*columns, hessians)
+        return penalised_minimum(point.gradients, curvature, regression.l1, point.coefficients, step, tolerance)
+    return step
+
+
+def _line_search(regression: Regression, point: Point, step: Floats) -> Point | None:
+    c = point.coefficients
+    gain = float(point.gradients @ step + regression.l1 @ (np.abs(c + step) - np.abs(c)))
+    if gain >= 0.0:
+        return None
+    new = regression.point(c + step)
+    if new.objective <= point.objective + _ARMIJO * gain + _noise(point):
+        return new
+    size = 0.5
+    while size > _SMALLEST_STEP:
+        trial = c + size * step
+        if regression.objective(trial) <= point.objective + _ARMIJO * size * gain:
+            return regression.point(trial)
+        size *= 0.5
+    return None

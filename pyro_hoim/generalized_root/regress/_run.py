@@ -1,0 +1,165 @@
+"""All nodes of a root regression on joblib's workers, with a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
+
+import joblib
+import torch
+from tqdm import tqdm
+
+from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ._regression import Floats, Status
+from ._space import SearchSpace
+from .node import NodeSolution, SolverOptions, solve_node
+from .refit import Refit, refit_rows
+from .rows import RootRows
+
+if TYPE_CHECKING:
+    from .result import RootFit
+
+__all__ = ["RegressionRun"]
+
+_STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
+
+
+class RegressionRun:
+    """Solutions of all nodes, stage by stage, each along a path of penalties.
+
+    Args:
+        rows: all rows.
+        options: when a node's regression stops.
+        jobs: nodes at a time.
+        progress: show the nodes that are done on standard error.
+        file: checkpoint, or none.
+        settings: what a continued run must repeat.
+    """
+
+    def __init__(
+        self,
+        rows: RootRows,
+        options: SolverOptions,
+        jobs: int | None,
+        progress: bool,
+        file: RunFile | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.rows, self.options, self.jobs, self.progress, self.file = rows, options, jobs, progress, file
+        self._tensors: dict[str, torch.Tensor] = {}
+        if file is not None:
+            self._tensors = file.start({**settings, "data digest": rows.digest}) or {}
+
+    def solve(
+        self, stage: str, spaces: Sequence[SearchSpace], warm: Sequence[NodeSolution] | None = None
+    ) -> list[tuple[NodeSolution, ...]]:
+        """Solutions of every node for every search space of a path.
+
+        Args:
+            stage: name of the stage in the checkpoint.
+            spaces: the same keys under falling penalties.
+            warm: solutions of an earlier stage to start from, one per node.
+        """
+        count = len(self.rows.domain)
+        done = {i: self._restored(f"{stage}.{i}", len(spaces)) for i in range(count)}
+        missing = [i for i in range(count) if not done[i]]
+        bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
+        # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
+        parallel = joblib.Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator_unordered")
+        tasks = (
+            joblib.delayed(_numbered)(i, self.rows, spaces, self.options, None if warm is None else warm[i])
+            for i in missing
+        )
+        try:
+            found = cast("Generator[tuple[int, tuple[NodeSolution, ...]]]", parallel(tasks))
+            with closing(found) as results, bar:
+                for index, solutions in results:
+                    done[index] = solutions
+                    self._keep(f"{stage}.{index}", solutions)
+                    bar.update()
+                    if self.file is not None and self.file.is_due:
+                        self._write()
+        finally:
+            if self.file is not None and self._tensors:
+                self._write()
+        return [done[i] for i in range(count)]
+
+    def refit(self, fit: RootFit, method: Refit, share: float, name: str) -> RootFit:
+        """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step.
+
+        Args:
+            fit: the joined regressions.
+            method: what to refit.
+            share: share of the penalties.
+            name: of the penalty in the checkpoint.
+        """
+        place = f"refit.{method}.{share!r}.{fit.symmetrize}.{name}."
+        begin = None
+        if place + "steps" in self._tensors:
+            begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
+        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
+
+        def advance(coefficients: Floats, steps: int) -> None:
+            bar.update()
+            if self.file is not None:
+                self._tensors[place + "coefficients"] = torch.from_numpy(coefficients)
+                self._tensors[place + "steps"] = torch.tensor(steps)
+                if self.file.is_due:
+                    self._write()
+
+        try:
+            with bar:
+                return refit_rows(fit, self.rows, method, share, self.options, self.jobs, begin, advance)
+        finally:
+            if self.file is not None:
+                self._write()
+
+    def _keep(self, name: str, solutions: Sequence[NodeSolution]) -> None:
+        if self.file is None:
+            return
+        for step, found in enumerate(solutions):
+            prefix = f"{name}.{step}."
+            numbers = [found.objective, found.residual, found.num_steps, found.num_scans, found.seconds]
+            numbers.append(_STATUSES.index(found.status))
+            self._tensors[prefix + "keys"] = torch.from_numpy(found.keys)
+            self._tensors[prefix + "others"] = torch.from_numpy(found.others)
+            self._tensors[prefix + "coefficients"] = torch.from_numpy(found.coefficients)
+            self._tensors[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
+
+    def _restored(self, name: str, num_steps: int) -> tuple[NodeSolution, ...]:
+        """Solutions of one node in the checkpoint; none if it is not done."""
+        solutions: list[NodeSolution] = []
+        for step in range(num_steps):
+            prefix = f"{name}.{step}."
+            if prefix + "numbers" not in self._tensors:
+                return ()
+            objective, residual, steps, scans, seconds, status = self._tensors[prefix + "numbers"].tolist()
+            keys, others, coefficients = (
+                self._tensors[prefix + part].numpy() for part in ("keys", "others", "coefficients")
+            )
+            state: Status = _STATUSES[int(status)]
+            solutions.append(
+                NodeSolution(keys, others, coefficients, objective, residual, int(steps), int(scans), seconds, state)
+            )
+        return tuple(solutions)
+
+    def _write(self) -> None:
+        assert self.file is not None
+        with DeferredInterrupt():
+            self.file.write(self._tensors)
+
+
+def _numbered(
+    index: int, rows: RootRows, spaces: Sequence[SearchSpace], options: SolverOptions, warm: NodeSolution | None
+) -> tuple[int, tuple[NodeSolution, ...]]:
+    """Solutions of one node along the path, each from the one before (strong rule between them)."""
+    solutions: list[NodeSolution] = []
+    for step, space in enumerate(spaces):
+        slack = 0.0
+        if step:
+            ratios = [a / b for a, b in zip(spaces[step - 1].l1, space.l1, strict=True) if b > 0]
+            slack = min(1.0, max(0.0, max(ratios, default=1.0) - 1.0))
+            warm = solutions[-1]
+        solutions.append(solve_node(rows, index, space, options, warm, slack))
+    return index, tuple(solutions)

@@ -1,0 +1,297 @@
+"""One l1-penalised root regression: working set, proximal Newton steps, a scan of all features as certificate."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...errors import InputError, InputTypeError, is_whole
+from ._kernels import scan_pairs, scan_singles, scan_tuples
+from ._regression import Floats, Integers, Point, Status, newton, units
+from ._space import SearchSpace
+from ._working_set import WorkingSet
+from .rows import RootRows
+
+__all__ = ["NodeSolution", "SolverOptions", "Status", "advice", "check_options", "checked_jobs", "solve_node"]
+
+
+def checked_jobs(jobs: int | None) -> int | None:
+    """``n_jobs`` of joblib.
+
+    Raises:
+        InputError: zero.
+        InputTypeError: no whole number.
+    """
+    if jobs is not None and not is_whole(jobs):
+        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
+    if jobs == 0:
+        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
+    return jobs
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """When a node's regression stops.
+
+    Attributes:
+        tolerance: largest distance of a subgradient from zero, over all features; in units of 10^-4 of the mean of
+            feature x root where that is beyond 10^4.
+        max_iterations: most Newton steps.
+    """
+
+    tolerance: float = 1e-6
+    max_iterations: int = 500
+
+
+def check_options(options: SolverOptions) -> None:
+    """Raise unless a run can stop by these options.
+
+    Raises:
+        InputError: a tolerance that is not positive and finite, or fewer than one step.
+        InputTypeError: something else than numbers.
+    """
+    tolerance, steps = options.tolerance, options.max_iterations
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
+    if not 0 < tolerance < math.inf:
+        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
+    if not is_whole(steps):
+        raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
+    if steps < 1:
+        raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
+
+
+def advice(status: str, penalties: str, is_full: bool) -> str:
+    """What helps a search that has not converged.
+
+    Args:
+        status: why it stopped.
+        penalties: the arguments that raise its penalties.
+        is_full: whether keys (j, l) with l < j are searched.
+    """
+    if status != "stalled":
+        return f"raise {penalties}, tolerance or max_iterations"
+    lower = ", or leave out full=True" if is_full else ""
+    return (
+        f"rounding, or the edge of the family's domain, stops the line search: raise {penalties}{lower}; a larger "
+        "tolerance helps against rounding alone, and more iterations do not help"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution:
+    """Solution of one node's regression.
+
+    Attributes:
+        keys: (F, 2) key (j, l) of each feature.
+        others: (F, width) positions of the other variables, -1 behind the last.
+        coefficients: (F,); the constant of key (1, 1) comes first, of the others only nonzero ones are kept.
+        objective: penalised objective, nats per row.
+        residual: largest distance of a subgradient from zero, over every feature of the search space.
+        num_steps, num_scans: Newton steps and scans of all features made.
+        seconds: time taken.
+        status: ``converged``, ``fixed`` (the column takes one value at the edge of the support: nothing to
+            estimate), ``max_iterations``, or ``stalled`` (rounding, or the edge of the family's domain, stops the line
+            search).
+    """
+
+    keys: Integers
+    others: Integers
+    coefficients: Floats
+    objective: float
+    residual: float
+    num_steps: int
+    num_scans: int
+    seconds: float
+    status: Status
+
+
+class _NodeSolver:
+    def __init__(self, rows: RootRows, node: int, space: SearchSpace, options: SolverOptions) -> None:
+        self.rows, self.node, self.space, self.options = rows, node, space, options
+        self.width = space.width
+        self.num_constants = sum(size == 1 for _, size in space.keys)
+        orders = np.array([j - 1 for j, size in space.keys if size == 1])
+        self.working = WorkingSet(rows, node, orders, np.array(space.l1[: self.num_constants]), self.width)
+        self.steps = self.scans = 0
+        self.status: Status = "converged"
+
+    def start(self) -> Floats:
+        """The base family's own parameter; further constants 0."""
+        mean = torch.tensor(self.working.targets[:, 0].mean(), dtype=torch.float64)
+        coefficients = np.zeros(self.num_constants)
+        coefficients[0] = float(self.rows.family.base_natural(mean))
+        return coefficients
+
+    def newton(self, point: Point, tolerance: float) -> Point:
+        """Proximal Newton steps until the working set's violations are within the tolerance."""
+        end = newton(self.working, point, tolerance, self.options.max_iterations - self.steps)
+        self.steps += end.num_steps
+        if end.status != "converged":
+            self.status = end.status
+        return end.point
+
+    def scan(self, point: Point, slack: float) -> tuple[tuple[Integers, Integers, Floats], float]:
+        """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
+
+        Returns (key indices, others, gradients' excess over the penalty), and the largest violation. Where smaller
+        sizes are violated by a tenth of the penalty or more, larger sizes are left for a later scan.
+        """
+        self.scans += 1
+        residuals = self.working.residuals(point)
+        found_keys: list[Integers] = []
+        found_others: list[Integers] = []
+        found_excess: list[Floats] = []
+        worst, worst_share, last_size = 0.0, 0.0, 1
+        for index in range(self.num_constants, len(self.space.keys)):
+            j, size = self.space.keys[index]
+            if size > last_size and worst_share > 0.1:
+                return self._joined(found_keys, found_others, found_excess), np.inf
+            last_size = size
+            penalty = self.space.l1[index]
+            others, gradients = self._scan_key(
+                j, size, np.ascontiguousarray(residuals[:, j - 1]), penalty * (1 - slack)
+            )
+            keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
+            others, excess = others[keep], np.abs(gradients[keep]) - penalty
+            if len(excess):
+                top = float((excess / self._units(j, size, others)).max())
+                worst = max(worst, top)
+                worst_share = max(worst_share, top / penalty if penalty else np.inf)
+                found_keys.append(np.full(len(excess), index))
+                found_others.append(others)
+                found_excess.append(excess)
+        return self._joined(found_keys, found_others, found_excess), worst
+
+    def _units(self, j: int, size: int, others: Integers) -> Floats:
+        """Units of the subgradients of features outside the working set."""
+        working, largest = self.working, float(np.abs(self.rows.roots[j - 1]).max(initial=0.0))
+        if abs(working.targets[:, j - 1]).mean() * largest ** (size - 1) < 1e4:
+            return np.ones(len(others))
+        orders, sizes = np.full(len(others), j - 1), np.full(len(others), size - 1)
+        return units(working.linear_terms(working.columns(orders, sizes, others), orders))
+
+    def _joined(
+        self, keys: list[Integers], others: list[Integers], excess: list[Floats]
+    ) -> tuple[Integers, Integers, Floats]:
+        if not keys:
+            return np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0)
+        return np.concatenate(keys), np.concatenate(others), np.concatenate(excess)
+
+    def _scan_key(self, j: int, size: int, residual: Floats, threshold: float) -> tuple[Integers, Floats]:
+        rows = self.rows
+        listed = self.space.others(size, self.node)
+        if listed is not None:
+            gradients = np.empty(len(listed))
+            scan_tuples(rows.indptr, rows.rows, rows.roots[j - 1], rows.num_rows, listed, residual, gradients)
+            keep = np.flatnonzero(np.abs(gradients) > threshold)
+            found, gradients = listed[keep], gradients[keep]
+        elif size == 2:
+            gradients = np.empty(len(rows.domain))
+            scan_singles(rows.indptr, rows.rows, rows.roots[j - 1], residual, gradients)
+            gradients[self.node] = 0.0
+            keep = np.flatnonzero(np.abs(gradients) > threshold)
+            found, gradients = keep[:, None], gradients[keep]
+        else:
+            first, second, gradients = scan_pairs(
+                rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(rows.domain), self.node, threshold
+            )
+            found = np.stack([first, second], 1)
+        if rows.is_fixed.any():
+            keep = np.flatnonzero(~rows.is_fixed[found].any(1))
+            found, gradients = found[keep], gradients[keep]
+        padded = np.full((len(found), self.width), -1, np.int64)
+        padded[:, : size - 1] = found
+        return padded, gradients
+
+    def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
+        """Add features with coefficients (default 0)."""
+        orders = np.array([self.space.keys[k][0] - 1 for k in keys], dtype=np.int64)
+        sizes = np.array([self.space.keys[k][1] - 1 for k in keys], dtype=np.int64)
+        l1 = np.array([self.space.l1[k] for k in keys], dtype=np.float64)
+        self.working.add(keys, orders, sizes, others, l1)
+        new = np.zeros(len(keys)) if start is None else start
+        return self.working.point(np.concatenate([point.coefficients, new]))
+
+    def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
+        tolerance = self.options.tolerance
+        working = self.working
+        point = working.point(self.start())
+        if warm is not None:
+            index = {key: i for i, key in enumerate(self.space.keys)}
+            keys = np.array([index[j, size] for j, size in warm.keys.tolist()], dtype=np.int64)
+            is_constant = keys < self.num_constants
+            start = np.zeros(self.num_constants)
+            start[keys[is_constant]] = warm.coefficients[is_constant]
+            others = np.full((len(keys), self.width), -1, np.int64)
+            others[:, : warm.others.shape[1]] = warm.others
+            point = self.extend(
+                working.point(start), keys[~is_constant], others[~is_constant], warm.coefficients[~is_constant]
+            )
+            (keys, others, _), _ = self.scan(point, slack)
+            if len(keys):
+                point = self.extend(point, keys, others)
+        goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
+        while True:
+            point = self.newton(point, goal)
+            inside = float(working.violations(point).max())
+            (keys, others, excess), outside = self.scan(point, 0.0)
+            is_over = self.status == "max_iterations" or (self.status == "stalled" and not len(keys))
+            if is_over or (inside <= tolerance and outside <= tolerance):
+                return point, max(inside, outside)
+            self.status = "converged"  # rounding that stops a search may not stop that of more features
+            if len(keys):
+                most = max(50, len(working) // 2)
+                chosen = np.sort(np.argsort(-excess, kind="stable")[:most])
+                point = self.extend(point, keys[chosen], others[chosen])
+            if not np.isinf(outside):
+                goal = min(goal, max(0.5 * tolerance, 0.02 * outside))
+
+
+def solve_node(
+    rows: RootRows,
+    node: int,
+    space: SearchSpace,
+    options: SolverOptions,
+    warm: NodeSolution | None = None,
+    slack: float = 0.0,
+) -> NodeSolution:
+    """Minimise one node's penalised objective.
+
+    Args:
+        rows: all rows.
+        node: position of the node.
+        space: features and penalties.
+        options: when to stop.
+        warm: solution of a related problem over the same keys to start from.
+        slack: with ``warm``, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a
+            path from penalty a to b is slack = a / b - 1).
+    """
+    start = time.perf_counter()
+    solver = _NodeSolver(rows, node, space, options)
+    name = rows.domain.names[node]
+    if name in rows.fixed_columns:
+        edge = -np.inf if rows.fixed_columns[name] == 0.0 else np.inf
+        others = np.full((1, space.width), -1, np.int64)
+        return NodeSolution(
+            np.ones((1, 2), np.int64), others, np.array([edge]), 0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed"
+        )
+    point, residual = solver.solve(warm, slack)
+    working = solver.working
+    keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))
+    order = keep[np.lexsort((*working.others[keep].T[::-1], working.keys[keep]))]
+    return NodeSolution(
+        np.array(space.keys, dtype=np.int64)[working.keys[order]],
+        working.others[order],
+        point.coefficients[order],
+        point.objective,
+        residual,
+        solver.steps,
+        solver.scans,
+        time.perf_counter() - start,
+        solver.status,
+    )

@@ -1,0 +1,322 @@
+"""What a fit of root regressions found: the joint model, the nodes, and the pseudo-likelihood of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ...errors import InputError
+from ...schema import Domain
+from ..energy import GeneralizedRootEnergy
+from ..nodes.families import NodeFamily
+from ..structure import RootStructure
+from ._working_set import WorkingSet
+from .node import NodeSolution
+from .record import RootRefit
+from .rows import RootRows, RowTable, prepare_rows
+
+__all__ = ["RootFit", "RootNodeFit", "RootTerm", "Symmetrize"]
+
+Key = tuple[int, int]
+Symmetrize = Literal["mean", "and", "or"]
+
+
+@dataclass(frozen=True)
+class RootTerm:
+    """One coefficient: of a node's regression, or of the joint model.
+
+    Attributes:
+        key: (j, l): root and number of variables.
+        names: the l variables in schema order.
+        coefficient: l! times the entry of the tensor, the factor of the product of the variables' j-th roots.
+    """
+
+    key: tuple[int, int]
+    names: tuple[str, ...]
+    coefficient: float
+
+
+@dataclass(frozen=True, eq=False)
+class RootNodeFit:
+    """One node's regression.
+
+    Attributes:
+        variable: the node.
+        intercept: coefficient of T_1; -inf (+inf) for a column that is always zero (the family's maximum).
+        terms: nonzero coefficients of all other keys; the names include the node.
+        objective: penalised objective, nats per row, without the base measure.
+        kkt_residual: largest distance of a subgradient from zero over all features, also those never visited.
+        num_steps, num_scans: Newton steps and scans of all features.
+        seconds: time taken.
+        status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``: rounding, or the edge of the family's
+            domain, stops the line search; against the edge a larger l1 helps, or leaving out ``full``.
+    """
+
+    variable: str
+    intercept: float
+    terms: tuple[RootTerm, ...]
+    objective: float
+    kkt_residual: float
+    num_steps: int
+    num_scans: int
+    seconds: float
+    status: str
+
+    @classmethod
+    def from_solution(cls, domain: Domain, node: int, solution: NodeSolution) -> RootNodeFit:
+        """Put names to a solution."""
+        terms: list[RootTerm] = []
+        zipped = zip(solution.keys.tolist(), solution.others.tolist(), solution.coefficients.tolist(), strict=True)
+        for (j, size), others, value in zipped:
+            if (j, size) != (1, 1):
+                positions = sorted([node, *others[: size - 1]])
+                terms.append(RootTerm((j, size), tuple(domain.names[i] for i in positions), value))
+        return cls(
+            domain.names[node],
+            float(solution.coefficients[0]),
+            tuple(terms),
+            solution.objective,
+            solution.residual,
+            solution.num_steps,
+            solution.num_scans,
+            solution.seconds,
+            solution.status,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RootFit:
+    r"""A generalized root model learned by node-wise regressions, and how it came about.
+
+    The joint model has one coefficient per tuple, made from those of its member nodes (``symmetrize``): their mean
+    with absent ones as zero (the convention of the published tables), ``and`` the same where no member lacks it and
+    zero elsewhere, ``or`` the mean of the nonzero ones. The tensor's entry is coefficient / l!.
+
+    Attributes:
+        structure: terms of the joint model, over the columns that are not fixed.
+        psi: entries of the tensors, float64 (num_terms,).
+        family: node family.
+        domain: all columns.
+        nodes: one regression per column, in schema order.
+        l1: penalty of each root order from 2 on.
+        symmetrize: how the joint model was made.
+        is_full: whether lower roots (keys (j, l) with l < j) were searched.
+        num_rows: rows learned from.
+        tolerance: largest KKT residual asked for.
+        fixed_columns: columns that take one value at the edge of the support in all rows; they have no finite
+            estimate (zero: psi is minus infinity) and are no part of the joint model.
+        constant_columns: columns with one value in all rows.
+        seconds: time of the whole fit.
+        refit: how the joint model was estimated anew; None where its values are those of the joined regressions.
+    """
+
+    structure: RootStructure
+    psi: torch.Tensor
+    family: NodeFamily
+    domain: Domain
+    nodes: tuple[RootNodeFit, ...]
+    l1: Mapping[int, float]
+    symmetrize: Symmetrize
+    num_rows: int
+    tolerance: float
+    fixed_columns: Mapping[str, float]
+    constant_columns: tuple[str, ...]
+    is_full: bool = False
+    seconds: float = field(default=0.0)
+    refit: RootRefit | None = None
+
+    @classmethod
+    def from_solutions(
+        cls,
+        rows: RootRows,
+        solutions: Sequence[NodeSolution],
+        l1: Mapping[int, float],
+        symmetrize: Symmetrize,
+        tolerance: float,
+        is_full: bool,
+        seconds: float,
+    ) -> RootFit:
+        """Join the regressions of all nodes."""
+        nodes = tuple(RootNodeFit.from_solution(rows.domain, i, found) for i, found in enumerate(solutions))
+        structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, symmetrize)
+        return cls(
+            structure,
+            psi,
+            rows.family,
+            rows.domain,
+            nodes,
+            dict(l1),
+            symmetrize,
+            rows.num_rows,
+            tolerance,
+            dict(rows.fixed_columns),
+            rows.constant_columns,
+            is_full,
+            seconds,
+        )
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{key}: {place.stop - place.start}" for key, place in self.structure.slices.items())
+        return (
+            f"RootFit({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
+            f"largest KKT residual {float(self.kkt_residual.max()):.1e}"
+            f"{'' if self.refit is None else f', refit {self.refit.method!r}'})"
+        )
+
+    @cached_property
+    def coefficients(self) -> torch.Tensor:
+        """The factors l! psi of the root products, (num_terms,)."""
+        return self.structure.multiplicity * self.psi
+
+    def energy(self) -> GeneralizedRootEnergy:
+        """The joint model, over the columns that are not fixed."""
+        return GeneralizedRootEnergy(self.structure, self.psi, self.family)
+
+    @cached_property
+    def kkt_residual(self) -> torch.Tensor:
+        """Largest distance of a subgradient from zero for every node, (d,)."""
+        return torch.tensor([node.kkt_residual for node in self.nodes], dtype=torch.float64)
+
+    @cached_property
+    def objective(self) -> torch.Tensor:
+        """Penalised objective of every node, nats per row, (d,)."""
+        return torch.tensor([node.objective for node in self.nodes], dtype=torch.float64)
+
+    @cached_property
+    def intercepts(self) -> torch.Tensor:
+        """Coefficient of T_1 of every column in the joint model, (d,); infinite for fixed columns."""
+        own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
+        found = [own.get(node.variable, node.intercept) for node in self.nodes]
+        return torch.tensor(found, dtype=torch.float64)
+
+    @property
+    def zero_columns(self) -> tuple[str, ...]:
+        """Columns that are zero in all rows."""
+        return tuple(name for name, value in self.fixed_columns.items() if value == 0.0)
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether every node's residual is within the tolerance, and that of a refit."""
+        is_refitted = self.refit is None or self.refit.is_converged
+        return is_refitted and all(node.status in ("converged", "fixed") for node in self.nodes)
+
+    def terms(self, key: tuple[int, int] | None = None, *, num: int | None = None, sign: int = 0) -> list[RootTerm]:
+        """Coefficients of the joint model, largest magnitude first.
+
+        Args:
+            key: only those of one key (j, l).
+            num: at most this many.
+            sign: 1 for positive ones only, -1 for negative ones only.
+        """
+        names, values = self.structure.names, self.coefficients.tolist()
+        found = [RootTerm(k, n, v) for (k, n), v in zip(names, values, strict=True) if key is None or k == key]
+        if sign:
+            found = [term for term in found if term.coefficient * sign > 0]
+        found.sort(key=lambda term: -abs(term.coefficient))
+        return found[:num]
+
+    def with_symmetrize(self, symmetrize: Symmetrize) -> RootFit:
+        """The same regressions joined in another way, without a refit."""
+        checked = checked_symmetrize(symmetrize)
+        structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, checked)
+        return replace(self, structure=structure, psi=psi, symmetrize=checked, refit=None)
+
+    def joined(self) -> RootFit:
+        """The joined regressions, without a refit."""
+        return self if self.refit is None else self.with_symmetrize(self.symmetrize)
+
+    def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
+        r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats.
+
+        Time is that of one evaluation of the node log partitions per node; only nonzero entries are visited.
+
+        Args:
+            data: rows as :func:`~pyro_hoim.generalized_root.fit_roots` takes them, with the same columns.
+            symmetrized: of the joint model (default; after a refit the refitted one), or of the nodes' own regressions.
+            by_node: do not sum over the nodes.
+
+        Shape:
+            (n,), or (n, d) by node. Minus infinity where a fixed column has another value.
+
+        Raises:
+            InputError: other columns, or values outside the support.
+        """
+        order = max([2, *self.l1])
+        names = None if isinstance(data, RowTable) else self.domain.names
+        rows = prepare_rows(data, self.family, order, names)
+        if rows.domain.names != self.domain.names:
+            raise InputError(f"data: expected the columns of the fit, received {', '.join(rows.domain.names[:6])}, ...")
+        own = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
+        intercepts = self.intercepts.tolist() if symmetrized else [node.intercept for node in self.nodes]
+        found = np.zeros((rows.num_rows, len(self.domain)))
+        for index, (node, terms) in enumerate(zip(self.nodes, own, strict=True)):
+            column = torch.from_numpy(rows.column(index))
+            if node.variable in self.fixed_columns:
+                found[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
+                continue
+            found[:, index] = _node_log_prob(rows, index, intercepts[index], terms)
+            found[:, index] += self.family.log_base(column).numpy()
+        values = torch.from_numpy(found)
+        return values if by_node else values.sum(1)
+
+    def _joint_terms(self) -> list[list[RootTerm]]:
+        """Terms of the joint model by member node."""
+        found: dict[str, list[RootTerm]] = {name: [] for name in self.domain.names}
+        for term in self.terms():
+            if term.key != (1, 1):
+                for name in term.names:
+                    found[name].append(term)
+        return list(found.values())
+
+
+def checked_symmetrize(value: Any) -> Symmetrize:
+    """Raise :class:`InputError` unless it is one of the three ways."""
+    if value not in ("mean", "and", "or"):
+        raise InputError(f"symmetrize: expected 'mean', 'and' or 'or', received {value!r}")
+    return value
+
+
+def _joined(
+    domain: Domain, nodes: Sequence[RootNodeFit], fixed: Mapping[str, float], symmetrize: Symmetrize
+) -> tuple[RootStructure, torch.Tensor]:
+    """Structure and psi of the joint model."""
+    model = domain.project([name for name in domain.names if name not in fixed])
+    values: dict[tuple[Key, tuple[int, ...]], list[float]] = {}
+    for node in nodes:
+        if node.variable not in fixed:
+            values[(1, 1), (model.index(node.variable),)] = [node.intercept]
+            for term in node.terms:
+                values.setdefault((term.key, model.indices(term.names)), []).append(term.coefficient)
+    joined: dict[Key, dict[tuple[int, ...], float]] = {}
+    for (key, positions), found in values.items():
+        size = key[1]
+        if symmetrize == "and" and len(found) < size:
+            continue
+        value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
+        if value != 0.0 or key == (1, 1):
+            joined.setdefault(key, {})[positions] = value / math.factorial(size)
+    structure = RootStructure.from_positions(model, {key: list(found) for key, found in joined.items()})
+    ordered = [value for key in sorted(joined) for _, value in sorted(joined[key].items())]
+    return structure, torch.tensor(ordered, dtype=torch.float64)
+
+
+def _node_log_prob(rows: RootRows, node: int, intercept: float, terms: Sequence[RootTerm]) -> np.ndarray:
+    """Log density eta . T - A(eta) of one node in all rows."""
+    width = max([1, *(term.key[1] - 1 for term in terms)])
+    working = WorkingSet(rows, node, np.zeros(1, np.int64), np.zeros(1), width)
+    others = np.full((len(terms), width), -1, np.int64)
+    for place, term in enumerate(terms):
+        positions = [rows.domain.index(name) for name in term.names]
+        positions.remove(node)
+        others[place, : len(positions)] = positions
+    orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
+    sizes = np.array([term.key[1] - 1 for term in terms], dtype=np.int64)
+    if len(terms):
+        working.add(np.arange(1, len(terms) + 1), orders, sizes, others, np.zeros(len(terms)))
+    return working.log_density(np.array([intercept, *(term.coefficient for term in terms)]))

@@ -1,0 +1,362 @@
+r"""Structure of a generalized root model: which entries of its sparse super-symmetric tensors are parameters."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import InputError, InputTypeError, IntractableError, is_whole, size_text
+from ..schema import Domain
+from ._terms import Key, Positions, check_key, named_positions, set_names, sorted_rows
+
+__all__ = ["RootStructure"]
+
+_COMPLETE_LIMIT = 2**24
+
+
+class RootStructure:
+    r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}` of a generalized root model.
+
+    .. math:: \log q(x) = \sum_{(j, \ell)} \sum_{S} \ell!\, [\Psi_{(j)}^{(\ell)}]_S \prod_{s \in S} T_j(x_s)
+              + \sum_s B(x_s), \qquad |S| = \ell \le j
+
+    A term is a key (j, l) and a set of l distinct variables: the interaction of these variables through their j-th
+    roots. The tensors are super-symmetric and zero where two indices are equal, so a set stands for l! equal entries
+    (:attr:`multiplicity`). Terms are sorted by key, inside a key by schema positions; that is the order of the last
+    dimension of every vector of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
+
+    Args:
+        domain: the variables, of kind ``count`` or ``real``.
+        terms: for every key (j, l) the sets of l variable names, each in any order; keys without sets are left out.
+
+    Raises:
+        InputError: a key outside 1 <= l <= j or with l above 170, a set of another size, a repeated variable or set,
+            or a variable with levels.
+        UnknownNameError: a name that is not in the domain; the closest names are listed.
+        InputTypeError: a domain or terms of another type, or a string where a set of names is expected.
+
+    References:
+        David I. Inouye, Pradeep Ravikumar and Inderjit S. Dhillon, Generalized Root Models: Beyond Pairwise Graphical
+        Models for Univariate Exponential Families, 2016, equations 1 and 3.
+
+    Example:
+        >>> from pyro_hoim.schema import Variable
+        >>> domain = Domain([Variable(name, kind="count") for name in "abc"])
+        >>> structure = RootStructure(domain, {(1, 1): [("a",), ("b",)], (2, 2): [("b", "a")]})
+        >>> structure.names
+        (((1, 1), ('a',)), ((1, 1), ('b',)), ((2, 2), ('a', 'b')))
+        >>> structure.multiplicity.tolist(), structure.is_simplified
+        ([1.0, 1.0, 2.0], True)
+    """
+
+    domain: Domain
+    """The variables, in the order of the last dimension of a state."""
+    keys: tuple[Key, ...]
+    """Keys (j, l) that have terms, in order."""
+    slices: Mapping[Key, slice]
+    """Place of the terms of a key in a vector of parameters."""
+    _arrays: dict[Key, Positions]
+
+    def __init__(self, domain: Domain, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> None:
+        if not isinstance(domain, Domain):
+            raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+        if not isinstance(terms, Mapping):
+            raise InputTypeError(f"terms: expected a mapping from (j, l) to sets, received {type(terms).__name__}")
+        arrays = {check_key(key): named_positions(domain, key, tuples) for key, tuples in terms.items()}
+        self._set(domain, arrays)
+
+    def _set(self, domain: Domain, arrays: Mapping[Key, Positions]) -> None:
+        """Sort, check for repeated sets and fill the slots; positions inside a row are sorted here."""
+        for variable in domain:
+            if variable.is_finite:
+                raise InputError(
+                    f"domain: expected variables of kind 'count' or 'real', but {variable.name!r} is {variable.kind}; "
+                    "for variables with levels use a log-linear model"
+                )
+        values = self.__dict__
+        values["domain"] = domain
+        kept = {key: sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
+        values["_arrays"] = kept
+        values["keys"] = tuple(kept)
+        stops = list(itertools.accumulate((len(rows) for rows in kept.values()), initial=0))
+        values["slices"] = {key: slice(stops[i], stops[i + 1]) for i, key in enumerate(kept)}
+        values["num_terms"] = stops[-1]
+        content = tuple((key, rows.tobytes()) for key, rows in kept.items())
+        values["_hash"] = hash((domain.names, content))
+
+    num_terms: int
+    """Number of terms, the length of a vector of parameters."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a RootStructure is immutable")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"domain": self.domain, "arrays": self._arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(state["domain"], state["arrays"])
+
+    def __hash__(self) -> int:
+        return self.__dict__["_hash"]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, RootStructure):
+            return NotImplemented
+        same = self.keys == other.keys and self.domain == other.domain
+        return same and all(np.array_equal(self._arrays[key], other._arrays[key]) for key in self.keys)
+
+    def __len__(self) -> int:
+        return self.num_terms
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{key}: {len(self._arrays[key])}" for key in self.keys)
+        return f"RootStructure({len(self.domain)} variables, {self.num_terms} terms: {{{counts}}})"
+
+    # Constructors
+
+    @classmethod
+    def from_positions(
+        cls, domain: Domain, positions: Mapping[tuple[int, int], npt.ArrayLike | torch.Tensor]
+    ) -> RootStructure:
+        """Structure from schema positions instead of names; the quick way for many terms.
+
+        Args:
+            domain: the variables.
+            positions: for every key (j, l) an array of whole numbers, one row per set.
+
+        Shape:
+            Each array (m, l).
+
+        Raises:
+            InputError: as the constructor, an array of another shape, or a position outside the domain.
+            InputTypeError: an array that does not hold whole numbers.
+        """
+        arrays: dict[Key, Positions] = {}
+        for key, given in positions.items():
+            _, size = check_key(key)
+            try:
+                rows = np.asarray(given)
+            except ValueError as error:
+                raise InputError(f"positions[{key}]: expected rows of {size} whole numbers ({error})") from error
+            if rows.size == 0:
+                continue
+            if rows.dtype.kind not in "iu":
+                raise InputTypeError(f"positions[{key}]: expected whole numbers, received dtype {rows.dtype}")
+            if rows.ndim != 2 or rows.shape[1] != size:
+                raise InputError(f"positions[{key}]: expected shape (m, {size}), received {rows.shape}")
+            if rows.min() < 0 or rows.max() >= len(domain):
+                wrong = rows.min() if rows.min() < 0 else rows.max()
+                raise InputError(f"positions[{key}]: expected 0 to {len(domain) - 1}, received {wrong}")
+            arrays[key] = rows.astype(np.int64)
+        self = cls.__new__(cls)
+        self._set(domain, arrays)
+        return self
+
+    @classmethod
+    def independent(cls, domain: Domain) -> RootStructure:
+        """One term (1, 1) per variable: the independent model of the base family."""
+        return cls.from_positions(domain, {(1, 1): np.arange(len(domain))[:, None]})
+
+    @classmethod
+    def simplified(cls, domain: Domain, tuples: Iterable[Iterable[str]] = ()) -> RootStructure:
+        """One term (1, 1) per variable and one term (l, l) per given set of l variables (equation 4).
+
+        Args:
+            domain: the variables.
+            tuples: sets of two or more variables; single variables may be named, they are there anyway.
+
+        Raises:
+            InputError, InputTypeError, UnknownNameError: as the constructor.
+        """
+        terms: dict[Key, list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
+        for given in tuples:
+            names = set_names(given, "tuples")
+            if not names:
+                raise InputError("tuples: expected at least one variable in every set, received an empty one")
+            if len(names) == 1:
+                domain.index(names[0])
+            else:
+                terms.setdefault((len(names), len(names)), []).append(names)
+        return cls(domain, terms)
+
+    @classmethod
+    def complete(cls, domain: Domain, order: int) -> RootStructure:
+        """Every term of every key 1 <= l <= j <= order.
+
+        Raises:
+            InputError: an order that is not a whole number from 1.
+            IntractableError: more than 2^24 terms.
+        """
+        if not is_whole(order) or order < 1:
+            raise InputError(f"order: expected a whole number from 1, received {order!r}")
+        size = sum(math.comb(len(domain), length) * (order - length + 1) for length in range(1, order + 1))
+        if size > _COMPLETE_LIMIT:
+            raise IntractableError(
+                f"order: {size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}; name the sets instead"
+            )
+        arrays: dict[Key, Positions] = {}
+        for length in range(1, min(order, len(domain)) + 1):
+            rows = np.array(list(itertools.combinations(range(len(domain)), length)), dtype=np.int64)
+            arrays.update({(j, length): rows for j in range(length, order + 1)})
+        return cls.from_positions(domain, arrays)
+
+    def with_terms(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
+        """This structure with further terms; one that is there already is an :class:`InputError`."""
+        return self._combined(RootStructure(self.domain, terms))
+
+    def without(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
+        """This structure without the given terms; one that is not there is an :class:`InputError`."""
+        gone = RootStructure(self.domain, terms)
+        keep = np.ones(self.num_terms, dtype=bool)
+        keep[[self.index(names, key[0]) for key, names in gone.names]] = False
+        return RootStructure.from_positions(
+            self.domain, {key: rows[keep[self.slices[key]]] for key, rows in self._arrays.items()}
+        )
+
+    def _combined(self, other: RootStructure) -> RootStructure:
+        arrays = dict(self._arrays)
+        for key, rows in other._arrays.items():
+            arrays[key] = np.concatenate([arrays[key], rows]) if key in arrays else rows
+        return RootStructure.from_positions(self.domain, arrays)
+
+    # Layout
+
+    @cached_property
+    def order(self) -> int:
+        """The largest root j (k of the paper); 1 without terms."""
+        return max((j for j, _ in self.keys), default=1)
+
+    @cached_property
+    def multiplicity(self) -> torch.Tensor:
+        """Number l! of equal tensor entries of every term, float64 (num_terms,)."""
+        parts = [np.full(len(rows), float(math.factorial(key[1]))) for key, rows in self._arrays.items()]
+        return torch.from_numpy(np.concatenate([np.zeros(0), *parts]))
+
+    @cached_property
+    def is_simplified(self) -> bool:
+        """Whether every term has l = j (equation 4)."""
+        return all(j == length for j, length in self.keys)
+
+    @cached_property
+    def is_independent(self) -> bool:
+        """Whether every term has one variable."""
+        return all(length == 1 for _, length in self.keys)
+
+    @cached_property
+    def is_interaction(self) -> torch.Tensor:
+        """Which terms have two or more variables, bool (num_terms,)."""
+        return self.multiplicity > 1
+
+    def positions(self, key: tuple[int, int]) -> torch.Tensor:
+        """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
+        rows = self._arrays.get(check_key(key))
+        return torch.zeros(0, key[1], dtype=torch.int64) if rows is None else torch.from_numpy(rows.copy())
+
+    def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
+        """The columns of :meth:`positions` as l contiguous tensors (m,); kept, so not to be changed."""
+        place = (key, str(device))
+        if place not in self._columns:
+            self._columns[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
+        return self._columns[place]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[Key, str], list[torch.Tensor]]:
+        return {}
+
+    def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
+        """Names of the terms of a key, each in schema order; empty for a key without terms."""
+        rows = self._arrays.get(check_key(key))
+        names = self.domain.names
+        return (
+            ()
+            if rows is None
+            else tuple(tuple(names[i] for i in row) for row in cast("list[list[int]]", rows.tolist()))
+        )
+
+    @cached_property
+    def names(self) -> tuple[tuple[tuple[int, int], tuple[str, ...]], ...]:
+        """Key and variable names of every term, in order."""
+        return tuple((key, names) for key in self.keys for names in self.tuples(key))
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, tuple[str, ...]], int]:
+        return {(key[0], names): i for i, (key, names) in enumerate(self.names)}
+
+    def index(self, names: Iterable[str], root: int | None = None) -> int:
+        """Place of a term in a vector of parameters.
+
+        Args:
+            names: the variables of the term, in any order.
+            root: its root j; by default the only one that these variables have a term for.
+
+        Raises:
+            UnknownNameError: a name that is not in the domain.
+            InputError: no such term, or several and no root.
+        """
+        given = set_names(names, "names")
+        ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
+        roots = range(1, self.order + 1) if root is None else [root]
+        found = [self._places[j, ordered] for j in roots if (j, ordered) in self._places]
+        shown = ":".join(ordered)
+        if not found:
+            raise InputError(f"names: {shown} is no term of the structure" + (f" for root {root}" if root else ""))
+        if len(found) > 1:
+            every = ", ".join(str(j) for j in roots if (j, ordered) in self._places)
+            raise InputError(f"names: {shown} has terms for the roots {every}; say which by root")
+        return found[0]
+
+    # Graph
+
+    @cached_property
+    def graph(self) -> nx.Graph[int]:
+        """Graph over schema positions; two variables are adjacent when a term holds both. Not to be changed."""
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(len(self.domain)))
+        for (_, length), rows in self._arrays.items():
+            for a, b in itertools.combinations(range(length), 2):
+                graph.add_edges_from(cast("list[tuple[int, int]]", rows[:, [a, b]].tolist()))
+        return graph
+
+    def components(self) -> tuple[tuple[str, ...], ...]:
+        """Connected components of the graph, names in schema order; their variables are independent of each other."""
+        parts = sorted(sorted(part) for part in nx.connected_components(self.graph))
+        return tuple(tuple(self.domain.names[i] for i in part) for part in parts)
+
+    # Exchange
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description, inverse of :meth:`from_json`."""
+        terms = [{"root": j, "size": length, "positions": self._arrays[j, length].tolist()} for j, length in self.keys]
+        return {"domain": self.domain.to_json(), "terms": terms}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RootStructure:
+        """Rebuild a structure from :meth:`to_json`.
+
+        Raises:
+            InputError: not such a description.
+        """
+        try:
+            domain = Domain.from_json(value["domain"])
+            arrays = {(entry["root"], entry["size"]): entry["positions"] for entry in value["terms"]}
+            if len(arrays) != len(value["terms"]):
+                raise InputError("root structure: a key (root, size) occurs twice")
+            found = cls.from_positions(domain, arrays)
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise InputError(f"root structure: expected an object with domain and terms ({error})") from error
+        if list(arrays) != list(found.keys):
+            raise InputError(f"root structure: expected keys with terms in order, received {list(arrays)!r}")
+        for key, rows in arrays.items():
+            if found.positions(key).tolist() != rows:
+                raise InputError(f"root structure: the terms of {key} are not in order")
+        return found

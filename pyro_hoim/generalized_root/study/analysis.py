@@ -1,0 +1,425 @@
+"""One study of one table of counts with a generalized root model: what was learned, beside simpler laws."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...core.partition import LogPartition
+from ...core.parts import PARTS
+from ...core.scores import mean_gain
+from ...data.counts import CountTable
+from ...errors import InputError
+from ...schema import Domain
+from ..file import RootFile, save_roots
+from ..nodes.families import NodeFamily
+from ..regress.choice import held_out_scores
+from ..regress.fit import fit_root_path
+from ..regress.result import RootFit, RootTerm
+from .baselines import BASELINES, IndependentLaw, fit_independent
+from .scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
+
+__all__ = [
+    "AUTO_L1",
+    "PathStep",
+    "RootAnalysis",
+    "RootPart",
+    "analyse_roots",
+    "compare_root_models",
+    "standardise_term",
+]
+
+AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
+"""Penalties that are tried where none is given."""
+
+PAIRWISE = "pairwise"
+"""Name of the baseline of order 2 (the square root graphical model)."""
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """One penalty that was tried.
+
+    Attributes:
+        l1: the penalty, nats a row.
+        num_terms: terms of two and more variables.
+        train: pseudo-NLL of the training rows, nats a row.
+        validation: of the validation rows, over the columns that are not fixed in the training rows (any other value of
+            these is impossible under every penalty); None without any.
+        kkt_residual: largest of all nodes.
+        is_converged: whether every node is within the tolerance.
+    """
+
+    l1: float
+    num_terms: int
+    train: float
+    validation: float | None
+    kkt_residual: float
+    is_converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RootPart:
+    """One part of the rows.
+
+    Attributes:
+        scores: of the model.
+        baselines: of simpler laws by name, the independent member of the family first.
+        gain_std_error: standard error of ``gain`` over rows, of paired differences; None where it is infinite and for
+            one row.
+    """
+
+    scores: RootScores
+    baselines: Mapping[str, RootScores]
+    gain_std_error: float | None
+
+    @property
+    def independent(self) -> RootScores:
+        """Scores of the family's independent member."""
+        return next(iter(self.baselines.values()))
+
+    @property
+    def gain(self) -> float:
+        """Pseudo-NLL of the independent member less that of the model, nats a row."""
+        return self.independent.pseudo_nll - self.scores.pseudo_nll
+
+
+@dataclass(frozen=True, eq=False)
+class RootAnalysis:
+    """Everything that a report of a generalized root model shows.
+
+    Attributes:
+        title: of the data.
+        about: sentences on the data.
+        fit: the model that was kept.
+        path: all penalties that were tried, in the order tried.
+        pairwise: the same with pairs only, as baseline; None where the order is at most 2.
+        parts: ``train``, ``validation`` and ``test``; None for an empty one.
+        log_partition: of the model where it is exact, else None.
+        no_log_partition: why it is None.
+        seed: of everything random.
+        seconds: time by stage.
+        scales: of real numbers, the standard deviation of every column among the training rows; else empty.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    fit: RootFit
+    path: tuple[PathStep, ...]
+    pairwise: RootFit | None
+    parts: Mapping[str, RootPart | None]
+    log_partition: LogPartition | None
+    no_log_partition: str
+    seed: int
+    seconds: Mapping[str, float] = field(repr=False)
+    scales: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+
+    def standardised(self, term: RootTerm) -> RootTerm:
+        """A term per standard deviation of its columns, see :func:`standardise_term`."""
+        return standardise_term(term, self.scales)
+
+    @property
+    def domain(self) -> Domain:
+        """All columns."""
+        return self.fit.domain
+
+    @property
+    def order(self) -> int:
+        """Largest root."""
+        return max([1, *self.fit.l1])
+
+    @property
+    def l1(self) -> float | None:
+        """The penalty that was kept; None for independent variables."""
+        return next(iter(self.fit.l1.values()), None)
+
+    @property
+    def judged_on(self) -> str:
+        """The last part that holds rows: the one to judge the model by."""
+        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
+
+    @property
+    def num_terms(self) -> dict[tuple[int, int], int]:
+        """Terms of the joint model by key (j, l)."""
+        return {key: place.stop - place.start for key, place in self.fit.structure.slices.items()}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether lower roots were searched, such as square roots of single columns; none need have been kept."""
+        return self.fit.is_full
+
+    @property
+    def num_interactions(self) -> int:
+        """Terms of two and more variables."""
+        return sum(count for (_, size), count in self.num_terms.items() if size > 1)
+
+    def comparison_records(self) -> list[dict[str, Any]]:
+        """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
+        records: list[dict[str, Any]] = []
+        for name, part in self.parts.items():
+            if part is not None:
+                for model, found in {**part.baselines, f"grm order {self.order}": part.scores}.items():
+                    records.append(
+                        {
+                            "model": model,
+                            "part": name,
+                            "rows": found.rows,
+                            "pseudo_nll": found.pseudo_nll,
+                            "std_error": found.pseudo_nll_std_error,
+                            "gain": part.independent.pseudo_nll - found.pseudo_nll,
+                        }
+                    )
+        return records
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file; it also holds the columns that are no part of the model.
+
+        Args:
+            path: the file; its folder must exist.
+        """
+        found = self.fit
+        info = {
+            "data": self.title,
+            "rows": found.num_rows,
+            "columns": list(found.domain.names),
+            "fixed_columns": dict(found.fixed_columns),
+            "l1": {str(root): value for root, value in found.l1.items()},
+            "symmetrize": found.symmetrize,
+            "refit": "none" if found.refit is None else found.refit.method,
+            "is_full": found.is_full,
+            "scales": dict(self.scales),
+            "seed": self.seed,
+        }
+        save_roots(path, RootFile(found.structure, found.psi, found.family, info))
+
+
+def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
+    r"""A term with the coefficient that it had were every column divided by its standard deviation.
+
+    .. math:: \psi \prod_{s} \sigma_s^{2 / j}
+
+    for the j-th root of the product of the squares, the statistics of real numbers. Without scales, as of counts, the
+    term is unchanged.
+    """
+    if not scales:
+        return term
+    factor = math.prod(scales[name] ** (2 / term.key[0]) for name in term.names)
+    return replace(term, coefficient=term.coefficient * factor)
+
+
+def analyse_roots(
+    parts: Mapping[str, CountTable],
+    family: NodeFamily,
+    *,
+    order: int = 3,
+    l1: float | Sequence[float] = 0.01,
+    symmetrize: str = "mean",
+    refit: str = "all",
+    stagewise: bool = False,
+    full: bool = False,
+    jobs: int | None = None,
+    pairwise: bool = True,
+    seed: int = 0,
+    title: str = "data",
+    about: Sequence[str] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> RootAnalysis:
+    """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
+
+    Beside it stand independent columns by maximum likelihood (for counts Poisson and negative binomial) and, from
+    order 3 on, the model with pairs only. Of several penalties, each model keeps the one with the best
+    pseudo-likelihood of the validation rows.
+
+    Args:
+        parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
+        family: node family.
+        order: largest root.
+        l1: penalty, or several to choose from by the score of the validation rows, ties to the largest.
+        symmetrize: how the nodes' coefficients are joined: ``mean``, ``and`` or ``or``.
+        refit: what of the joined models is estimated anew, before they are compared: ``all`` their terms, the
+            ``singles`` or ``none``; see :func:`~pyro_hoim.generalized_root.refit_roots`.
+        stagewise: learn pairs first and then only the cliques of their graph.
+        full: all keys (j, l), with lower roots of single columns and pairs, in place of the strongest alone.
+        jobs: nodes learned at a time.
+        pairwise: also learn the model with pairs only.
+        seed: noted in the model file; learning is deterministic.
+        title: of the data.
+        about: sentences on the data.
+        checkpoint: folder of the learner's checkpoints.
+        resume: continue from them.
+        progress: show the nodes that are done on standard error.
+
+    Raises:
+        InputError: no training rows, an unknown part, different columns, several penalties without validation rows, and
+            what the learner refuses.
+
+    Randomness:
+        None.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
+        >>> found = analyse_roots({"train": table}, PoissonFamily(), order=2)
+        >>> found.num_interactions, list(found.parts["train"].baselines)
+        (1, ['poisson', 'negative-binomial'])
+    """
+    penalties = [l1] if isinstance(l1, int | float) else list(l1)
+    _check_parts(parts, len(penalties))
+    train = parts["train"]
+    begin = time.perf_counter()
+    common: dict[str, Any] = {
+        "symmetrize": symmetrize,
+        "refit": refit,
+        "stagewise": stagewise,
+        "full": full,
+        "jobs": jobs,
+        "resume": resume,
+        "progress": progress,
+    }
+    folder = None if checkpoint is None else Path(checkpoint)
+
+    def learn(root: int) -> tuple[RootFit, tuple[PathStep, ...]]:
+        file = None if folder is None else folder / f"roots-{root}.safetensors"
+        fits = fit_root_path(train, penalties, family, order=root, checkpoint=file, **common)
+        return _chosen(fits, penalties, train, parts.get("validation"))
+
+    found, path = learn(order)
+    learning = time.perf_counter() - begin
+    laws: dict[str, IndependentLaw | RootFit] = {
+        kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]
+    }
+    pairs = learn(2)[0] if pairwise and order > 2 else None
+    if pairs is not None:
+        laws[PAIRWISE] = pairs
+    baselines = time.perf_counter() - begin - learning
+    model = RootModel.from_fit(found)
+    log_partition, reason = exact_log_partition(model.energy)
+    scored = {
+        name: _part(found, model, log_partition, laws, rows)
+        if (rows := parts.get(name)) is not None and rows.num_rows
+        else None
+        for name in PARTS
+    }
+    scoring = time.perf_counter() - begin - learning - baselines
+    seconds = {"learning": learning, "baselines": baselines, "scoring": scoring}
+    scales: dict[str, float] = {}
+    if family.name == "gaussian":
+        scales = dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
+    return RootAnalysis(title, tuple(about), found, path, pairs, scored, log_partition, reason, seed, seconds, scales)
+
+
+def compare_root_models(
+    table: CountTable,
+    family: NodeFamily,
+    fractions: Sequence[float],
+    *,
+    order: int = 3,
+    l1: float | Sequence[float] = 0.01,
+    full: bool = False,
+    refit: str = "all",
+    seed: int = 0,
+    jobs: int | None = None,
+) -> list[dict[str, Any]]:
+    """Held-out comparison of independent, pairwise and higher-order models on rows split by a seed.
+
+    Args:
+        table: the rows.
+        family: node family.
+        fractions: of training, validation and test rows.
+        order: largest root of the model of higher order.
+        l1: penalty, or several, from which each model keeps the best on the validation rows.
+        full: all keys (j, l), see :func:`analyse_roots`.
+        refit: what of the joined models is estimated anew, see :func:`analyse_roots`.
+        seed: of the split.
+        jobs: nodes learned at a time.
+
+    Returns:
+        :meth:`RootAnalysis.comparison_records`.
+
+    Raises:
+        InputError: as :func:`analyse_roots`.
+
+    Randomness:
+        From ``seed`` only: the split.
+    """
+    parts: dict[str, CountTable] = dict(zip(PARTS, table.split(fractions, seed), strict=True))
+    found = analyse_roots(parts, family, order=order, l1=l1, full=full, refit=refit, seed=seed, jobs=jobs)
+    return found.comparison_records()
+
+
+def _check_parts(parts: Mapping[str, CountTable], num_penalties: int) -> None:
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+    if "train" not in parts or not parts["train"].num_rows:
+        raise InputError("parts: expected rows of 'train', received none")
+    for name, rows in parts.items():
+        if rows.domain != parts["train"].domain:
+            raise InputError(f"parts[{name!r}]: expected the columns of the training rows")
+    if not num_penalties:
+        raise InputError("l1: expected at least one penalty, received none")
+    if num_penalties > 1 and not (parts.get("validation") is not None and parts["validation"].num_rows):
+        raise InputError("l1: a choice among several penalties needs validation rows, received none")
+
+
+def _chosen(
+    fits: Sequence[RootFit], penalties: Sequence[float], train: CountTable, validation: CountTable | None
+) -> tuple[RootFit, tuple[PathStep, ...]]:
+    """The fit with the best validation score (the only one without a choice), and all steps."""
+    scores: Sequence[float | None] = [None] * len(fits)
+    if validation is not None and validation.num_rows:
+        scores, _ = held_out_scores(fits, validation)
+    steps: list[PathStep] = []
+    for found, penalty, score in zip(fits, penalties, scores, strict=True):
+        steps.append(
+            PathStep(
+                float(penalty),
+                sum(place.stop - place.start for (_, size), place in found.structure.slices.items() if size > 1),
+                -float(found.log_pseudo_prob(train).mean()),
+                None if score is None else -score,
+                float(found.kkt_residual.max()),
+                found.is_converged,
+            )
+        )
+    return fits[_best(scores, penalties) if len(fits) > 1 else 0], tuple(steps)
+
+
+def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
+    """Place of the best score, ties to the larger penalty; a score that is no number never wins."""
+    comparable = [i for i, score in enumerate(scores) if score is not None and not math.isnan(score)]
+    if not comparable:
+        raise InputError("l1: no penalty has a score on the validation rows that is a number")
+    return max(comparable, key=lambda i: (scores[i], penalties[i]))
+
+
+def _part(
+    found: RootFit,
+    model: RootModel,
+    log_partition: LogPartition | None,
+    laws: Mapping[str, IndependentLaw | RootFit],
+    rows: CountTable,
+) -> RootPart:
+    entropy = empirical_entropy(rows)
+    log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
+    own = found.log_pseudo_prob(rows)
+    scores = root_scores(own.numpy(), log_prob, entropy)
+    gain_error = None
+    baselines: dict[str, RootScores] = {}
+    for name, law in laws.items():
+        if isinstance(law, RootFit):
+            baselines[name] = root_scores(law.log_pseudo_prob(rows).numpy())
+        else:
+            each = law.log_prob(rows)
+            if not baselines:
+                gain_error = mean_gain(own, torch.as_tensor(each), torch.ones(len(own), dtype=torch.float64))[1]
+            baselines[name] = root_scores(each, each, entropy)
+    return RootPart(scores, baselines, gain_error)

@@ -1,0 +1,236 @@
+"""Laws of independent columns by maximum likelihood: what a generalized root model is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.special import digamma, gammaln
+
+from ...data.counts import CountTable
+from ...errors import InputError
+from ...schema import Domain
+from ..nodes.families import NodeFamily, TruncatedPoissonFamily
+
+__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "negative_binomial_size"]
+
+BASELINES: Mapping[str, tuple[str, ...]] = {
+    "poisson": ("poisson", "negative-binomial"),
+    "truncated-poisson": ("truncated-poisson",),
+    "exponential": ("exponential",),
+    "gaussian": ("normal",),
+}
+"""Laws that a family is compared with: its own member without interactions first."""
+
+_LARGEST_SIZE = 1e12
+
+
+@dataclass(frozen=True, eq=False)
+class IndependentLaw:
+    r"""Independent columns, each with a law of its own.
+
+    .. math:: \log p(x) = \sum_s \log p_s(x_s)
+
+    Because the columns are independent, minus this is NLL and pseudo-NLL at once.
+
+    Args:
+        kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential`` or ``normal``.
+        domain: the columns.
+        first: rate (Poisson, also truncated) or mean.
+        second: size of the negative binomial (infinite where the law is Poisson), variance of the normal, else None.
+        maximum: largest count of the truncated Poisson.
+
+    Shape:
+        first, second (d,).
+    """
+
+    kind: str
+    domain: Domain
+    first: np.ndarray
+    second: np.ndarray | None = None
+    maximum: float = math.inf
+
+    @property
+    def num_parameters(self) -> int:
+        """Free parameters; a negative binomial that is Poisson has one."""
+        return len(self.first) + (0 if self.second is None else int(np.isfinite(self.second).sum()))
+
+    def log_density(self, column: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Log density of values of columns given by their positions.
+
+        Shape:
+            column, values (M,); returned (M,), minus infinity for impossible values.
+        """
+        first = self.first[column]
+        second = None if self.second is None else self.second[column]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return _DENSITIES[self.kind](values, first, second, self.maximum)
+
+    def log_prob(self, table: CountTable) -> np.ndarray:
+        """Log density of every row, (N,); of sparse counts only the nonzero ones are visited.
+
+        Raises:
+            InputError: other columns.
+        """
+        if table.domain.names != self.domain.names:
+            raise InputError(f"table: expected columns {', '.join(self.domain.names[:6])}, ..., as the law has")
+        matrix, places = table.matrix, np.arange(len(self.domain))
+        if not sparse.issparse(matrix):
+            cells = [self.log_density(np.full(table.num_rows, s), matrix[:, s]) for s in places]
+            return np.sum(cells, axis=0) if cells else np.zeros(table.num_rows)
+        at_zero = self.log_density(places, np.zeros(len(places)))
+        is_never_zero = np.isneginf(at_zero)  # a truncated law at its maximum
+        at_zero[is_never_zero] = 0.0
+        gain = self.log_density(matrix.indices, matrix.data) - at_zero[matrix.indices]
+        gain[is_never_zero[matrix.indices]] = 0.0
+        row = np.repeat(np.arange(table.num_rows), np.diff(matrix.indptr))
+        found = at_zero.sum() + np.bincount(row, weights=gain, minlength=table.num_rows)
+        for s in np.flatnonzero(is_never_zero):
+            found += self.log_density(np.full(table.num_rows, s), table.column(self.domain.names[s]))
+        return found
+
+
+def _poisson(x: np.ndarray, rate: np.ndarray, _: object, __: float) -> np.ndarray:
+    return np.where(x > 0, x * np.log(rate), 0.0) - rate - gammaln(x + 1)
+
+
+def _truncated(x: np.ndarray, rate: np.ndarray, _: object, maximum: float) -> np.ndarray:
+    inner, back = np.unique(np.where(np.isinf(rate), 1.0, rate), return_inverse=True)
+    inside = np.where(x > 0, x * np.log(rate), 0.0) - gammaln(x + 1) - _log_sum(np.log(inner), maximum)[back]
+    return np.where(np.isinf(rate), np.where(x == maximum, 0.0, -np.inf), inside)
+
+
+def _log_sum(log_rate: np.ndarray, maximum: float) -> np.ndarray:
+    """Log of the sum of rate^x / x! over x up to the maximum, which may be 0."""
+    if maximum < 1:
+        return np.zeros_like(log_rate)
+    return TruncatedPoissonFamily(int(maximum)).base_log_partition(torch.from_numpy(log_rate)).numpy()
+
+
+def _negative_binomial(x: np.ndarray, mean: np.ndarray, size: np.ndarray | None, _: float) -> np.ndarray:
+    assert size is not None
+    finite = np.where(np.isfinite(size), size, 1.0)
+    found = gammaln(x + finite) - gammaln(finite) - gammaln(x + 1) - (finite + x) * np.log1p(mean / finite)
+    found += np.where(x > 0, x * (np.log(mean) - np.log(finite)), 0.0)
+    return np.where(np.isfinite(size), found, _poisson(x, mean, None, math.inf))
+
+
+def _exponential(x: np.ndarray, mean: np.ndarray, _: object, __: float) -> np.ndarray:
+    return np.where(mean > 0, -np.log(mean) - x / mean, _point(x))
+
+
+def _normal(x: np.ndarray, mean: np.ndarray, variance: np.ndarray | None, _: float) -> np.ndarray:
+    assert variance is not None
+    gap = x - mean
+    return np.where(variance > 0, -0.5 * (np.log(2 * math.pi * variance) + gap * gap / variance), _point(gap))
+
+
+def _point(x: np.ndarray) -> np.ndarray:
+    """Of a column with one value, as fits of root models count it: zero there, impossible elsewhere."""
+    return np.where(x == 0, 0.0, -np.inf)
+
+
+_DENSITIES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray | None, float], np.ndarray]] = {
+    "poisson": _poisson,
+    "truncated-poisson": _truncated,
+    "negative-binomial": _negative_binomial,
+    "exponential": _exponential,
+    "normal": _normal,
+}
+
+
+def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> IndependentLaw:
+    """Maximum-likelihood laws of independent columns.
+
+    Args:
+        table: the rows to learn from.
+        kind: one of the kinds of :class:`IndependentLaw`.
+        family: gives the maximum of the truncated Poisson.
+
+    Raises:
+        InputError: an unknown kind, or no rows.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import PoissonFamily
+        >>> table = CountTable.from_matrix([[0], [1], [5]], ["a"])
+        >>> law = fit_independent(table, "negative-binomial", PoissonFamily())
+        >>> law.first.tolist(), round(float(law.second[0]), 4)
+        ([2.0], 0.9743)
+    """
+    if kind not in _DENSITIES:
+        raise InputError(f"kind: expected one of {', '.join(_DENSITIES)}, received {kind!r}")
+    if not table.num_rows:
+        raise InputError("table: expected at least one row, received none")
+    mean = table.totals / table.num_rows
+    second: np.ndarray | None = None
+    maximum = math.inf
+    if kind == "truncated-poisson":
+        assert isinstance(family, TruncatedPoissonFamily)
+        maximum = family.largest_value
+        mean = np.array([_truncated_rate(m, maximum) for m in mean])
+    elif kind == "negative-binomial":
+        second = np.array([negative_binomial_size(table.column(name)) for name in table.domain.names])
+    elif kind == "normal":
+        second = table.to_array().var(0)
+    return IndependentLaw(kind, table.domain, mean, second, maximum)
+
+
+def negative_binomial_size(values: np.ndarray) -> float:
+    r"""Maximum-likelihood size r of negative binomial counts, whose mean is then the sample mean m.
+
+    The variance is :math:`m + m^2 / r`. The likelihood has a maximum at a finite r if and only if the sample variance
+    (over n) is above the mean; otherwise the law is Poisson and r is infinite.
+
+    Args:
+        values: counts.
+
+    Shape:
+        values (N,).
+
+    References:
+        Bruce Levin and James Reeds, Compound multinomial likelihood functions are unimodal, 1977.
+    """
+    held, times = np.unique(values, return_counts=True)
+    num, mean = times.sum(), float(times @ held) / times.sum()
+    if not float(times @ (held - mean) ** 2) / num > mean * (1 + 1e-12):
+        return math.inf
+
+    def slope(log_size: float) -> float:
+        size = math.exp(log_size)
+        score = times @ (digamma(held + size) - digamma(size)) - num * math.log1p(mean / size)
+        return float(score) * size / num
+
+    low, high = math.log(mean) - 2.0, math.log(mean) + 2.0
+    while slope(low) < 0:
+        low -= 4.0
+    while slope(high) > 0:
+        high += 4.0
+        if high > math.log(_LARGEST_SIZE):
+            return math.inf
+    return math.exp(cast(float, brentq(slope, low, high, xtol=1e-12)))
+
+
+def _truncated_rate(mean: float, maximum: float) -> float:
+    """Rate of a truncated Poisson law with a given mean; 0 and infinity at the ends of the range.
+
+    The mean at a rate is the rate times the ratio of the sums up to maximum - 1 and up to the maximum.
+    """
+    if mean <= 0 or mean >= maximum:
+        return 0.0 if mean <= 0 else math.inf
+
+    def gap(log_rate: float) -> float:
+        at = np.array([log_rate])
+        return float((at + _log_sum(at, maximum - 1) - _log_sum(at, maximum))[0] - math.log(mean))
+
+    low, high = math.log(mean) - 1.0, math.log(mean) + 1.0
+    while gap(low) > 0:
+        low -= 2.0
+    while gap(high) < 0:
+        high += 2.0
+    return math.exp(cast(float, brentq(gap, low, high, xtol=1e-13)))

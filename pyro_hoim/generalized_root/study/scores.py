@@ -1,0 +1,381 @@
+"""A generalized root model at work on rows: pseudo-likelihoods, likelihoods, predictions and draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...core.partition import Cost, LogPartition
+from ...data.counts import CountTable
+from ...errors import InputError, IntractableError, check_names, size_text
+from ...schema import Domain, Variable
+from ..auto import RootAuto
+from ..chains.gibbs import RootChains
+from ..energy import GeneralizedRootEnergy
+from ..file import RootFile
+from ..nodes.log_partition import node_moments
+from ..regress.result import RootFit
+
+__all__ = [
+    "RootDraws",
+    "RootModel",
+    "RootPrediction",
+    "RootScores",
+    "draw_roots",
+    "empirical_entropy",
+    "exact_log_partition",
+    "predict_roots",
+    "root_scores",
+]
+
+_PORTION = 2**22  # numbers in one piece of work
+_CHAINS = 1024
+_MOST_FLOPS = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class RootScores:
+    """How well a model predicts rows, in nats a row.
+
+    Attributes:
+        rows: number of rows.
+        impossible_rows: rows that the model gives probability zero, as a count where learning saw zeros only.
+        pseudo_nll: minus the mean log pseudo-likelihood.
+        pseudo_nll_std_error: its standard error over the rows.
+        nll: minus the mean log-likelihood; None where log Z is not known.
+        nll_std_error: its standard error over the rows.
+        kl: KL of the rows' empirical law; None where there is no likelihood, and for real numbers.
+    """
+
+    rows: int
+    impossible_rows: int
+    pseudo_nll: float
+    pseudo_nll_std_error: float
+    nll: float | None = None
+    nll_std_error: float | None = None
+    kl: float | None = None
+
+
+def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard error of minus log probabilities."""
+    if not np.isfinite(values).all():
+        return math.inf, math.inf
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), error
+
+
+def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entropy: float | None = None) -> RootScores:
+    """Scores from the log pseudo-likelihood and, where there is one, the log-likelihood of every row.
+
+    Args:
+        log_pseudo: nats.
+        log_prob: nats.
+        entropy: of the empirical law of the rows, for the KL divergence.
+
+    Shape:
+        log_pseudo, log_prob (N,).
+    """
+    pseudo, pseudo_error = _mean_and_error(-log_pseudo)
+    impossible = int(np.isneginf(log_pseudo).sum())
+    if log_prob is None:
+        return RootScores(len(log_pseudo), impossible, pseudo, pseudo_error)
+    nll, error = _mean_and_error(-log_prob)
+    kl = None if entropy is None else nll - entropy
+    return RootScores(len(log_pseudo), impossible, pseudo, pseudo_error, nll, error, kl)
+
+
+def empirical_entropy(table: CountTable) -> float | None:
+    r"""Entropy of the empirical law of rows of counts, :math:`-\sum_x \hat p(x) \log \hat p(x)`, nats.
+
+    Returns:
+        None for real numbers, whose law has a density, and for no rows.
+    """
+    if table.kind == "real" or not table.num_rows:
+        return None
+    matrix = table.matrix
+    times: dict[tuple[bytes, bytes], int] = {}
+    for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+        key = (matrix.indices[start:stop].tobytes(), matrix.data[start:stop].tobytes())
+        times[key] = times.get(key, 0) + 1
+    probs = np.array(list(times.values())) / table.num_rows
+    return -math.fsum(probs * np.log(probs)) + 0.0
+
+
+def _refusal(cost: Cost) -> str:
+    """Why an exact sum is not made unasked, or nothing."""
+    if not cost.feasible:
+        return cost.reason
+    if cost.flops > _MOST_FLOPS:
+        return f"exact sums would take {size_text(int(cost.flops), 'operations')}; they are made on demand only"
+    return ""
+
+
+def exact_log_partition(energy: GeneralizedRootEnergy) -> tuple[LogPartition | None, str]:
+    """Log Z by the exact methods where these take seconds, or None and the reason why there is none."""
+    try:
+        reason = _refusal(RootAuto().plan_energy(energy))
+        if reason:
+            return None, reason
+        return RootAuto().log_partition(energy), ""
+    except (InputError, IntractableError) as error:
+        return None, str(error)
+
+
+@dataclass(frozen=True, eq=False)
+class RootModel:
+    """A generalized root model together with the columns that took one value when it was learned.
+
+    Args:
+        energy: the model of the other columns, without a batch.
+        domain: all columns.
+        fixed: value of every column that is not in the model; any other value is impossible.
+
+    Raises:
+        InputError: the columns of the model and the fixed ones do not make up the domain.
+    """
+
+    energy: GeneralizedRootEnergy
+    domain: Domain
+    fixed: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        held = [name for name in self.domain.names if name not in self.fixed]
+        if list(self.energy.domain.names) != held or not set(self.fixed) <= set(self.domain.names):
+            raise InputError("fixed: expected the columns of the domain that the model does not hold")
+
+    @classmethod
+    def from_fit(cls, found: RootFit) -> RootModel:
+        """The joint model of a fit."""
+        energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
+        return cls(energy, found.domain, dict(found.fixed_columns))
+
+    @classmethod
+    def from_file(cls, stored: RootFile) -> RootModel:
+        """The model of a file; columns without a finite coefficient are in its information."""
+        energy = GeneralizedRootEnergy(stored.structure, stored.psi, stored.family)
+        fixed = {str(name): float(value) for name, value in stored.info.get("fixed_columns", {}).items()}
+        names = stored.info.get("columns", [*stored.structure.domain.names, *fixed])
+        return cls(energy, Domain(Variable(name, kind=stored.family.kind) for name in names), fixed)
+
+    def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Values of the free columns of a few rows at a time, and which of these rows are possible."""
+        if table.domain.names != self.domain.names:
+            raise InputError(f"table: expected columns {', '.join(self.domain.names[:6])}, ..., as the model has")
+        free = [self.domain.index(name) for name in self.energy.domain.names]
+        fixed = [self.domain.index(name) for name in self.fixed]
+        wanted = torch.tensor([self.fixed[name] for name in self.fixed], dtype=torch.float64)
+        size = max(1, _PORTION // (self.energy.structure.num_terms + 8 * len(self.domain) + 1))
+        for start in range(0, table.num_rows, size):
+            values = table.rows(np.arange(start, min(start + size, table.num_rows))).to_tensor()
+            yield values[:, free], (values[:, fixed] == wanted).all(1)
+
+    def some_rows(self, table: CountTable, most: int) -> torch.Tensor:
+        """Values of the free columns in at most so many rows, evenly spaced, (n, d) float64."""
+        size = min(most, table.num_rows)
+        return (
+            table.rows(np.arange(size) * table.num_rows // max(size, 1)).columns(self.energy.domain.names).to_tensor()
+        )
+
+    def log_pseudo_prob(self, table: CountTable) -> np.ndarray:
+        """Log pseudo-likelihood of every row, (N,), nats; minus infinity for impossible rows.
+
+        Raises:
+            InputError: other columns, or values outside the support of the family.
+        """
+        return self._each(table, self.energy.log_pseudo_prob)
+
+    def log_q(self, table: CountTable) -> np.ndarray:
+        """Log unnormalised density of every row, (N,), nats; errors as :meth:`log_pseudo_prob`."""
+        return self._each(table, lambda values: -self.energy.energy(values))
+
+    def _each(self, table: CountTable, score: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+        found = [np.zeros(0)]
+        with torch.no_grad():
+            for values, is_possible in self._pieces(table):
+                scores = score(values) if values.shape[1] else torch.zeros(len(values), dtype=torch.float64)
+                found.append(torch.where(is_possible, scores, -math.inf).numpy())
+        return np.concatenate(found)
+
+    def scores(self, table: CountTable, log_z: float | None = None) -> RootScores:
+        """Scores of rows; NLL and KL too where log Z is given."""
+        log_pseudo = self.log_pseudo_prob(table)
+        if log_z is None:
+            return root_scores(log_pseudo)
+        return root_scores(log_pseudo, self.log_q(table) - log_z, empirical_entropy(table))
+
+
+@dataclass(frozen=True, eq=False)
+class RootPrediction:
+    """Conditional mean of one variable given all others, for every row.
+
+    Attributes:
+        target: the variable.
+        mean: E[x | the others], (N,).
+        std: standard deviation of x given the others, (N,).
+        values: what the file says, (N,), or None where it does not.
+        log_probs: log p(x | the others) of these values, (N,), or None.
+    """
+
+    target: str
+    mean: np.ndarray
+    std: np.ndarray
+    values: np.ndarray | None
+    log_probs: np.ndarray | None
+
+    @property
+    def rmse(self) -> float | None:
+        """Root mean square error of the conditional mean; None without values."""
+        return None if self.values is None else float(np.sqrt(np.mean((self.values - self.mean) ** 2)))
+
+    @property
+    def mae(self) -> float | None:
+        """Mean absolute error of the conditional mean; None without values."""
+        return None if self.values is None else float(np.mean(np.abs(self.values - self.mean)))
+
+    @property
+    def mean_rmse(self) -> float | None:
+        """Root mean square error of always the mean of the rows: their standard deviation; None without values."""
+        return None if self.values is None else float(self.values.std())
+
+    @property
+    def log_loss(self) -> float | None:
+        """Minus the mean log-probability of the values given all others, nats; None without values."""
+        return None if self.log_probs is None else -float(self.log_probs.mean())
+
+
+def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known: bool = True) -> RootPrediction:
+    """Conditional mean, standard deviation and log-probability of one variable given all others; exact.
+
+    Args:
+        model: the model.
+        table: rows; the column of the target is not read for the mean.
+        target: the variable.
+        is_known: whether that column holds values to compare with.
+
+    Raises:
+        UnknownNameError: no such variable.
+        InputError: other columns, or values outside the support of the family.
+    """
+    check_names([target], model.domain.names, "target")
+    values = table.column(target) if is_known else None
+    if target in model.fixed:
+        at = model.fixed[target]
+        log_probs = None if values is None else np.where(values == at, 0.0, -np.inf)
+        return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
+    energy, place = model.energy, model.energy.domain.index(target)
+    family = energy.family
+    moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
+    with torch.no_grad():
+        for rows, _ in model._pieces(table):
+            natural = _target_natural(energy, rows, place)
+            found = node_moments(family, natural)
+            assert found.covariance is not None
+            at = 1 if family.name == "gaussian" else 0
+            score = (natural * family.roots(rows[:, place], natural.shape[-1])).sum(-1)
+            log_prob = score + family.log_base(rows[:, place]) - found.value
+            moments.append(torch.stack([found.mean[:, at], found.covariance[:, at, at].sqrt(), log_prob], 1))
+    mean, std, log_prob = torch.cat(moments).numpy().T
+    return RootPrediction(target, mean, std, values, None if values is None else log_prob)
+
+
+def _target_natural(energy: GeneralizedRootEnergy, rows: torch.Tensor, place: int) -> torch.Tensor:
+    """Natural parameters (N, k) of one variable given the others; k at least 2 for the Gaussian, whose T_2 is x."""
+    natural = energy.node_natural(rows)[:, place]
+    if energy.family.name == "gaussian" and natural.shape[-1] < 2:
+        natural = torch.cat([natural, torch.zeros_like(natural)], -1)
+    return natural
+
+
+@dataclass(frozen=True, eq=False)
+class RootDraws:
+    """Rows drawn from a model.
+
+    Attributes:
+        values: (number, d), columns in the order of the domain.
+        is_exact: whether they are independent draws from the model itself.
+        burn_in: sweeps of every chain where they are not.
+    """
+
+    values: torch.Tensor
+    is_exact: bool
+    burn_in: int
+
+
+def draw_roots(
+    model: RootModel,
+    number: int,
+    *,
+    given: Mapping[str, float] | None = None,
+    method: Literal["auto", "exact", "gibbs"] = "auto",
+    burn_in: int = 200,
+    seed: int = 0,
+    advance: Callable[[int], object] | None = None,
+) -> RootDraws:
+    """Draw rows: exactly where the model is small or has a closed form, else one Gibbs chain a row.
+
+    Args:
+        model: the model.
+        number: rows.
+        given: variables held at a value.
+        method: ``exact`` refuses where exact draws are not possible; ``gibbs`` always runs chains.
+        burn_in: sweeps of a chain before its state is taken; it starts at the member without interactions.
+        seed: of the draws.
+        advance: called with the number of rows that are done.
+
+    Raises:
+        UnknownNameError: an unknown variable is given.
+        InputError: a given value that is outside the family's support or impossible, or a model that no law belongs to.
+        IntractableError: ``exact`` and no exact method.
+
+    Randomness:
+        From ``seed`` only; global random state is left alone.
+    """
+    fixed = dict(given or {})
+    check_names(list(fixed), model.domain.names, "given")
+    family = model.energy.family
+    for name, value in fixed.items():
+        family.check_values(torch.tensor(value, dtype=torch.float64), f"given {name!r}")
+        if name in model.fixed and model.fixed[name] != value:
+            raise InputError(f"given: {name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
+    held = {**model.fixed, **fixed}
+    inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
+    rest = model.energy.condition(inside) if inside else model.energy
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.empty((number, len(model.domain)), dtype=torch.float64)
+    for name, value in held.items():
+        values[:, model.domain.index(name)] = value
+    columns = [model.domain.index(name) for name in rest.domain.names]
+    if not columns or not number:
+        return RootDraws(values, True, 0)
+    if method != "gibbs":
+        drawn = _exact_draws(rest, number, generator, required=method == "exact")
+        if drawn is not None:
+            values[:, columns] = drawn.to(torch.float64)
+            return RootDraws(values, True, 0)
+    for start in range(0, number, _CHAINS):
+        chains = RootChains(rest, min(_CHAINS, number - start), generator=generator)
+        chains.sweep(burn_in)
+        values[start : start + _CHAINS, columns] = chains.states.to(torch.float64)
+        if advance is not None:
+            advance(len(chains.states))
+    return RootDraws(values, False, burn_in)
+
+
+def _exact_draws(
+    energy: GeneralizedRootEnergy, number: int, generator: torch.Generator, *, required: bool
+) -> torch.Tensor | None:
+    try:
+        cost = RootAuto().plan_energy(energy)
+        reason = cost.reason if required and not cost.feasible else "" if required else _refusal(cost)
+        if not reason:
+            return RootAuto().sample(energy, (number,), generator)
+    except IntractableError as error:
+        reason = str(error)
+    if required:
+        raise IntractableError(f"method exact: {reason}")
+    return None

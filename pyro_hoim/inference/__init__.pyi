@@ -1,0 +1,37 @@
+from .block_gibbs import BlockGibbs as BlockGibbs
+from .kernels import RecordingNUTS as RecordingNUTS
+from .log_likelihood import (
+    cell_log_likelihood as cell_log_likelihood,
+    log_joint as log_joint,
+    pointwise_log_likelihood as pointwise_log_likelihood,
+)
+from .mixed.kernel import MixedGibbs as MixedGibbs
+from .posterior import (
+    R_HAT_LIMIT as R_HAT_LIMIT,
+    Metric as Metric,
+    PosteriorSamples as PosteriorSamples,
+    log_linear_model as log_linear_model,
+    r_hat_limit as r_hat_limit,
+    sample_posterior as sample_posterior,
+)
+from .predictive_checks import (
+    Discrepancy as Discrepancy,
+    IntervalCoverage as IntervalCoverage,
+    PredictiveCheck as PredictiveCheck,
+    Replicates as Replicates,
+    deviance_discrepancy as deviance_discrepancy,
+    interval_coverage as interval_coverage,
+    pearson_discrepancy as pearson_discrepancy,
+    posterior_predictive as posterior_predictive,
+    predictive_check as predictive_check,
+    prior_predictive as prior_predictive,
+)
+from .pseudo_gibbs import PseudoGibbs as PseudoGibbs
+from .reparam import StateIndexReparam as StateIndexReparam
+from .root_gibbs import RootGibbs as RootGibbs
+from .root_posterior import (
+    RootPosterior as RootPosterior,
+    root_pseudo_model as root_pseudo_model,
+    sample_root_posterior as sample_root_posterior,
+)
+from .runner import MCMCRun as MCMCRun, VectorizedKernel as VectorizedKernel, run_mcmc as run_mcmc

@@ -1,0 +1,23 @@
+from .collections import (
+    addable_edges as addable_edges,
+    hierarchical_collections as hierarchical_collections,
+    maximal_chains as maximal_chains,
+)
+from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
+from .projection import Projection as Projection, Projections as Projections, project as project
+from .random_laws import random_dirichlet_law as random_dirichlet_law, random_law as random_law
+from .refined import (
+    RefinedInformation as RefinedInformation,
+    RefinedInformationTable as RefinedInformationTable,
+    all_refined_information as all_refined_information,
+    conditional_refined_information as conditional_refined_information,
+    decompose as decompose,
+    marginal_refined_information as marginal_refined_information,
+    refined_information as refined_information,
+)
+from .removal import (
+    RemovalEffect as RemovalEffect,
+    log_z_difference as log_z_difference,
+    removal_effect as removal_effect,
+    without as without,
+)

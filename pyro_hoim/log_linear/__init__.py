@@ -1,0 +1,5 @@
+"""Hierarchical log-linear models: energy, codings, laws, log Z, chains, fits, training and search."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

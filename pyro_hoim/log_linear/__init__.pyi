@@ -1,0 +1,77 @@
+from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
+from .auto import Auto as Auto
+from .chains.gibbs import GibbsChains as GibbsChains
+from .chains.ladder import ParallelTempering as ParallelTempering
+from .chains.run import sample_chains as sample_chains
+from .chains.tempering import TemperedRun as TemperedRun, sample_tempered as sample_tempered
+from .coding import Coding as Coding, Parametrization as Parametrization, parametrization as parametrization
+from .energy import LogLinearEnergy as LogLinearEnergy
+from .exact.elimination import VariableElimination as VariableElimination
+from .exact.enumeration import Enumeration as Enumeration
+from .exact.matrix import MatrixEnumeration as MatrixEnumeration
+from .file import ModelFile as ModelFile, load_model as load_model, model_kind as model_kind, save_model as save_model
+from .fitting.existence import Combination as Combination, MLEExistence as MLEExistence, mle_existence as mle_existence
+from .fitting.fit import fit as fit
+from .fitting.incomplete import fit_incomplete as fit_incomplete, row_log_likelihood as row_log_likelihood
+from .fitting.penalties import L1 as L1, L2 as L2, Conjugate as Conjugate, GroupL2 as GroupL2
+from .fitting.result import FitResult as FitResult, HistoryEntry as HistoryEntry
+from .fitting.tables import (
+    cell_table as cell_table,
+    coefficient_table as coefficient_table,
+    odds_ratio_table as odds_ratio_table,
+)
+from .given import row_log_weights as row_log_weights
+from .goodness.goodness_of_fit import (
+    GoodnessOfFit as GoodnessOfFit,
+    LikelihoodRatioTest as LikelihoodRatioTest,
+    goodness_of_fit as goodness_of_fit,
+    likelihood_ratio_test as likelihood_ratio_test,
+)
+from .imputation import impute as impute
+from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
+from .laws.normal import normal_prior as normal_prior
+from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
+from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
+from .named_priors import Prior as Prior
+from .predictions import predict as predict
+from .scores import (
+    CoefficientInterval as CoefficientInterval,
+    RowScores as RowScores,
+    coefficient_intervals as coefficient_intervals,
+    gain_over_columns as gain_over_columns,
+    interaction_table as interaction_table,
+    matches_any as matches_any,
+    num_impossible as num_impossible,
+    prediction_accuracy as prediction_accuracy,
+    score_rows as score_rows,
+)
+from .search.candidates import CandidatePool as CandidatePool, Heredity as Heredity, next_available as next_available
+from .search.elimination import (
+    Elimination as Elimination,
+    InteractionTest as InteractionTest,
+    eliminate as eliminate,
+    rejected_hypotheses as rejected_hypotheses,
+)
+from .search.greedy import select as select
+from .search.prune import loss_of_refit as loss_of_refit, prune as prune, table_variance as table_variance
+from .search.result import Selection as Selection, SelectionRound as SelectionRound
+from .search.rounds import StopRule as StopRule
+from .search.scores import (
+    Gain as Gain,
+    GainEstimate as GainEstimate,
+    InteractionInformation as InteractionInformation,
+    Refined as Refined,
+    Score as Score,
+    ScoreContext as ScoreContext,
+)
+from .search.screening import Screened as Screened
+from .synthetic import (
+    SyntheticQuality as SyntheticQuality,
+    synthesise as synthesise,
+    synthetic_quality as synthetic_quality,
+)
+from .training.evidence import Evidence as Evidence, updated_ridge as updated_ridge
+from .training.exact import ExactTrainer as ExactTrainer
+from .training.pseudo import PseudoTrainer as PseudoTrainer
+from .training.ridge import InteractionRidge as InteractionRidge
+from .training.sampled.trainer import SampledTrainer as SampledTrainer, SampledTraining as SampledTraining

@@ -1,0 +1,92 @@
+"""Product laws that annealed runs start from."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ...annealing.weights import log_sum
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["log_frequencies", "reference_normaliser", "single_terms"]
+
+
+class _Layout(NamedTuple):
+    """Where single-variable terms are in the tables and in the reference, and the levels of every variable."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+    levels: torch.Tensor  # (d, largest cardinality) positions in the reference, its size where there is no level
+
+
+@lru_cache(maxsize=256)
+def _layout(hypergraph: InteractionHypergraph) -> _Layout:
+    cards = hypergraph.domain.cardinalities
+    starts = [sum(cards[:i]) for i in range(len(cards))]
+    source, target = list[int](), list[int]()
+    for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
+        if len(edge) == 1:
+            source.extend(range(piece.start, piece.stop))
+            target.extend(range(starts[edge[0]], starts[edge[0]] + cards[edge[0]]))
+    levels = torch.full((len(cards), max(cards, default=0)), sum(cards))
+    for i, (start, count) in enumerate(zip(starts, cards, strict=True)):
+        levels[i, :count] = torch.arange(start, start + count)
+    return _Layout(torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long), levels)
+
+
+def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+    """Single-variable tables (*batch, sum of cardinalities) of tables (*batch, num_terms); zero where there is none."""
+    layout = _layout(hypergraph)
+    terms = tables.new_zeros(*tables.shape[:-1], sum(hypergraph.domain.cardinalities), dtype=torch.float64)
+    terms[..., layout.target.to(tables.device)] = tables[..., layout.source.to(tables.device)].double()
+    return terms
+
+
+def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> torch.Tensor:
+    """Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)."""
+    levels = _layout(hypergraph).levels.to(reference.device)
+    padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
+    return log_sum(padded[..., levels])[..., 0].sum(-1)
+
+
+def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch.Tensor:
+    r"""Log weights of all levels from the data's marginals, a reference for :class:`AnnealedImportance`.
+
+    .. math:: r_v[k] = \log \frac{n_v[k] + a / K_v}{n_v + a}
+
+    for ``smoothing`` a, counts n of the cells that are not missing and K levels; a product law close to the data is
+    often closer to a fitted model than its own single-variable terms.
+
+    Args:
+        observations: the data.
+        smoothing: prior counts of every variable, spread over its levels; positive, so that no level has weight 0.
+
+    Shape:
+        Returns (sum of cardinalities,), float64, one variable after the other.
+
+    Raises:
+        InputError: smoothing that is not positive and finite.
+        InputTypeError: no observations.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> data = Observations(domain, torch.tensor([[0, 2], [1, 2], [1, -1]]))
+        >>> log_frequencies(data, 1.0).exp().round(decimals=3).tolist()
+        [0.375, 0.625, 0.111, 0.111, 0.778]
+    """
+    if not isinstance(observations, Observations):
+        raise InputTypeError(f"log_frequencies: expected Observations, received {type(observations).__name__}")
+    if not 0 < smoothing < math.inf:
+        raise InputError(f"log_frequencies smoothing: expected a positive number, received {smoothing!r}")
+    parts: list[torch.Tensor] = []
+    for codes, levels in zip(observations.codes.T, observations.domain.cardinalities, strict=True):
+        known = codes >= 0
+        counts = torch.zeros(levels, dtype=torch.float64).index_add_(0, codes[known], observations.counts[known])
+        parts.append(((counts + smoothing / levels) / (counts.sum() + smoothing)).log())
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)

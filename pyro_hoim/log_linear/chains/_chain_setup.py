@@ -1,0 +1,214 @@
+"""How chains are made and checked, and how calls are cut for their engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...checks import check_finite
+from ...compute.engine import Record
+from ...core.model import LogLinearModel
+from ...errors import InputError, InputTypeError
+from ...runs.arguments import check_levels, checked_seed, checked_tables, positive, received
+from ...runs.schedule import GibbsSchedule
+from .engines import EngineName, make_engine
+
+__all__ = ["ChainSetup"]
+
+
+class ChainSetup:
+    """What is behind :class:`~pyro_hoim.log_linear.GibbsChains`, whose arguments these are: checks, shapes, the engine.
+
+    Engines see the batch as one axis of groups: (groups, chains, d).
+    """
+
+    def __init__(
+        self,
+        model: LogLinearModel,
+        num_chains: int,
+        *,
+        schedule: GibbsSchedule | None = None,
+        clamped: Mapping[str, Any] | None = None,
+        init: torch.Tensor | None = None,
+        reference: torch.Tensor | None = None,
+        seed: int = 0,
+        engine: EngineName = "auto",
+        precision: torch.dtype = torch.float32,
+    ) -> None:
+        self._num_chains = positive(num_chains, "num_chains")
+        self._precision = precision
+        self._seed = checked_seed(seed)
+        self._schedule = GibbsSchedule() if schedule is None else schedule
+        if not isinstance(self._schedule, GibbsSchedule):
+            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
+        if precision not in (torch.float32, torch.float64):
+            raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
+        tables = checked_tables(model, precision)
+        self._hypergraph = model.hypergraph
+        self._batch = torch.Size(tables.shape[:-1])
+        if not self._batch.numel():
+            raise InputError(f"model: expected at least one element in the batch, received shape {tuple(self._batch)}")
+        self._device = tables.device
+        self._size = sum(self._hypergraph.domain.cardinalities)
+        self._tables = tables
+        self._reference = self._checked_reference(reference)
+        fixed = self._checked_clamps(clamped or {})
+        self._clamped = tuple(self._hypergraph.domain.names[i] for i in fixed)
+        self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
+        self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
+        states = None if init is None else self._checked_codes(init, "init")
+        self._engine = make_engine(
+            engine,
+            self._hypergraph,
+            self._blocks,
+            (self._groups, self._num_chains),
+            self._seed,
+            precision,
+            tables.device,
+        )
+        self._num_sweeps = 0
+        self._set_weights()
+        if states is None:
+            states = self._reference_draws()
+        for i, codes in fixed.items():
+            states[..., i] = codes
+        self._engine.set_codes(self._grouped(states, 1))
+
+    # Arguments
+
+    @property
+    def _groups(self) -> int:
+        return self._batch.numel()
+
+    def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
+        """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
+        return values.reshape(self._groups, self._num_chains, *values.shape[values.dim() - num_trailing :])
+
+    def _checked_reference(self, reference: torch.Tensor | None) -> torch.Tensor:
+        if reference is None:
+            return torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
+        if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
+            raise InputTypeError(f"reference: expected a floating-point tensor, received {received(reference)}")
+        if reference.dim() == 0 or reference.shape[-1] != self._size:
+            raise InputError(
+                f"reference: expected shape (..., {self._size}), one entry per level of every variable, "
+                f"received {tuple(reference.shape)}"
+            )
+        check_finite(reference, "reference")
+        return self._broadcast(reference.detach().double(), (*self._batch, self._size), "reference").reshape(
+            self._groups, self._size
+        )
+
+    def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
+        try:
+            return values.to(self._device).expand(tuple(shape))
+        except RuntimeError:
+            raise InputError(
+                f"{argument}: expected a shape that broadcasts to {tuple(shape)}, received {tuple(values.shape)}"
+            ) from None
+
+    def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
+        """Positions of the clamped variables with their codes, in schema order."""
+        if not isinstance(clamped, Mapping):
+            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        clamped = {
+            name: torch.as_tensor(value) if isinstance(value, (list, tuple, np.ndarray)) else value
+            for name, value in clamped.items()
+        }
+        single = {name: value for name, value in clamped.items() if not isinstance(value, torch.Tensor)}
+        found: dict[int, torch.Tensor | int] = {
+            self._hypergraph.domain.index(name): code
+            for name, code in self._hypergraph.domain.encode_state(single).items()
+        }
+        for name, value in clamped.items():
+            if isinstance(value, torch.Tensor):
+                i = self._hypergraph.domain.index(name)
+                levels = self._hypergraph.domain.cardinalities[i]
+                codes = self._broadcast(value, (*self._batch, self._num_chains), f"clamped[{name!r}]")
+                check_levels(codes, torch.tensor(levels), f"clamped[{name!r}]")
+                found[i] = codes.long()
+        return dict(sorted(found.items()))
+
+    def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
+        d = len(self._hypergraph.domain)
+        if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
+            raise InputTypeError(f"{argument}: expected a tensor of level codes, received {received(codes)}")
+        if codes.dim() == 0 or codes.shape[-1] != d:
+            raise InputError(f"{argument}: expected shape (..., {d}), received {tuple(codes.shape)}")
+        codes = self._broadcast(codes, (*self._batch, self._num_chains, d), argument)
+        check_levels(codes, torch.tensor(self._hypergraph.domain.cardinalities, device=codes.device), argument)
+        return codes.long().clone()
+
+    def _reference_draws(self) -> torch.Tensor:
+        """States from the reference law, (*batch, chains, d); those of a chain depend on (seed, group, chain) alone."""
+        streams = (np.random.Philox(key=self._seed ^ 0x5EED, counter=g << 128) for g in range(self._groups))
+        uniforms = np.stack(
+            [np.random.Generator(s).random((self._num_chains, len(self._hypergraph.domain))) for s in streams]
+        )
+        reference = self._reference.cpu().numpy()
+        codes = np.zeros(uniforms.shape, dtype=np.int64)
+        sizes = np.array(self._hypergraph.domain.cardinalities, dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        for levels in np.unique(sizes).tolist():
+            at = np.flatnonzero(sizes == levels)
+            weights = reference[:, starts[at, None] + np.arange(levels)]
+            total = np.exp(weights - weights.max(-1, keepdims=True)).cumsum(-1)[:, None]
+            picked = at if len(at) < len(sizes) else slice(None)  # a slice needs no copies
+            uniform = uniforms[..., picked] * total[..., -1]
+            for k in range(levels - 1):
+                codes[..., picked] += total[..., k] <= uniform
+        return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
+
+    def _set_weights(self) -> None:
+        self._engine.set_weights(self._tables.reshape(self._groups, -1).double(), self._reference)
+
+    def _other_tables(self, model: LogLinearModel) -> torch.Tensor:
+        tables = checked_tables(model, self._precision)
+        if model.hypergraph != self._hypergraph:
+            raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
+        if tables.shape != self._tables.shape:
+            raise InputError(f"model: expected tables {tuple(self._tables.shape)}, received {tuple(tables.shape)}")
+        return tables
+
+    # Calls of the engine
+
+    def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
+        """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
+        limit = self._sweeps_per_call(num_sweeps, thin)
+        first, chunks = self._num_sweeps, list[tuple[int, int]]()
+        while num_sweeps or not chunks:
+            length = min(limit, num_sweeps)
+            chunks.append((first, length))
+            first, num_sweeps = first + length, num_sweeps - length
+        return chunks
+
+    def _sweeps_per_call(self, num_sweeps: int, thin: int = 1) -> int:
+        """All of them where every sweep visits the blocks alike; else so many that the orders take little memory."""
+        if self._schedule.scan == "sequential" and not self._schedule.emphasised:
+            return num_sweeps
+        return max(1, 4096 // max(1, thin)) * max(1, thin)
+
+    def _ungrouped(self, record: Record) -> Record:
+        """Groups back to the batch."""
+        counts, energies, codes = record.counts, record.energies, record.codes
+        lead = (record.num_records, *self._batch, self._num_chains)
+        return Record(
+            record.num_records,
+            None if counts is None else counts.reshape(*self._batch, self._hypergraph.num_terms),
+            None if energies is None else energies.reshape(lead),
+            None if codes is None else codes.reshape(*lead, len(self._hypergraph.domain)),
+        )
+
+    def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:
+        try:
+            values = torch.as_tensor(beta, dtype=torch.float64).detach()
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(f"beta: expected a number or a tensor, received {received(beta)}") from error
+        if not bool(((values >= 0) & (values <= 1)).all()):
+            raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
+        values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
+        return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())

@@ -1,0 +1,524 @@
+r"""Compiled moves of the engine for binary variables (Numba, CPU). Imported when the first engine is made.
+
+States are spins -1 and +1 and the model is a sum of weighted products of spins. The *field* of a set T of variables of
+a block is the sum over all products that meet the block in T of weight times the spins outside the block, so that the
+log weight of the spins s of a block is the sum over T of field times the product of s in T. A single site needs one
+field and moves by a comparison in registers; a larger block sums its fields by a fast Walsh-Hadamard transform.
+
+Products with one, two and more spins outside the block are lists of their own. Log odds are
+``2 (beta * field + (1 - beta) * reference field)``.
+"""
+# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ...compute.jit import njit
+from ...compute.vectors import (
+    LANES,
+    as_bits,
+    as_floats,
+    bit_count,
+    broadcast,
+    convert,
+    first_half,
+    fused,
+    larger,
+    less,
+    load,
+    load_as,
+    negative,
+    peek,
+    poke,
+    second_half,
+    select_negative,
+    sign_bits,
+    store,
+    to_double,
+    widen,
+)
+
+__all__ = ["move", "weighted_sums"]
+
+_INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
+_LOG2E = math.log2(math.e)
+_LN2 = math.log(2)
+_LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
+_LN2_LOW = _LN2 - _LN2_HIGH
+_REFRESH = 128
+"""Sweeps after which energies kept by differences are computed anew."""
+
+
+# Random spins
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _draw(like, rng, base, width):
+    """One step of xoshiro128+ in every lane; rng is [word, lane] from ``base`` on."""
+    s0 = load_as(like, rng, base)
+    s1 = load_as(like, rng, base + width)
+    s2 = load_as(like, rng, base + 2 * width)
+    s3 = load_as(like, rng, base + 3 * width)
+    result = s0 + s3
+    t = s1 << broadcast(s1, 9)
+    s2 = s2 ^ s0
+    s3 = s3 ^ s1
+    store(rng, base + width, s1 ^ s2)
+    store(rng, base, s0 ^ s3)
+    store(rng, base + 2 * width, s2 ^ t)
+    store(rng, base + 3 * width, (s3 << broadcast(s3, 11)) | (s3 >> broadcast(s3, 21)))
+    return result
+
+
+def _exp(z):
+    """Exponentials of non-positive lanes; float32 cut at -87 (relative error 1e-7), float64 at -708."""
+    raise NotImplementedError
+
+
+@overload(_exp, jit_options=_INLINE)
+def _exp_overload(z):
+    if z.dtype == types.float32:
+
+        def single(z):
+            z = larger(z, broadcast(z, -87.0))
+            t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**23))
+            n = t - broadcast(z, 1.5 * 2**23)
+            r = fused(n, broadcast(z, -_LN2), z)  # 2e-9 off per unit of n
+            p = fused(broadcast(z, 0.0013836824830193023), r, broadcast(z, 0.008374832307597703))
+            p = fused(p, r, broadcast(z, 0.041668226821133726))
+            p = fused(p, r, broadcast(z, 0.16666419974210028))
+            p = fused(p, r, broadcast(z, 0.4999999207030617))
+            p = fused(p, r, broadcast(z, 1.0))
+            p = fused(p, r, broadcast(z, 1.0))
+            bits = as_bits(t)
+            return as_floats(as_bits(p) + (bits << broadcast(bits, 23)))
+
+        return single
+
+    def double(z):
+        z = larger(z, broadcast(z, -708.0))
+        t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**52))
+        n = t - broadcast(z, 1.5 * 2**52)
+        r = fused(n, broadcast(z, -_LN2_HIGH), z)
+        r = fused(n, broadcast(z, -_LN2_LOW), r)
+        p = broadcast(z, 1.0 / 6227020800.0)
+        p = fused(p, r, broadcast(z, 1.0 / 479001600.0))
+        p = fused(p, r, broadcast(z, 1.0 / 39916800.0))
+        p = fused(p, r, broadcast(z, 1.0 / 3628800.0))
+        p = fused(p, r, broadcast(z, 1.0 / 362880.0))
+        p = fused(p, r, broadcast(z, 1.0 / 40320.0))
+        p = fused(p, r, broadcast(z, 1.0 / 5040.0))
+        p = fused(p, r, broadcast(z, 1.0 / 720.0))
+        p = fused(p, r, broadcast(z, 1.0 / 120.0))
+        p = fused(p, r, broadcast(z, 1.0 / 24.0))
+        p = fused(p, r, broadcast(z, 1.0 / 6.0))
+        p = fused(p, r, broadcast(z, 0.5))
+        p = fused(p, r, broadcast(z, 1.0))
+        p = fused(p, r, broadcast(z, 1.0))
+        bits = as_bits(t)
+        return as_floats(as_bits(p) + (bits << broadcast(bits, 52)))
+
+    return double
+
+
+def _uniform(like, rng, base, width):
+    """Uniform numbers and their unit: odd numbers below 2^31 and 2^-31 for float32, 53 bits and 1 for float64."""
+    raise NotImplementedError
+
+
+@overload(_uniform, jit_options=_INLINE)
+def _uniform_overload(like, rng, base, width):
+    if like.dtype == types.float32:
+
+        def single(like, rng, base, width):
+            bits = _draw(like, rng, base, width)
+            bits = (bits >> broadcast(bits, 1)) | broadcast(bits, 1)
+            return convert(bits), broadcast(like, 2.0**-31)
+
+        return single
+
+    def double(like, rng, base, width):
+        high = widen(_draw(like, rng, base, width))
+        low = widen(_draw(like, rng, base, width))
+        bits = (high << broadcast(high, 20)) | (low >> broadcast(low, 12)) | broadcast(high, 1023 << 52)
+        return as_floats(bits) - broadcast(like, 1.0 - 2.0**-53), broadcast(like, 1.0)
+
+    return double
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _spin(log_odds, rng, base, width):
+    """Spins with the given log odds of +1.
+
+    The rarer value is the one compared with the random number, so that both tails are resolved equally well.
+    """
+    bits = as_bits(log_odds)
+    e = _exp(as_floats(bits | as_bits(broadcast(log_odds, -0.0))))
+    u, unit = _uniform(log_odds, rng, base, width)
+    rare = less(u * fused(e, unit, unit), e)
+    return select_negative(bits ^ rare, broadcast(e, -1.0), broadcast(e, 1.0))
+
+
+# Visits
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _field(x, start, f, structure, weights, row):
+    """Field f for the lanes from ``start`` on of a tile x; ``row`` is the row of the weights."""
+    _, _, _, pair_first, pair_other, triple_first, triple_others, high_first, high_start, high_others = structure
+    bias, pair_weight, triple_weight, high_weight, _ = weights
+    total = broadcast(bias, peek(bias, row * bias.shape[1] + f))
+    base = row * pair_weight.shape[1]
+    for k in range(peek(pair_first, f), peek(pair_first, f + 1)):
+        weight = broadcast(bias, peek(pair_weight, base + k))
+        total = fused(weight, load(x, start + peek(pair_other, k)), total)
+    base = row * triple_weight.shape[1]
+    for k in range(peek(triple_first, f), peek(triple_first, f + 1)):
+        weight = broadcast(bias, peek(triple_weight, base + k))
+        product = weight * load(x, start + peek(triple_others, 2 * k))
+        total = fused(product, load(x, start + peek(triple_others, 2 * k + 1)), total)
+    base = row * high_weight.shape[1]
+    for k in range(peek(high_first, f), peek(high_first, f + 1)):
+        product = broadcast(bias, peek(high_weight, base + k))
+        for m in range(peek(high_start, k), peek(high_start, k + 1)):
+            product = product * load(x, start + peek(high_others, m))
+        total = total + product
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def _visit_block(x, rng, width, block, structure, weights, row, two_beta, two_gamma, scratch):
+    """Draw the spins of a block of m variables jointly; scratch is (2^m, lanes)."""
+    field_first, member_first, member, _, _, _, _, _, _, _ = structure
+    reference = weights[4]
+    first_member = peek(member_first, block)
+    size = peek(member_first, block + 1) - first_member
+    num_states = 1 << size
+    base = row * reference.shape[1]
+    for start in range(0, width, LANES):
+        store(scratch, 0, broadcast(scratch, 0.0))
+        for k in range(1, num_states):
+            f = peek(field_first, block) + k - 1
+            by_reference = broadcast(scratch, 0.5 * two_gamma * peek(reference, base + f))
+            by_model = _field(x, start, f, structure, weights, row)
+            store(scratch, k * LANES, fused(by_model, broadcast(scratch, 0.5 * two_beta), by_reference))
+        highest = load(scratch, 0)
+        for bit in range(size):
+            step = 1 << bit
+            for k in range(num_states):
+                if k & step == 0:
+                    a = load(scratch, k * LANES)
+                    b = load(scratch, (k + step) * LANES)
+                    store(scratch, k * LANES, a - b)
+                    store(scratch, (k + step) * LANES, a + b)
+        highest = load(scratch, 0)
+        for k in range(1, num_states):
+            highest = larger(highest, load(scratch, k * LANES))
+        total = broadcast(scratch, 0.0)
+        for k in range(num_states):
+            total = total + _exp(load(scratch, k * LANES) - highest)
+            store(scratch, k * LANES, total)
+        u, unit = _uniform(total, rng, start, width)
+        u = (u * unit) * total
+        state = as_bits(broadcast(scratch, 0.0))
+        for k in range(num_states - 1):
+            state = state - less(load(scratch, k * LANES), u)
+        for m in range(size):
+            # the bit of the member, moved to the sign
+            sign = as_bits(broadcast(scratch, -0.0)) & (state << broadcast(state, scratch.itemsize * 8 - 1 - m))
+            spin = select_negative(sign, broadcast(scratch, 1.0), broadcast(scratch, -1.0))
+            store(x, start + peek(member, first_member + m), spin)
+
+
+# Energies and counts
+
+
+@njit(nogil=True, error_model="numpy")
+def _energies(x, width, products, row, out):
+    """Log weights of the model (out[0]) and of the reference law (out[1]) of a tile, in float64."""
+    first, member, weight, constant, half, middle = products
+    num, size = weight.shape[1], half.shape[1]
+    for start in range(0, width, LANES):
+        total = broadcast(out, peek(constant, row))
+        for k in range(num):
+            begin = peek(first, k)
+            product = load(x, start + peek(member, begin))
+            for m in range(begin + 1, peek(first, k + 1)):
+                product = product * load(x, start + peek(member, m))
+            total = fused(broadcast(out, peek(weight, row * num + k)), widen(product), total)
+        store(out, start, total)
+        total = broadcast(out, peek(middle, row))
+        for v in range(size):
+            total = fused(broadcast(out, peek(half, row * size + v)), widen(load(x, v * width + start)), total)
+        store(out, width + start, total)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _add_whole(sums, bits, whole, place):
+    """Add the coarse and the fine multiple at ``place`` to the lanes with the sign bit set."""
+    odd = negative(bits)
+    high = sums[0] + (odd & broadcast(bits, peek(whole, place)))
+    return high, sums[1] + (odd & broadcast(bits, peek(whole, place + 1)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _record_energies(x, width, lists, row, out, place):
+    """Put the energies of a tile of float32 spins into out from ``place`` on, exact to the rounding of float64.
+
+    Products are exclusive ors of sign bits and their weights are integers (see ``whole_weights``): in each lane two
+    sums run over the products that are -1, which is less work than conversions to float64.
+    """
+    chunks, member, whole, units, constant, first = lists
+    num = whole.shape[1]
+    for start in range(0, width, LANES):
+        total = broadcast(out, peek(constant, row))
+        for chunk in range(chunks.shape[0]):
+            begin, end = peek(chunks, 4 * chunk), peek(chunks, 4 * chunk + 1)
+            m, length = peek(chunks, 4 * chunk + 2), peek(chunks, 4 * chunk + 3)
+            zero = as_bits(broadcast(x, 0.0))
+            sums = (zero, zero)
+            if length == 1:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 1
+            elif length == 2:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 2
+            elif length == 3:
+                for k in range(begin, end):
+                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
+                    bits = bits ^ as_bits(load(x, start + peek(member, m + 2)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+                    m += 3
+            else:
+                for k in range(begin, end):
+                    bits = zero
+                    for i in range(peek(first, k), peek(first, k + 1)):
+                        bits = bits ^ as_bits(load(x, start + peek(member, i)))
+                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+            unit = 2 * (row * chunks.shape[0] + chunk)
+            total = fused(broadcast(out, peek(units, unit)), to_double(sums[0]), total)
+            total = fused(broadcast(out, peek(units, unit + 1)), to_double(sums[1]), total)
+        store(out, place + start, total)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _count_product(out, place, used, odd):
+    """Add the sum of a product over lanes, of which ``used`` count and the bits of ``odd`` are those at -1."""
+    poke(out, place, peek(out, place) + used - 2 * bit_count(odd))
+
+
+@njit(nogil=True, error_model="numpy")
+def _count(x, width, used, masks, cells, tile, out):
+    """Add to row ``tile`` of out the sums over the first ``used`` lanes of all products of spins of a tile.
+
+    The signs of a variable are the bits of one number, so that a product over all lanes is an exclusive or.
+    """
+    first, member, orders = cells
+    valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
+    for v in range(masks.shape[0]):
+        mask = np.uint64(0)
+        for start in range(0, width, LANES):
+            mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
+        poke(masks, v, mask & valid)
+    base = tile * out.shape[1]
+    m = 0
+    for k in range(orders[0]):
+        _count_product(out, base + k, used, peek(masks, peek(member, m)))
+        m += 1
+    for k in range(orders[0], orders[1]):
+        _count_product(out, base + k, used, peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)))
+        m += 2
+    for k in range(orders[1], orders[2]):
+        odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)) ^ peek(masks, peek(member, m + 2))
+        _count_product(out, base + k, used, odd)
+        m += 3
+    for k in range(orders[2], out.shape[1]):
+        odd = np.uint64(0)
+        for i in range(peek(first, k), peek(first, k + 1)):
+            odd ^= peek(masks, peek(member, i))
+        _count_product(out, base + k, used, odd)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def weighted_sums(first, step, x, lane_weights, cells, out):
+    """Put into out[tile, k] the sum over lanes of weight times the product of spins k of a tile."""
+    num_tiles, _, width = x.shape
+    cell_first, cell_member, _ = cells
+    product = np.empty(width, np.float64)
+    for tile in range(first, num_tiles, step):
+        xt = x[tile]
+        for k in range(out.shape[1]):
+            for b in range(width):
+                product[b] = lane_weights[tile, b]
+            for m in range(cell_first[k], cell_first[k + 1]):
+                row = xt[cell_member[m]]
+                for b in range(width):
+                    product[b] *= np.float64(row[b])
+            total = 0.0
+            for b in range(width):
+                total += product[b]
+            out[tile, k] = total
+
+
+# Runs
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def move(
+    first,
+    step,
+    x,
+    rng,
+    structure,
+    weights,
+    products,
+    whole,
+    layout,
+    order,
+    betas,
+    sweeps_per_step,
+    thin,
+    is_annealing,
+    is_tracking,
+    cells,
+    model_energy,
+    reference_energy,
+    log_weights,
+    counts,
+    energies,
+    codes,
+):
+    """Move the tiles first, first + step, ... through all inverse temperatures.
+
+    Args:
+        first: first tile of this worker.
+        step: number of workers.
+        x: spins (tiles, d, width).
+        rng: states of the random numbers, int32 (tiles, 4, width).
+        structure: arrays of the blocks and of the products that meet them.
+        weights: their weights, rows by group (or one row for all).
+        products: products of the energy, in float64.
+        whole: the same in whole numbers, for recorded energies of float32 spins.
+        layout: number of tiles per group and chains per group.
+        order: blocks to visit (rows, visits).
+        betas: inverse temperatures (groups or 1, steps).
+        sweeps_per_step: sweeps at each of them.
+        thin: record after every so many sweeps; 0 for never.
+        is_annealing: whether log weights grow by the change of beta before every step but the first.
+        is_tracking: whether energies follow from differences during sweeps (blocks of single sites only).
+        cells: products to count, ordered by size, and how many have at most one, two and three spins.
+        model_energy: out, (tiles, width).
+        reference_energy: out, (tiles, width).
+        log_weights: added to, (tiles, width); needed when annealing.
+        counts: added to, int64 (tiles, products to count); empty for no counts.
+        energies: out, (records, tiles, width); empty for none.
+        codes: out, uint8 (records, tiles, d, width); empty for none.
+    """
+    num_tiles, size, width = x.shape
+    tiles_per_group, num_chains = layout
+    field_first, member_first, member = structure[0], structure[1], structure[2]
+    reference = weights[4]
+    num_fields = reference.shape[1]
+    visits = order.shape[1]
+    largest = 1
+    for block in range(member_first.shape[0] - 1):
+        largest = max(largest, member_first[block + 1] - member_first[block])
+    scratch = np.empty(((1 << largest) if largest > 1 else 1, LANES), x.dtype)
+    exact = np.empty((2, width), np.float64)
+    change = np.empty(width, x.dtype)
+    for b in range(width):
+        change[b] = 0
+    masks = np.empty(size, np.uint64)
+    scale = np.empty(2, x.dtype)
+    for tile in range(first, num_tiles, step):
+        group = tile // tiles_per_group
+        row = group if reference.shape[0] > 1 else 0
+        beta_row = group if betas.shape[0] > 1 else 0
+        used = min(width, num_chains - (tile % tiles_per_group) * width)
+        xt, rt = x[tile], rng[tile]
+        if is_tracking or is_annealing:
+            _energies(xt, width, products, row, exact)
+        sweep = 0
+        record = 0
+        for k in range(betas.shape[1]):
+            beta = betas[beta_row, k]
+            if is_annealing:
+                if k == 0:
+                    continue
+                growth = beta - betas[beta_row, k - 1]
+                for b in range(width):
+                    log_weights[tile, b] += growth * (exact[0, b] - exact[1, b])
+            scale[0], scale[1] = 2.0 * beta, 2.0 * (1.0 - beta)
+            two_beta, two_gamma = scale[0], scale[1]
+            for _ in range(sweeps_per_step):
+                base = (sweep % order.shape[0]) * visits
+                for visit in range(visits):
+                    block = peek(order, base + visit)
+                    if peek(member_first, block + 1) - peek(member_first, block) > 1:
+                        _visit_block(xt, rt, width, block, structure, weights, row, two_beta, two_gamma, scratch)
+                        continue
+                    f = peek(field_first, block)
+                    place = peek(member, peek(member_first, block))
+                    by_reference = peek(reference, row * num_fields + f)
+                    for start in range(0, width, LANES):
+                        field = _field(xt, start, f, structure, weights, row)
+                        odds = fused(field, broadcast(field, two_beta), broadcast(field, two_gamma * by_reference))
+                        # in halves, which need no more registers than there are
+                        middle = start + LANES // 2
+                        low = _spin(first_half(odds), rt, start, width)
+                        high = _spin(second_half(odds), rt, middle, width)
+                        if is_tracking:
+                            if is_annealing:
+                                field = field - broadcast(field, by_reference)
+                            flip = low - load_as(low, xt, place + start)
+                            store(change, start, fused(flip, first_half(field), load_as(low, change, start)))
+                            flip = high - load_as(high, xt, place + middle)
+                            store(change, middle, fused(flip, second_half(field), load_as(high, change, middle)))
+                        store(xt, place + start, low)
+                        store(xt, place + middle, high)
+                sweep += 1
+                is_record = thin > 0 and sweep % thin == 0
+                if is_tracking:
+                    if sweep % _REFRESH == 0:
+                        _energies(xt, width, products, row, exact)
+                        for b in range(width):
+                            change[b] = 0
+                    else:
+                        for b in range(width):
+                            exact[0, b] += change[b]
+                            change[b] = 0
+                elif is_annealing:
+                    _energies(xt, width, products, row, exact)
+                if is_record:
+                    if counts.shape[0] > 0:
+                        _count(xt, width, used, masks, cells, tile, counts)
+                    if energies.shape[0] > 0:
+                        if x.itemsize == 4:
+                            _record_energies(xt, width, whole, row, energies, (record * num_tiles + tile) * width)
+                        else:
+                            if not is_tracking:
+                                _energies(xt, width, products, row, exact)
+                            for b in range(width):
+                                energies[record, tile, b] = -exact[0, b]
+                    if codes.shape[0] > 0:
+                        for v in range(size):
+                            for b in range(width):
+                                codes[record, tile, v, b] = xt[v, b] > 0
+                    record += 1
+        _energies(xt, width, products, row, exact)
+        for b in range(width):
+            model_energy[tile, b] = -exact[0, b]
+            reference_energy[tile, b] = -exact[1, b]

@@ -1,0 +1,411 @@
+"""Compiled loops of Gibbs sampling from tables (Numba, CPU). Imported when first needed.
+
+A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`): it runs every sweep of one tile, then takes the next.
+Arrays that describe the structure come in the tuples of :class:`~._tables_structure.TablesStructure`. Scratch arrays
+are [state, lane] or [lane]. Positions are unsigned, which spares the test for negative ones.
+"""
+# ruff: noqa: ARG001, D417, PLW0108 (signatures of compiler hooks; arguments that are described in groups)
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ...compute.jit import njit
+from ...compute.lanes import fill_uniform, fill_uniform64
+from ...compute.tables_vectors import (
+    LANES,
+    add,
+    add_rows1,
+    add_rows4,
+    add_rows8,
+    count_at_most,
+    exp,
+    fma,
+    load,
+    load_codes,
+    maximum,
+    mul,
+    splat,
+    store,
+    sub,
+)
+
+__all__ = ["add_statistics", "run"]
+
+ROOM = 2**14
+"""Entries of the scratch that a processor keeps close by: states times lanes that are drawn together."""
+
+FEW_LANES = 16
+"""Lanes that are drawn together when all lanes of a tile would need more room."""
+
+EDGES = 8
+"""Edges whose cells are looked up together."""
+
+
+def _fill(r0, r1, r2, r3, u):
+    """Uniform numbers in the precision of u."""
+
+
+@overload(_fill, inline="always")
+def _fill_overload(r0, r1, r2, r3, u):
+    if u.dtype == types.float32:
+        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
+    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _place(x, first, begin, end, variables, strides, index, row):
+    """index[row + b] = first + sum of stride times code over the given members, for all lanes b."""
+    width = x.shape[1]
+    start = splat(np.uint32(first))
+    if end - begin == 2:
+        p, n = variables[begin] * width, splat(np.uint32(strides[begin]))
+        q, m = variables[begin + 1] * width, splat(np.uint32(strides[begin + 1]))
+        for lane in range(0, width, LANES):
+            partial = add(start, mul(n, load_codes(x, p + lane)))
+            store(index, row + lane, add(partial, mul(m, load_codes(x, q + lane))))
+    else:
+        for lane in range(0, width, LANES):
+            total = start
+            for j in range(begin, end):
+                codes = load_codes(x, variables[j] * width + lane)
+                total = add(total, mul(splat(np.uint32(strides[j])), codes))
+            store(index, row + lane, total)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _log_weights(weights, index, first, step, num, states, rows, span):
+    """rows[k, b] = sum over f < num of the table rows at index[first + f * step + b], for states k and lanes b."""
+    if num == 0:
+        rows[: states * span] = 0
+        return
+    for lane in range(0, span, LANES):
+        for k in range(0, states, 8):
+            if states - k > 4:
+                add_rows8(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
+            else:
+                add_rows4(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _choose(rows, states, uniform, chosen, tops, begin, span):
+    """A state with probability proportional to exp(rows[state, lane]); the rows are overwritten.
+
+    The passes are apart so that the processor always finds independent work.
+    """
+    for lane in range(0, span, LANES):
+        top = load(rows, lane)
+        for k in range(1, states):
+            top = maximum(load(rows, k * span + lane), top)
+        store(tops, lane, top)
+    for k in range(states):
+        for lane in range(0, span, LANES):
+            place = k * span + lane
+            store(rows, place, exp(sub(load(rows, place), load(tops, lane))))
+    for lane in range(0, span, LANES):
+        total = load(rows, lane)
+        for k in range(1, states):
+            total = add(total, load(rows, k * span + lane))
+            store(rows, k * span + lane, total)
+        limit = mul(total, load(uniform, begin + lane))
+        state = splat(np.uint32(0))
+        for k in range(states - 1):
+            state = count_at_most(state, load(rows, k * span + lane), limit)
+        store(chosen, begin + lane, state)
+
+
+@njit(nogil=True, error_model="numpy")
+def _span(width, states):
+    """Lanes that are drawn together, so that their rows stay in the cache."""
+    return width if states * width <= ROOM else FEW_LANES
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _draw_binary(x, target, weights, num, difference, beta, scratch):
+    """Draw a binary variable whose positions are in the scratch; ``difference`` is that of the reference."""
+    rows, index, uniform = scratch[:3]
+    width = x.shape[1]
+    one = beta.dtype.type(1)
+    if num == 0:
+        rows[:width] = 0
+    else:
+        for lane in range(0, width, LANES):
+            add_rows1(weights, 0, index, lane, width, num, rows, lane, 0)
+    minus, added, ones = (splat(-beta[0]), splat((beta[0] - one) * difference), splat(one))
+    for lane in range(0, width, LANES):
+        odds, u = exp(fma(minus, load(rows, lane), added)), load(uniform, lane)
+        store(x, target + lane, count_at_most(splat(np.uint32(0)), fma(u, odds, u), ones))
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
+    """Draw one variable given all others; uniform numbers are in the scratch."""
+    rows, index, uniform, chosen, tops = scratch
+    variables, states_of, part_of, factor, first, member, outer, strides = sites
+    states, part = states_of[visit], part_of[visit]
+    begin, num = factor[part], factor[part + 1] - factor[part]
+    width = x.shape[1]
+    target = variables[visit] * width
+    r = start[variables[visit]]
+    for f in range(num):
+        e = begin + f
+        _place(x, first[e], member[e], member[e + 1], outer, strides, index, f * width)
+    if states == 2:
+        _draw_binary(x, target, weights, num, reference[r + 1] - reference[r], beta, scratch)
+        return
+    span = _span(width, states)
+    for lane in range(0, width, span):
+        _log_weights(weights, index, lane, width, num, states, rows, span)
+        if beta[0] != 1:
+            scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
+            for k in range(states):
+                added = splat(rest * reference[r + k])
+                for place in range(k * span, (k + 1) * span, LANES):
+                    store(rows, place, fma(scale, load(rows, place), added))
+        _choose(rows, states, uniform, chosen, tops, lane, span)
+    for lane in range(0, width, LANES):
+        store(x, target + lane, load(chosen, lane))
+
+
+@njit(nogil=True, error_model="numpy")
+def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch, sums):
+    """Draw the variables of a block jointly given all others; uniform numbers are in the scratch."""
+    rows, index, uniform, chosen, tops = scratch
+    states_of, part_of, factor, first, member, outer, strides = sites[1:]
+    part_states, part_map, maps, block, level_start, members, levels = joint
+    states = states_of[visit]
+    width = x.shape[1]
+    scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
+    begin = factor[part_of[visit]]
+    for e in range(begin, factor[part_of[visit + 1]]):
+        _place(x, first[e], member[e], member[e + 1], outer, strides, index, (e - begin) * width)
+    span = _span(width, states)
+    for lane in range(0, width, span):
+        for s in range(states):
+            added = rest - rest
+            for j in range(block[visit], block[visit + 1]):
+                level = levels[level_start[visit] + (j - block[visit]) * states + s]
+                added += rest * reference[start[members[j]] + level]
+            for place in range(s * span, (s + 1) * span, LANES):
+                store(sums, place, splat(added))
+        for part in range(part_of[visit], part_of[visit + 1]):
+            row, num = ((factor[part] - begin) * width + lane, factor[part + 1] - factor[part])
+            _log_weights(weights, index, row, width, num, part_states[part], rows, span)
+            for s in range(states):
+                source = maps[part_map[part] + s] * span
+                for b in range(0, span, LANES):
+                    place = s * span + b
+                    store(sums, place, fma(scale, load(rows, source + b), load(sums, place)))
+        _choose(sums, states, uniform, chosen, tops, lane, span)
+    for j in range(block[visit], block[visit + 1]):
+        codes, first_level = (x[members[j]], level_start[visit] + (j - block[visit]) * states)
+        for b in range(width):
+            codes[b] = levels[first_level + chosen[b]]
+
+
+@njit(nogil=True, error_model="numpy")
+def _look(x, edges, cells, index, total, partial, counts, num_counted):
+    """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``.
+
+    Some edges are taken together: counting goes from edge to edge, since adding twice in a row to one cell would wait.
+    """
+    first, member, variables, strides = edges
+    width = x.shape[1]
+    for lane in range(0, width, LANES):
+        store(total, lane, splat(0.0))
+    for begin in range(0, first.shape[0], EDGES):
+        num = min(EDGES, first.shape[0] - begin)
+        for f in range(num):
+            e = begin + f
+            _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
+        for lane in range(0, width, LANES):
+            add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
+            store(total, lane, add(load(total, lane), load(partial, lane)))
+        if num_counted == 0:
+            continue
+        for f in range(0, num - 1, 2):
+            low, high = (index[f * width : (f + 1) * width], index[(f + 1) * width : (f + 2) * width])
+            for b in range(num_counted):
+                counts[low[b]] += np.int32(1)
+                counts[high[b]] += np.int32(1)
+        if num % 2:
+            low = index[(num - 1) * width : num * width]
+            for b in range(num_counted):
+                counts[low[b]] += np.int32(1)
+
+
+@njit(nogil=True, error_model="numpy")
+def _mix(first, second, share, result):
+    """Fill ``result`` with first + share * (second - first)."""
+    for k in range(result.shape[0]):
+        result[k] = first[k] + share * (second[k] - first[k])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def run(
+    tiles,
+    random,
+    shape,
+    work,
+    sites,
+    joint,
+    edges,
+    sizes,
+    weights,
+    start_weights,
+    reference,
+    start,
+    model_cells,
+    reference_cells,
+    gap_cells,
+    order,
+    betas,
+    growth,
+    num_sweeps,
+    thin,
+    parts,
+    log_weights,
+    counts,
+    energies,
+    codes,
+    energy,
+    reference_energy,
+):
+    """Run sweeps of some tiles, note what is asked for, and leave their energies.
+
+    Args:
+        tiles: states (tiles, d, width).
+        random: states of xoshiro128 (4, tiles, width).
+        shape: numbers of groups and chains.
+        work: first tile, end and step.
+        sites, joint, edges: structure; ``joint`` is None when every block is one variable.
+        sizes: rows of the scratch for states and for factors.
+        weights: copies of the tables (groups or 1, entries) in the precision of the conditionals.
+        start_weights: likewise of other tables, those at beta 0, in place of the reference; no entries without them.
+        reference: log weights (groups or 1, entries), likewise; ``start`` is the first of every variable.
+        start: see reference.
+        model_cells, reference_cells: folded tables (groups or 1, cells), float64; no cells for a reference of zeros.
+        gap_cells: their differences, for log weights; no cells without them.
+        order: visits (rows, visits).
+        betas: (steps, groups), in the precision of the conditionals.
+        growth: change of beta before every step (steps,), for log weights; empty without them.
+        num_sweeps: sweeps in every step.
+        thin: sweeps between records; 0 for none.
+        parts: whether to record counts, energies and codes, and whether to leave energies.
+        log_weights: (groups, chains), added to.
+        counts: (groups, cells), added to.
+        energies: (records, groups, chains).
+        codes: (records, groups, chains, d).
+        energy, reference_energy: (groups, chains), written in the end where there are cells.
+    """
+    num_groups, num_chains = shape
+    width = tiles.shape[2]
+    per_group = tiles.shape[0] // num_groups
+    room = max(ROOM, sizes[0] * FEW_LANES)
+    rows = np.empty(room, dtype=weights.dtype)
+    index = np.empty(max(sizes[1], EDGES) * width, dtype=np.uint32)
+    uniform, tops = (np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype))
+    scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
+    block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
+    sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
+    is_mixed = start_weights.shape[1] > 0
+    mixed, level = np.empty(start_weights.shape[1], dtype=weights.dtype), np.ones(1, dtype=weights.dtype)
+    for tile in range(work[0], work[1], work[2]):
+        group = tile // per_group
+        chain = (tile % per_group) * width
+        num_kept = min(width, num_chains - chain)
+        x = tiles[tile]
+        own = mixed if is_mixed else weights[group % weights.shape[0]]
+        own_reference = reference[group % reference.shape[0]]
+        cells = model_cells[group % model_cells.shape[0]]
+        base = reference_cells[group % reference_cells.shape[0]]
+        gap = gap_cells[group % gap_cells.shape[0]]
+        r0, r1, r2, r3 = (random[0, tile], random[1, tile], random[2, tile], random[3, tile])
+        done, record = 0, 0
+        for step in range(betas.shape[0] + 1):
+            is_last = step == betas.shape[0]
+            num_looks = (min(base.shape[0], 1) + 1) * int(parts[3]) if is_last else min(growth.shape[0], 1)
+            for look in range(num_looks):
+                looked = (base if look else cells) if is_last else gap
+                # a bare 0 would be a type of its own and compile everything twice
+                _look(x, edges, looked, index, sums, partial, counts[0], np.int64(0))
+                for b in range(num_kept):
+                    if not is_last:
+                        log_weights[group, chain + b] += growth[step] * sums[b]
+                    elif look:
+                        reference_energy[group, chain + b] = -sums[b]
+                    else:
+                        energy[group, chain + b] = -sums[b]
+            if is_last:
+                break
+            if is_mixed:
+                _mix(
+                    start_weights[group % start_weights.shape[0]],
+                    weights[group % weights.shape[0]],
+                    betas[step, group],
+                    own,
+                )
+            else:
+                level[0] = betas[step, group]
+            for _ in range(num_sweeps):
+                row = order[done % order.shape[0]]
+                for v in range(row.shape[0]):
+                    visit = row[v]
+                    _fill(r0, r1, r2, r3, uniform)
+                    if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
+                        _draw_site(x, visit, sites, own, own_reference, start, level, scratch)
+                    elif joint is not None:
+                        _draw_block(x, visit, sites, joint, own, own_reference, start, level, scratch, block_rows)
+                done += 1
+                if thin == 0 or done % thin != 0:
+                    continue
+                if parts[0] or parts[1]:
+                    _look(
+                        x,
+                        edges,
+                        cells,
+                        index,
+                        sums,
+                        partial,
+                        counts[group % counts.shape[0]],
+                        num_kept if parts[0] else 0,
+                    )
+                if parts[1]:
+                    for b in range(num_kept):
+                        energies[record, group, chain + b] = -sums[b]
+                if parts[2]:
+                    for v in range(x.shape[0]):
+                        for b in range(num_kept):
+                            codes[record, group, chain + b, v] = x[v, b]
+                record += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_statistics(tiles, num_chains, tile, edges, begin, step, shares, total):
+    """Add the share of every chain (chains,) of one group to the cells it is in, for every ``step``-th edge.
+
+    The tiles of the group begin at ``tile``. Edges have cells of their own; two are taken together, since adding
+    twice in a row to one cell would wait.
+    """
+    first, member, variables, strides = edges
+    num, width = first.shape[0], tiles.shape[2]
+    low, high = np.empty(width, dtype=np.uint32), np.empty(width, dtype=np.uint32)
+    for chain in range(0, num_chains, width):
+        num_kept = min(width, num_chains - chain)
+        x = tiles[tile + chain // width]
+        for e in range(begin, num, 2 * step):
+            f = e + step
+            _place(x, first[e], member[e], member[e + 1], variables, strides, low, np.int64(0))
+            if f < num:
+                _place(x, first[f], member[f], member[f + 1], variables, strides, high, np.int64(0))
+                for b in range(num_kept):
+                    total[low[b]] += shares[chain + b]
+                    total[high[b]] += shares[chain + b]
+            else:
+                for b in range(num_kept):
+                    total[low[b]] += shares[chain + b]

@@ -1,0 +1,326 @@
+"""How the tables of a hypergraph are laid out for single-site and joint Gibbs updates. Private to the sampling package.
+
+A conditional law needs the maximal edges only: the table of every other edge is added into that of one maximal edge
+that contains it (*folded*). For every block and every maximal edge that meets it there is one transposed copy of the
+folded table, with the variables inside the block last, so that the log weights of their joint states are one
+contiguous row. New weights are then two gathers, from terms to cells and from cells to copies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["TablesStructure", "tables_structure"]
+
+Ints = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TablesStructure:
+    """Index arrays of a hypergraph and its blocks; n_p stands for the first position after entry p of a list.
+
+    Attributes:
+        num_terms: entries of the given tables.
+        num_cells: entries of the folded tables of all maximal edges.
+        cell_terms: terms that are added into the cells, one cell after the other; ``num_terms`` stands for zero.
+        cell_starts: position of the first term of every cell.
+        reference_terms: entries of the reference that are added into the cells, likewise.
+        reference_starts: position of the first such entry of every cell.
+        edges: first cell, first member (edges + 1), variables and strides of the members of the maximal edges.
+        num_differences: copies that belong to single binary variables come first and hold differences of two cells.
+        plus: cell of every entry of the copies; ``num_cells`` stands for zero (padding).
+        minus: cell that is subtracted, for the first ``num_differences`` entries.
+        sites: per block the variable (the first), number of joint states and first part (blocks + 1); per part the
+            first factor (parts + 1); per factor the entry of its copy where all outer variables are 0 and its first
+            outer variable (factors + 1); outer variables and their strides.
+        joint: per part its number of states and the start of its map; per joint state of a block and part the state
+            of the part (maps); per block the first member (blocks + 1) and the start of its levels; members; levels
+            of the members by joint state.
+        reference_start: first entry of every variable in the reference.
+        max_states: largest number of joint states of a block, rounded up to a multiple of 8.
+        max_factors: largest number of factors of a block.
+    """
+
+    num_terms: int
+    num_cells: int
+    cell_terms: Places
+    cell_starts: Places
+    reference_terms: Places
+    reference_starts: Places
+    edges: tuple[Ints, Ints, Ints, Ints]
+    num_differences: int
+    plus: Places
+    minus: Places
+    sites: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+    joint: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None
+    reference_start: Ints
+    max_states: int
+    max_factors: int
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int32)
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: Any = np.int64) -> NDArray[Any]:
+    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype=dtype)
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in entries."""
+    return tuple(math.prod(shape[j + 1 :]) for j in range(len(shape)))
+
+
+def _hosts(edges: Sequence[tuple[int, ...]], size: int) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Maximal edges, with one for every variable that is in no edge, and the maximal edge that holds each edge."""
+    maximal: list[tuple[int, ...]] = []
+    holding: list[set[int]] = [set() for _ in range(size)]
+    host = [0] * len(edges)
+    for e in sorted(range(len(edges)), key=lambda e: -len(edges[e])):
+        found = set[int].intersection(*(holding[v] for v in edges[e]))
+        if found:
+            host[e] = min(found)
+            continue
+        host[e] = len(maximal)
+        for v in edges[e]:
+            holding[v].add(len(maximal))
+        maximal.append(edges[e])
+    maximal.extend((v,) for v in range(size) if not holding[v])
+    return maximal, host
+
+
+def _spread(edge: tuple[int, ...], within: tuple[int, ...], shape: tuple[int, ...]) -> Places:
+    """Entry of the table of ``edge`` that every cell of the larger edge ``within`` selects."""
+    sizes = [n if v in edge else 1 for v, n in zip(within, shape, strict=True)]
+    return np.broadcast_to(np.arange(math.prod(sizes)).reshape(sizes), shape).ravel()
+
+
+def _fold(
+    parts: list[list[tuple[int, tuple[int, ...]]]], maximal: list[tuple[int, ...]], cards: Sequence[int], zero: int
+) -> tuple[Places, Places]:
+    """Terms of every cell when each maximal edge takes up tables given as (first term, members)."""
+    terms: list[Places] = []
+    lengths: list[Places] = []
+    for edge, taken in zip(maximal, parts, strict=True):
+        shape = tuple(cards[v] for v in edge)
+        rows = [start + _spread(members, edge, shape) for start, members in taken]
+        rows = rows or [np.full(math.prod(shape), zero)]
+        terms.append(np.stack(rows, axis=1).ravel())
+        lengths.append(np.full(math.prod(shape), len(rows)))
+    sizes = _joined(lengths)
+    return _joined(terms), np.cumsum(sizes) - sizes
+
+
+@lru_cache(maxsize=4096)
+def _copy(shape: tuple[int, ...], inside: tuple[int, ...]) -> tuple[Places, tuple[int, ...]]:
+    """Entries of a table with the axes ``inside`` last, rows padded to a multiple of 4 by -1; strides of the others."""
+    outside = [j for j in range(len(shape)) if j not in inside]
+    width = math.prod(shape[j] for j in inside)
+    rows = np.arange(math.prod(shape)).reshape(shape).transpose(*outside, *inside).reshape(-1, width)
+    padded = np.full((len(rows), -(-width // 4) * 4), -1)
+    padded[:, :width] = rows
+    outer = _strides([shape[j] for j in outside])
+    return padded.ravel(), tuple(n * padded.shape[1] for n in outer)
+
+
+@lru_cache(maxsize=4096)
+def _difference(shape: tuple[int, ...], axis: int) -> tuple[Places, Places, tuple[int, ...]]:
+    """Entries where the binary variable of an axis is 1 and where it is 0, and the strides of the other axes."""
+    rows = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axis, -1).reshape(-1, 2)
+    return rows[:, 1].copy(), rows[:, 0].copy(), _strides(shape[:axis] + shape[axis + 1 :])
+
+
+class _Copies:
+    """The transposed copies, one for each maximal edge and set of variables inside a block."""
+
+    def __init__(self, maximal: list[tuple[int, ...]], cards: Sequence[int]) -> None:
+        self.shapes = [tuple(cards[v] for v in edge) for edge in maximal]
+        self.starts = list(itertools.accumulate(map(math.prod, self.shapes), initial=0))
+        self.differences: list[tuple[Places, Places, int]] = []
+        self.plain: list[tuple[Places, int]] = []
+        self.found: dict[tuple[int, tuple[int, ...], bool], tuple[bool, int, tuple[int, ...]]] = {}
+        self.sizes = [0, 0]
+
+    def place(self, edge: int, inside: tuple[int, ...], difference: bool) -> tuple[bool, int, tuple[int, ...]]:
+        """Whether the copy is one of differences, its first entry among its kind, and the strides outside."""
+        key = (edge, inside, difference)
+        found = self.found.get(key)
+        if found is None:
+            first = self.sizes[not difference]
+            if difference:
+                high, low, strides = _difference(self.shapes[edge], inside[0])
+                self.differences.append((high, low, self.starts[edge]))
+                self.sizes[0] += len(high)
+            else:
+                entries, strides = _copy(self.shapes[edge], inside)
+                self.plain.append((entries, self.starts[edge]))
+                self.sizes[1] += len(entries)
+            found = self.found[key] = difference, first, strides
+        return found
+
+    def cells(self) -> tuple[Places, Places]:
+        """Cells that are added and subtracted."""
+        zero = self.starts[-1]
+        plus = [high + start for high, _, start in self.differences]
+        plus += [np.where(entries < 0, zero, entries + start) for entries, start in self.plain]
+        return _joined(plus), _joined([low + start for _, low, start in self.differences])
+
+
+class _Levels:
+    """Levels of the members of blocks by joint state, and states of parts by joint state; shared by equal shapes."""
+
+    def __init__(self) -> None:
+        self.levels: list[NDArray[Any]] = []
+        self.maps: list[NDArray[Any]] = []
+        self.found: dict[Any, int] = {}
+        self.sizes = [0, 0]
+
+    def members(self, shape: tuple[int, ...]) -> int:
+        """Start of the levels of a block, (members, states)."""
+        if shape not in self.found:
+            self.found[shape] = self.sizes[0]
+            self.levels.append(np.indices(shape).reshape(-1))
+            self.sizes[0] += self.levels[-1].size
+        return self.found[shape]
+
+    def part(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+        """Start of the map from joint states to the states of some axes."""
+        key = (shape, axes)
+        if key not in self.found:
+            self.found[key] = self.sizes[1]
+            self.maps.append(_spread(axes, tuple(range(len(shape))), shape))
+            self.sizes[1] += self.maps[-1].size
+        return self.found[key]
+
+
+class _Blocks:
+    """The blocks with their parts (members that share edges) and the factors of these, one after the other."""
+
+    def __init__(
+        self,
+        blocks: tuple[tuple[int, ...], ...],
+        maximal: list[tuple[int, ...]],
+        holding: list[list[int]],
+        cards: Sequence[int],
+    ) -> None:
+        self.blocks, self.maximal, self.cards = blocks, maximal, cards
+        self.copies, self.levels = _Copies(maximal, cards), _Levels()
+        self.visit_part, self.part_factor, self.factor_member = [0], [0], [0]
+        self.factors: list[tuple[bool, int]] = []
+        self.outer: list[int] = []
+        self.outer_strides: list[int] = []
+        self.part_states: list[int] = []
+        self.part_map: list[int] = []
+        self.block_levels: list[int] = []
+        for block in blocks:
+            self._add(block, sorted({m for v in block for m in holding[v]}))
+        self.states = [math.prod(cards[v] for v in block) for block in blocks]
+
+    def _add(self, block: tuple[int, ...], meeting: list[int]) -> None:
+        """A block and the maximal edges that meet it."""
+        shape = tuple(self.cards[v] for v in block)
+        is_joint, difference = len(block) > 1, shape == (2,)
+        inside_of: dict[tuple[int, ...], list[int]] = {} if is_joint else {block: []}
+        for m in meeting:
+            inside_of.setdefault(tuple(v for v in block if v in self.maximal[m]), []).append(m)
+        for inside, edges in sorted(inside_of.items()):
+            for m in edges:
+                edge = self.maximal[m]
+                kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference)
+                self.factors.append((kind, first))
+                self.outer.extend(v for v in edge if v not in inside)
+                self.outer_strides.extend(strides)
+                self.factor_member.append(len(self.outer))
+            self.part_factor.append(len(self.factors))
+            self.part_states.append(math.prod(self.cards[v] for v in inside))
+            self.part_map.append(self.levels.part(shape, tuple(block.index(v) for v in inside)) if is_joint else 0)
+        self.visit_part.append(len(self.part_factor) - 1)
+        self.block_levels.append(self.levels.members(shape) if is_joint else 0)
+
+    def sites(self, num_differences: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+        """:attr:`TablesStructure.sites`."""
+        return (
+            _ints([block[0] for block in self.blocks]),
+            _ints(self.states),
+            _ints(self.visit_part),
+            _ints(self.part_factor),
+            _ints([first if kind else num_differences + first for kind, first in self.factors]),
+            _ints(self.factor_member),
+            _ints(self.outer),
+            _ints(self.outer_strides),
+        )
+
+    def joint(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None:
+        """:attr:`TablesStructure.joint`; None where all blocks are single variables."""
+        if all(len(block) == 1 for block in self.blocks):
+            return None
+        return (
+            _ints(self.part_states),
+            _ints(self.part_map),
+            _joined(self.levels.maps, np.int32),
+            _ints(list(itertools.accumulate(map(len, self.blocks), initial=0))),
+            _ints(self.block_levels),
+            _ints([v for block in self.blocks for v in block]),
+            _joined(self.levels.levels, np.int32),
+        )
+
+
+@lru_cache(maxsize=32)
+def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...]) -> TablesStructure:
+    """The layout for a hypergraph and blocks of schema positions; equal arguments share one."""
+    cards = hypergraph.domain.cardinalities
+    given = hypergraph.edge_indices
+    maximal, host = _hosts(given, len(cards))
+    taken: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in maximal]
+    for members, where, h in zip(given, hypergraph.term_slices.values(), host, strict=True):
+        taken[h].append((where.start, members))
+    cell_terms, cell_starts = _fold(taken, maximal, cards, hypergraph.num_terms)
+
+    holding: list[list[int]] = [[] for _ in cards]
+    for m, edge in enumerate(maximal):
+        for v in edge:
+            holding[v].append(m)
+    reference_start = list(itertools.accumulate(cards, initial=0))
+    singles: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in maximal]
+    for v, edges in enumerate(holding):
+        singles[edges[0]].append((reference_start[v], (v,)))
+    reference_terms, reference_starts = _fold(singles, maximal, cards, reference_start[-1])
+
+    covered = {v for edge in given for v in edge}
+    listed = _Blocks(blocks, maximal, [edges if v in covered else [] for v, edges in enumerate(holding)], cards)
+    copies, part_factor = listed.copies, listed.part_factor
+    plus, minus = copies.cells()
+    ends = itertools.accumulate(map(len, maximal), initial=0)
+    return TablesStructure(
+        num_terms=hypergraph.num_terms,
+        num_cells=copies.starts[-1],
+        cell_terms=cell_terms,
+        cell_starts=cell_starts,
+        reference_terms=reference_terms,
+        reference_starts=reference_starts,
+        edges=(
+            _ints(copies.starts[:-1]),
+            _ints(list(ends)),
+            _ints([v for edge in maximal for v in edge]),
+            _ints([n for shape in copies.shapes for n in _strides(shape)]),
+        ),
+        num_differences=len(minus),
+        plus=plus,
+        minus=minus,
+        sites=listed.sites(len(minus)),
+        joint=listed.joint(),
+        reference_start=_ints(reference_start[:-1]),
+        max_states=-(-max(listed.states, default=1) // 8) * 8,
+        max_factors=max((part_factor[b] - part_factor[a] for a, b in itertools.pairwise(listed.visit_part)), default=0),
+    )

@@ -1,0 +1,58 @@
+"""The choice of an engine."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import torch
+
+from ...compute.engine import Engine
+from ...errors import InputError, IntractableError
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["EngineName", "make_engine"]
+
+EngineName = Literal["auto", "products", "tables", "torch"]
+_MAX_CELLS = 2**31 - 1
+
+
+def make_engine(
+    name: EngineName,
+    hypergraph: InteractionHypergraph,
+    blocks: tuple[tuple[int, ...], ...],
+    shape: tuple[int, int],
+    seed: int,
+    precision: torch.dtype,
+    device: torch.device,
+) -> Engine:
+    """The engine that moves the chains; compiled ones are imported when first needed."""
+    if name not in ("auto", "products", "tables", "torch"):
+        raise InputError(f"engine: expected 'auto', 'products', 'tables' or 'torch', received {name!r}")
+    if name == "torch" or (name == "auto" and device.type != "cpu"):
+        from .torch_engine import TorchEngine
+
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
+    if device.type != "cpu":
+        raise InputError(f"engine: {name!r} runs on the CPU, received tables on {device}; use 'torch' or 'auto'")
+    cells = sum(
+        len(edge) * math.prod(shape) for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)
+    )
+    if cells > _MAX_CELLS:
+        raise IntractableError(
+            f"model: the tables and their transposed copies have {cells} cells, the compiled engines address "
+            f"{_MAX_CELLS}; use engine='torch' or smaller interactions"
+        )
+    if name != "tables":
+        from .products_engine import ProductsEngine
+
+        if ProductsEngine.supports(hypergraph):
+            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
+        if name == "products":
+            raise InputError(
+                "engine: 'products' needs variables with at most two levels and interactions of at most eight; "
+                "use 'tables' or 'auto'"
+            )
+    from .tables_engine import TablesEngine
+
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))

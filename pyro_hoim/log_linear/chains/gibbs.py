@@ -1,0 +1,344 @@
+"""Many Gibbs chains of a log-linear model as one object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...compute.engine import Record, join_records
+from ...core.model import LogLinearModel
+from ...errors import InputError, InputTypeError, is_whole
+from ...runs.arguments import check_levels, count, positive, received
+from ...structure.hypergraph import InteractionHypergraph
+from ._chain_setup import ChainSetup
+from .engines import EngineName
+
+__all__ = ["EngineName", "GibbsChains", "LogLinearModel"]
+
+
+class GibbsChains(ChainSetup):
+    r"""Gibbs chains of a log-linear model, all moved at once; no normalising constant is needed.
+
+    .. math:: \log f_\beta(x) = -\beta E(x) + (1 - \beta) \sum_v r^v[x_v]
+
+    is the target at inverse temperature beta: the model at 1 and the *reference* law, a product of single-variable
+    laws, at 0. A sweep costs one look-up per variable, state and interaction that holds it. The chains are exact
+    Markov chains; how far they are from their target is what burn-in and diagnostics are for.
+
+    Args:
+        model: the energies; a batch of tables makes a batch of chains.
+        num_chains: chains per element of the batch.
+        schedule: blocks and scan.
+        clamped: variables held fixed, ``{name: code, label or codes per chain}``.
+        init: first states; drawn from the reference law when None. Clamped variables keep their clamped values.
+        reference: log weights of the single-variable laws at beta 0, one variable after the other (need not be
+            normalised); uniform laws when None.
+        seed: seed of everything random. Chain c of batch element g has its own stream, which depends on (seed, g, c)
+            alone: more chains or threads change nothing (the torch engine has one stream for all chains).
+        engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
+            device; the reference); "auto" picks by cardinalities and device.
+        precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
+            never be drawn. Energies are float64.
+
+    Shape:
+        tables (*batch, num_terms); reference (*batch, sum of cardinalities) or without the batch; init and codes
+        (*batch, num_chains, d); energies (*batch, num_chains), in nats.
+
+    Raises:
+        InputError: numbers of chains below 1, tables or reference not finite, a clamped value or initial code that
+            is no level, shapes that do not fit, an engine that cannot do the model.
+        InputTypeError: arguments of the wrong type.
+        UnknownNameError: a block or clamped name that is not in the domain.
+        IntractableError: a block with more than 4,096 joint states.
+
+    Randomness:
+        From ``seed`` only; no global generator is read or changed.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> from pyro_hoim.log_linear import LogLinearEnergy
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> chains = GibbsChains(LogLinearEnergy(hypergraph, torch.zeros(11)), 100, engine="torch")
+        >>> record = chains.sweep(10, thin=2, counts=True)
+        >>> record.num_records, float(record.counts[:2].sum())
+        (5, 500.0)
+    """
+
+    def __repr__(self) -> str:
+        engine = type(self._engine).__name__
+        return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
+
+    # State
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self._hypergraph
+
+    @property
+    def domain(self) -> Any:
+        """The variables."""
+        return self._hypergraph.domain
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch of tables."""
+        return self._batch
+
+    @property
+    def num_chains(self) -> int:
+        """Chains per element of the batch."""
+        return self._num_chains
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps made so far."""
+        return self._num_sweeps
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the variables that are drawn together, in the order of a sequential scan."""
+        return tuple(tuple(self.domain.names[i] for i in block) for block in self._blocks)
+
+    @property
+    def clamped(self) -> tuple[str, ...]:
+        """Names of the variables that are held fixed."""
+        return self._clamped
+
+    @property
+    def codes(self) -> torch.Tensor:
+        """States of all chains, long (*batch, num_chains, d)."""
+        return self._engine.get_codes().reshape(*self._batch, self._num_chains, -1)
+
+    @property
+    def energy(self) -> torch.Tensor:
+        """Energy of the model, minus the log of its unnormalised probability, float64 (*batch, num_chains), nats."""
+        return self._engine.energies()[0].reshape(*self._batch, self._num_chains)
+
+    @property
+    def reference_energy(self) -> torch.Tensor:
+        """Minus the sum of the reference log weights of a state, float64 (*batch, num_chains), nats."""
+        return self._engine.energies()[1].reshape(*self._batch, self._num_chains)
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Replace all states; clamped variables take the values given here.
+
+        Raises:
+            InputError: a wrong shape or a code that is no level.
+        """
+        self._engine.set_codes(self._grouped(self._checked_codes(codes, "codes"), 1))
+
+    def set_model(self, model: LogLinearModel) -> None:
+        """New tables for the same interactions: energies are recomputed, nothing is compiled again.
+
+        Raises:
+            InputError: another hypergraph or batch shape, or tables that are not finite.
+        """
+        self._tables = self._other_tables(model)
+        self._set_weights()
+
+    def energy_of(self, model: LogLinearModel) -> torch.Tensor:
+        """Energy of the present states under other tables for the same interactions, float64 (*batch, num_chains).
+
+        The tables of the chains stay. Energies are linear in the tables: those of a difference of tables are the
+        difference of the energies.
+
+        Raises:
+            InputError: another hypergraph or batch shape, or tables that are not finite.
+        """
+        tables = self._other_tables(model).reshape(self._groups, -1).double()
+        return self._engine.energies_of(tables).reshape(*self._batch, self._num_chains)
+
+    def gather(self, index: torch.Tensor) -> None:
+        """Resampling: chain c takes the state of chain ``index[..., c]`` of the same batch element.
+
+        Raises:
+            InputError: a wrong shape or an index outside the chains.
+        """
+        shape = (*self._batch, self._num_chains)
+        if not isinstance(index, torch.Tensor) or index.shape != torch.Size(shape) or index.is_floating_point():
+            raise InputError(f"index: expected integers of shape {shape}, received {received(index)}")
+        check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
+        self._engine.gather(index.long().reshape(self._groups, self._num_chains))
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        """Swap the states of two elements of a one-dimensional batch in the chains where ``mask`` (num_chains,) holds.
+
+        Both elements must have the same tables; they stand for temperatures.
+
+        Raises:
+            InputError: a batch of another dimension, elements outside it or with different tables, or a mask of
+                another shape or type.
+        """
+        if len(self._batch) != 1:
+            raise InputError(f"exchange: expected a batch of one dimension, received shape {tuple(self._batch)}")
+        for argument, i in (("first", first), ("second", second)):
+            if not is_whole(i) or not 0 <= i < self._groups:
+                raise InputError(f"{argument}: expected a whole number from 0 to {self._groups - 1}, received {i!r}")
+        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != (self._num_chains,):
+            raise InputError(f"mask: expected booleans of shape ({self._num_chains},), received {received(mask)}")
+        same = torch.equal(self._tables[first], self._tables[second])
+        if not same or (len(self._reference) > 1 and not torch.equal(self._reference[first], self._reference[second])):
+            raise InputError(
+                f"exchange: expected equal tables for elements {first} and {second}, received different ones"
+            )
+        self._engine.exchange(first, second, mask)
+
+    # Moves
+
+    def sweep(
+        self,
+        num_sweeps: int = 1,
+        beta: float | torch.Tensor = 1.0,
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        """Move all chains by sweeps at beta; look at them after every ``thin`` sweeps.
+
+        Args:
+            num_sweeps: how many sweeps.
+            beta: inverse temperature in [0, 1], one number or one per element of the batch.
+            thin: sweeps between two records; at least 1 where something is recorded.
+            counts: record how many chains were in every cell of every edge, summed over records.
+            energies: record the energy of every chain.
+            codes: record the states.
+
+        Shape:
+            beta () or (*batch); counts (*batch, num_terms); energies (records, *batch, num_chains); codes
+            (records, *batch, num_chains, d).
+
+        Raises:
+            InputError: negative numbers, beta outside [0, 1].
+        """
+        num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
+        if not thin and (counts or energies or codes):
+            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+        levels = self._betas(beta)
+        parts: list[Record] = []
+        for first, length in self._chunks(num_sweeps, thin):
+            order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
+            parts.append(
+                self._engine.sweep(order, length, levels, thin=thin, counts=counts, energies=energies, codes=codes)
+            )
+            self._num_sweeps += length
+        return self._ungrouped(join_records(parts))
+
+    def anneal(
+        self,
+        betas: torch.Tensor | Sequence[float],
+        sweeps_per_step: int = 1,
+        *,
+        reverse_order: bool = False,
+        start: LogLinearModel | None = None,
+    ) -> torch.Tensor:
+        r"""Move all chains through a path of temperatures; log weights of annealed importance sampling.
+
+        .. math:: \log w = \sum_{k \ge 1} (\beta_k - \beta_{k-1}) \, [\log f_1(x_{k-1}) - \log f_0(x_{k-1})]
+
+        where :math:`x_{k-1}` is the state before the sweeps at :math:`\beta_k`. If the chains start from the target
+        at the first beta, the mean weight is Z at the last over Z at the first beta, without bias.
+
+        Args:
+            betas: inverse temperatures within [0, 1], rising or falling.
+            sweeps_per_step: sweeps after every change.
+            reverse_order: visit the blocks of every sweep from the last to the first; with falling betas this is the
+                exact reversal of the rising run.
+            start: another model of the same interactions, to stand at beta 0 in place of the reference; the tables at
+                beta are then :math:`(1 - \beta) \theta_{\mathrm{start}} + \beta \theta`. A model that is close and
+                can be drawn from exactly, such as a tree, makes the path short.
+
+        Shape:
+            betas (steps + 1,); returns float64 (*batch, num_chains), nats.
+
+        Raises:
+            InputError: fewer than one beta, values outside [0, 1], a number of sweeps below 1, or a start with another
+                hypergraph or batch shape.
+
+        References:
+            Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001, equations (3) to (11).
+        """
+        path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
+        if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
+            raise InputError(
+                f"betas: expected a sequence of inverse temperatures within [0, 1], received {path.tolist()}"
+            )
+        sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
+        first_tables = None if start is None else self._other_tables(start).reshape(self._groups, -1).double()
+        steps = len(path) - 1
+        weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
+        first, limit = self._num_sweeps, self._sweeps_per_call(steps * sweeps_per_step)
+        for begin in range(0, steps, max(1, limit // sweeps_per_step)):
+            stop = min(steps, begin + max(1, limit // sweeps_per_step))
+            rows = (steps - stop, steps - begin) if reverse_order else (begin, stop)
+            length = (stop - begin) * sweeps_per_step
+            order = self._schedule.order(
+                self._hypergraph, self._blocks, first + rows[0] * sweeps_per_step, length, self._seed
+            )
+            if reverse_order:
+                order = np.ascontiguousarray(order[::-1, ::-1])
+            weights += self._engine.anneal(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
+            self._num_sweeps += length
+        return weights.reshape(*self._batch, self._num_chains)
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """Sum over chains of their weights (1 when None) in every cell of every edge, float64 (*batch, num_terms).
+
+        Raises:
+            InputError: weights that do not broadcast to (*batch, num_chains).
+        """
+        if weights is not None:
+            if not isinstance(weights, torch.Tensor):
+                raise InputTypeError(f"weights: expected a tensor, received {received(weights)}")
+            shape = (*self._batch, self._num_chains)
+            weights = self._broadcast(weights.detach().double(), shape, "weights").reshape(
+                self._groups, self._num_chains
+            )
+        return self._engine.statistics(weights).reshape(*self._batch, -1)
+
+    # Checkpoints
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what a checkpoint must agree with: model, schedule, clamped values, seed, engine, precision."""
+        digest = hashlib.sha256()
+        parts = [self._hypergraph.to_json(), list(self._batch), self._num_chains, self._seed, repr(self._schedule)]
+        parts += [self._clamped, type(self._engine).__name__, str(self._precision)]
+        digest.update(json.dumps(parts).encode())
+        for values in (self._tables, self._reference, *self._clamped_codes):
+            digest.update(values.double().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything that a later run needs to continue with equal bits, as plain tensors."""
+        state = {f"engine.{name}": value for name, value in self._engine.state().items()}
+        state["num_sweeps"] = torch.tensor(self._num_sweeps)
+        state["fingerprint"] = torch.tensor(list(bytes.fromhex(self.fingerprint)), dtype=torch.uint8)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state_dict` of chains with the same model, schedule, seed and engine.
+
+        Raises:
+            InputError: the state belongs to other chains.
+        """
+        found = state.get("fingerprint")
+        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
+            raise InputError(
+                "state: the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, "
+                "precision or number of chains"
+            )
+        prefix = "engine."
+        self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+        self._num_sweeps = int(state["num_sweeps"])

@@ -1,0 +1,397 @@
+r"""Engine for binary variables: products of spins, moved by compiled code on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...compute.engine import Record
+from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, swap, tile_width, to_tiles
+from ...compute.vectors import LANES
+from ...structure.hypergraph import InteractionHypergraph
+from ._products_kernels import move, weighted_sums
+from ._products_structure import KeptLists, block_lists, products_of, whole_weights
+
+__all__ = ["ProductsEngine"]
+
+_MAX_ORDER = 8
+
+Array = NDArray[Any]
+
+_NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)
+"""Order, inverse temperatures and sweeps of a call that only looks at the energies."""
+
+_BATCH = 2**22
+"""Weights of temperatures that are made at once."""
+
+_NOTHING = (
+    np.zeros((0, 4), dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros((1, 0, 2), dtype=np.int32),
+    np.zeros((1, 0, 2)),
+    np.zeros(1),
+    np.zeros(0, dtype=np.int64),
+)
+"""Products of the energy where none is recorded; the arrays tell compiled code the types."""
+
+
+class ProductsEngine:
+    r"""Chains of a model of binary variables, see :class:`~pyro_hoim.compute.engine.Engine`.
+
+    Tables become weights of products of spins (:math:`2^k` for an edge of k variables; those whose weights are zero,
+    such as all but the largest of a balanced table, are dropped). A visit costs one fused multiplication per product
+    that holds the variable, one random number and one exponential, on many chains at once. Energies are those of
+    float64 arithmetic; only inside annealed runs of single sites they follow by differences in between.
+
+    In single precision log odds are off by about 1e-7 times the sum of the absolute weights that enter them, so
+    tables with entries of hundreds of nats (states that are all but impossible) want float64.
+
+    Args:
+        hypergraph: the structure; every variable has one or two levels.
+        blocks: schema positions of the variables of every block.
+        num_groups: number of groups.
+        num_chains: chains per group.
+        seed: of the random numbers.
+        dtype: torch.float32 or torch.float64, the precision of the conditionals.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        blocks: Sequence[tuple[int, ...]],
+        num_groups: int,
+        num_chains: int,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.num_groups, self.num_chains = num_groups, num_chains
+        self._width = max(LANES, tile_width(num_chains))
+        self._per_group = -(-num_chains // self._width)
+        self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
+        self._size = len(hypergraph.domain)
+        self._products = products_of(hypergraph)
+        self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
+        self._only_sites = all(len(b) == 1 for b in blocks)
+        seeds = lane_seeds(seed, num_groups, num_chains, self._width)
+        self._rng = aligned(seeds.transpose(1, 0, 2)).view(np.int32)
+        self._layout = (self._per_group, num_chains)
+        tiles = num_groups * self._per_group
+        self._spins: Array | None = None
+        self._law: Array | None = None
+        self._is_stale = True
+        self._model_energy = np.zeros((tiles, self._width))
+        self._reference_energy = np.zeros((tiles, self._width))
+        place = np.arange(num_chains)
+        self._tile = np.arange(num_groups)[:, None] * self._per_group + place // self._width
+        self._lane = place % self._width
+        self._levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)
+
+    @classmethod
+    def supports(cls, hypergraph: InteractionHypergraph) -> bool:
+        """Whether all variables have at most two levels and no edge has more than eight variables."""
+        return hypergraph.order <= _MAX_ORDER and all(n <= 2 for n in hypergraph.domain.cardinalities)
+
+    # Weights and states
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        self._tables = tables.detach().to(torch.float64).cpu().numpy()
+        law = reference.detach().to(torch.float64).cpu().numpy()
+        rows = max(len(self._tables), len(law))
+        if self._law is None or rows != len(self._middle) or not np.array_equal(law, self._law):
+            self._set_law(law, rows)
+        weights = np.broadcast_to(self._products.weights(self._tables), (rows, len(self._products.members) + 1))
+        self._kept = self._lists.kept(weights)
+        self._weights = self._fields(self._kept, weights)
+        self._terms = self._terms_of(self._kept, weights)
+        self._whole_terms: tuple[Array, ...] | None = None
+        self._is_stale = True
+
+    def _set_law(self, law: Array, rows: int) -> None:
+        """Take up log weights of levels (groups or 1, sum of cardinalities)."""
+        low, high = self._reference_levels(law)
+        half = np.broadcast_to((high - low) / 2, (rows, self._size))
+        middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
+        at_sites = np.zeros((rows, self._lists.num_fields))
+        known = self._lists.reference_variable >= 0
+        at_sites[:, known] = half[:, self._lists.reference_variable[known]]
+        self._law = law.copy()
+        # copies, because compiled code counts read-only and strided arrays as other types and would be compiled anew
+        self._half, self._middle = (np.array(a, order="C") for a in (half, middle))
+        self._law_at_sites = np.array(at_sites, dtype=self._dtype, order="C")
+
+    def _fields(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+        """Weights (rows, 1 + products) as the conditionals read them, with the reference last."""
+        fields = kept.fields(weights)
+        return (*(np.array(f, dtype=self._dtype, order="C") for f in fields), self._law_at_sites)
+
+    def _terms_of(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+        """The same as energies read them."""
+        inner, constant = np.array(weights[:, 1:][:, kept.numbers], order="C"), np.array(weights[:, 0], order="C")
+        return (kept.first, kept.members, inner, constant, self._half, self._middle)
+
+    def _whole(self) -> tuple[Array, ...]:
+        """Products of the energy in whole numbers, made when energies are first recorded."""
+        if self._whole_terms is None:
+            first, members, weights, constant, _, _ = self._terms
+            kept = self._kept
+            whole, units = whole_weights(weights, kept.chunks)
+            # products start from +1: what is added are the weights of those at -1, twice
+            self._whole_terms = (kept.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
+        return self._whole_terms
+
+    def _reference_levels(self, law: Array) -> tuple[Array, Array]:
+        """Log weights of the first and the last level of every variable, (rows, d) each."""
+        ends = np.cumsum(self._levels)
+        return law[:, ends - self._levels], law[:, ends - 1]
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        self._place(codes.cpu().numpy())
+
+    def _place(self, codes: Array) -> None:
+        self._spins = aligned(to_tiles(codes.astype(self._dtype) * 2 - 1, self._width))
+        self._is_stale = True
+
+    def _look(self) -> None:
+        """Bring the energies up to date; new weights and states only mark them, since not every one is asked for."""
+        if self._is_stale:
+            self._run(*_NO_MOVES)
+
+    @property
+    def _states(self) -> Array:
+        if self._spins is None:
+            raise RuntimeError("engine: no states yet; set_codes comes first")
+        return self._spins
+
+    def _codes(self) -> Array:
+        return from_tiles(self._states > 0, self.num_groups, self.num_chains)
+
+    def get_codes(self) -> torch.Tensor:
+        return torch.from_numpy(self._codes().astype(np.int64))
+
+    def _by_chain(self, lanes: Array) -> torch.Tensor:
+        """Values (..., tiles, width) as (..., groups, chains)."""
+        rows = lanes.reshape(*lanes.shape[:-2], self.num_groups, self._per_group * self._width)
+        return torch.from_numpy(rows[..., : self.num_chains].copy())
+
+    def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self._look()
+        return self._by_chain(self._model_energy), self._by_chain(self._reference_energy)
+
+    # Runs
+
+    def _run(
+        self,
+        order: Array,
+        betas: Array,
+        sweeps_per_step: int,
+        *,
+        thin: int = 0,
+        is_annealing: bool = False,
+        is_tracking: bool = False,
+        log_weights: Array | None = None,
+        counts: Array | None = None,
+        energies: Array | None = None,
+        codes: Array | None = None,
+    ) -> None:
+        spins = self._states
+        empty = np.zeros((0, 0))
+        whole = _NOTHING if energies is None else self._whole()
+
+        def work(first: int, step: int) -> None:
+            move(
+                first,
+                step,
+                spins,
+                self._rng,
+                self._kept.structure,
+                self._weights,
+                self._terms,
+                whole,
+                self._layout,
+                order,
+                betas,
+                sweeps_per_step,
+                thin,
+                is_annealing,
+                is_tracking,
+                self._products.counted,
+                self._model_energy,
+                self._reference_energy,
+                empty if log_weights is None else log_weights,
+                empty.astype(np.int64) if counts is None else counts,
+                np.zeros((0, 0, 0)) if energies is None else energies,
+                np.zeros((0, 0, 0, 0), dtype=np.uint8) if codes is None else codes,
+            )
+
+        run_threads(work, len(spins))
+        self._is_stale = False
+
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        weights = self._products.weights(tables.detach().to(torch.float64).cpu().numpy())
+        rows = len(self._middle)
+        weights = np.broadcast_to(weights, (rows, weights.shape[1]))
+        own, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
+        try:
+            self._run(*_NO_MOVES)
+        finally:
+            self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
+        return self._by_chain(self._model_energy)
+
+    def sweep(
+        self,
+        order: NDArray[np.int32],
+        num_sweeps: int,
+        beta: NDArray[np.float64],
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        tiles, width = self._model_energy.shape
+        records = num_sweeps // thin if thin else 0
+        sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64) if counts and records else None
+        heights = np.zeros((records, tiles, width)) if energies and records else None
+        states = np.zeros((records, tiles, self._size, width), dtype=np.uint8) if codes and records else None
+        self._run(
+            np.require(order, np.int32, ["C", "W"]),
+            np.array(beta, dtype=np.float64)[:, None],
+            num_sweeps,
+            thin=thin,
+            is_tracking=heights is not None and self._only_sites and thin < 4 and self._dtype == np.float64,
+            counts=sums,
+            energies=heights,
+            codes=states,
+        )
+        return Record(
+            num_records=records,
+            counts=self._cell_counts(sums, records) if counts else None,
+            energies=(self._by_chain(heights) if heights is not None else torch.zeros((0, *self._shape)).double())
+            if energies
+            else None,
+            codes=self._code_records(states) if codes else None,
+        )
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.num_groups, self.num_chains
+
+    def _cell_counts(self, sums: Array | None, records: int) -> torch.Tensor:
+        """Counts of cells from sums of products per tile."""
+        total = np.zeros((self.num_groups, len(self._products.members) + 1))
+        total[:, 0] = records * self.num_chains
+        if sums is not None:
+            total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(np.rint(self._products.cells(total)))
+
+    def _code_records(self, states: Array | None) -> torch.Tensor:
+        """States (records, groups, chains, d) from tiles."""
+        if states is None:
+            return torch.zeros((0, *self._shape, self._size), dtype=torch.uint8)
+        return torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
+
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if start is not None:
+            return self._anneal_from(order, np.asarray(betas, dtype=np.float64), sweeps_per_step, start)
+        log_weights = np.zeros(self._model_energy.shape)
+        self._run(
+            np.require(order, np.int32, ["C", "W"]),
+            np.array(betas, dtype=np.float64)[None],
+            sweeps_per_step,
+            is_annealing=True,
+            is_tracking=self._only_sites,
+            log_weights=log_weights,
+        )
+        return self._by_chain(log_weights)
+
+    def _anneal_from(
+        self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
+    ) -> torch.Tensor:
+        """The run from other tables: every temperature has weights of its own, and sweeps leave energies of the gap."""
+        first = start.detach().to(torch.float64).cpu().numpy()
+        gap = self._tables - first
+        own = self._kept, self._weights, self._terms
+        weights = self._products.weights(gap)
+        weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
+        self._terms = self._terms_of(self._lists.kept(weights), weights)
+        log_weights = np.zeros(self._model_energy.shape)
+        ones = np.ones((self.num_groups, 1))
+        try:
+            self._run(*_NO_MOVES)
+            steps = max(1, _BATCH // max(1, first.size))
+            for begin in range(1, len(betas), steps):
+                path = betas[begin : begin + steps, None, None]
+                tables = first + path * gap
+                made = self._products.weights(tables.reshape(-1, tables.shape[-1])).reshape(*tables.shape[:2], -1)
+                for k, weights in enumerate(made, begin):
+                    log_weights -= (betas[k] - betas[k - 1]) * self._model_energy
+                    weights = np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
+                    self._kept = self._lists.kept(weights)
+                    self._weights = self._fields(self._kept, weights)
+                    rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
+                    visits = np.take(order, rows, axis=0, mode="wrap")
+                    self._run(np.require(visits, np.int32, ["C", "W"]), ones, sweeps_per_step)
+        finally:
+            self._kept, self._weights, self._terms = own
+            self._is_stale = True
+        return self._by_chain(log_weights)
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        spins = self._states
+        lanes = np.zeros(self._model_energy.shape)
+        lanes[self._tile, self._lane] = 1.0 if weights is None else weights.detach().cpu().numpy()
+        sums = np.zeros((len(spins), len(self._products.members)))
+        run_threads(
+            lambda first, step: weighted_sums(first, step, spins, lanes, self._products.counted, sums), len(spins)
+        )
+        total = np.zeros((self.num_groups, len(self._products.members) + 1))
+        total[:, 0] = lanes.reshape(self.num_groups, -1).sum(axis=1)
+        total[:, 1:] = sums.reshape(self.num_groups, self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(self._products.cells(total))
+
+    # Populations
+
+    def gather(self, index: torch.Tensor) -> None:
+        chain = index.cpu().numpy()
+        tile = np.arange(self.num_groups)[:, None] * self._per_group + chain // self._width
+        lane = chain % self._width
+        spins = self._states
+        spins[self._tile, :, self._lane] = spins[tile, :, lane]
+        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
+            values[self._tile, self._lane] = values[tile, lane]
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        lanes = np.zeros(self._per_group * self._width, dtype=bool)
+        lanes[: self.num_chains] = mask.cpu().numpy()
+        lanes = lanes.reshape(self._per_group, self._width)
+        swap(*self._tiles_of(self._states, first, second), lanes[:, None])
+        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
+            swap(*self._tiles_of(values, first, second), lanes)
+
+    def _tiles_of(self, values: Array, first: int, second: int) -> tuple[Array, Array]:
+        """Views of the tiles of two groups."""
+        tiles = values.reshape(self.num_groups, self._per_group, *values.shape[1:])
+        return tiles[first], tiles[second]
+
+    # Resuming
+
+    def state(self) -> dict[str, torch.Tensor]:
+        words = self._rng.transpose(0, 2, 1)[self._tile, self._lane]
+        return {
+            "codes": torch.from_numpy(self._codes().astype(np.uint8)),
+            "random": torch.from_numpy(words.astype(np.int32)),
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
+        self._place(state["codes"].cpu().numpy())

@@ -1,0 +1,361 @@
+"""Gibbs updates in PyTorch: the readable reference, and the form that runs on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...compute.engine import Record
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["TorchEngine"]
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+class _Update(NamedTuple):
+    """Index arrays of n blocks that share no interaction, padded to F factors, D outside variables, K states.
+
+    A factor is an interaction that meets the block. Padding points at a weight of zero, appended to the tables.
+    """
+
+    start: torch.Tensor  # (n, F) position of the factor's table
+    variable: torch.Tensor  # (n, F, D) its variables outside the block
+    stride: torch.Tensor  # (n, F, D)
+    step: torch.Tensor  # (n, F, K) what a state of the block adds to the position
+    reference: torch.Tensor  # (n, K, m) positions in the reference tables
+    is_state: torch.Tensor  # (n, K)
+    state: torch.Tensor  # (n, K, m) codes of the members in every state
+    member: torch.Tensor  # (n, m) variables of the block
+    radix: torch.Tensor  # (n, m) position of a state from the codes of the members
+
+
+class TorchEngine:
+    """An :class:`~pyro_hoim.compute.engine.Engine` in PyTorch, for any domain and device.
+
+    Consecutive blocks of a sweep that share no interaction are drawn at once for all chains, so a schedule by colour
+    classes takes one step per class. One generator serves all chains.
+
+    Args:
+        hypergraph: the interactions.
+        blocks: schema positions of the variables that are drawn together.
+        num_groups: rows of weights, each with its own chains.
+        num_chains: chains per group.
+        seed: seed of the generator.
+        dtype: precision of the conditionals.
+        device: where everything lives.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        blocks: Blocks,
+        num_groups: int,
+        num_chains: int,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._hypergraph = hypergraph
+        self._blocks = blocks
+        self._shape = (num_groups, num_chains)
+        self._dtype = dtype
+        self._device = torch.device(device)
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+        cards = hypergraph.domain.cardinalities
+        self._reference_start = [0, *itertools.accumulate(cards)]
+        self._updates: dict[tuple[int, ...], _Update] = {}
+        self._batches: dict[bytes, list[tuple[int, ...]]] = {}
+        self._meeting = [set[int]() for _ in cards]
+        for number, edge in enumerate(hypergraph.edge_indices):
+            for i in edge:
+                self._meeting[i].add(number)
+        self._codes: torch.Tensor | None = None
+        everything = self._compile_all()
+        self._all_edges = everything
+
+    # Structure
+
+    def _compile_all(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Start (E,), variables (E, D) and strides (E, D) of all edges."""
+        hypergraph = self._hypergraph
+        depth = max((len(e) for e in hypergraph.edge_indices), default=0)
+        starts, variables, strides = [], [], []
+        for where, edge, shape in zip(
+            hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
+        ):
+            starts.append(where.start)
+            pad = depth - len(edge)
+            variables.append([*edge, *[0] * pad])
+            strides.append([*(math.prod(shape[k + 1 :]) for k in range(len(shape))), *[0] * pad])
+        return (
+            self._index(starts, (len(starts),)),
+            self._index(variables, (len(starts), depth)),
+            self._index(strides, (len(starts), depth)),
+        )
+
+    def _index(self, values: object, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self._device).reshape(shape)
+
+    def _batched(self, row: NDArray[np.int32]) -> list[tuple[int, ...]]:
+        """Consecutive visits joined while no two of them share an interaction or a variable."""
+        key = row.tobytes()
+        if key not in self._batches:
+            batches: list[list[int]] = []
+            edges, members = set[int](), set[int]()
+            for b in row.tolist():
+                block = self._blocks[b]
+                met = set[int]().union(*(self._meeting[i] for i in block))
+                if not batches or edges & met or members & set(block):
+                    batches.append([])
+                    edges, members = set(), set()
+                batches[-1].append(b)
+                edges |= met
+                members |= set(block)
+            if len(self._batches) >= 64:
+                self._batches.clear()
+            self._batches[key] = [tuple(batch) for batch in batches]
+        return self._batches[key]
+
+    def _update(self, batch: tuple[int, ...]) -> _Update:
+        if batch not in self._updates:
+            if len(self._updates) >= 4096:
+                self._updates.clear()
+            self._updates[batch] = self._compile(batch)
+        return self._updates[batch]
+
+    def _compile(self, batch: tuple[int, ...]) -> _Update:
+        hypergraph, cards = self._hypergraph, self._hypergraph.domain.cardinalities
+        starts = [where.start for where in hypergraph.term_slices.values()]
+        blocks = [self._blocks[b] for b in batch]
+        factors = [sorted(set[int]().union(*(self._meeting[i] for i in block))) for block in blocks]
+        n, num_factors = len(blocks), max(map(len, factors))
+        depth = max((len(hypergraph.edge_indices[e]) for found in factors for e in found), default=0)
+        num_states = max(math.prod(cards[i] for i in block) for block in blocks)
+        size = max(map(len, blocks))
+        start = np.full((n, num_factors), hypergraph.num_terms)
+        variable = np.zeros((n, num_factors, depth), dtype=np.int64)
+        stride = np.zeros_like(variable)
+        step = np.zeros((n, num_factors, num_states), dtype=np.int64)
+        reference = np.full((n, num_states, size), sum(cards))
+        is_state = np.zeros((n, num_states), dtype=bool)
+        state = np.zeros((n, num_states, size), dtype=np.int64)
+        member = np.zeros((n, size), dtype=np.int64)
+        radix = np.zeros((n, size), dtype=np.int64)
+        for b, (block, found) in enumerate(zip(blocks, factors, strict=True)):
+            shape = [cards[i] for i in block]
+            codes = np.indices(shape).reshape(len(block), -1).T
+            count = len(codes)
+            is_state[b, :count] = True
+            state[b, :count, : len(block)] = codes
+            state[b, :, len(block) :] = state[b, :, :1]  # padded members repeat the first one
+            member[b] = [*block, *[block[0]] * (size - len(block))]
+            radix[b, : len(block)] = [math.prod(shape[k + 1 :]) for k in range(len(block))]
+            for k, i in enumerate(block):
+                reference[b, :count, k] = self._reference_start[i] + codes[:, k]
+            for f, e in enumerate(found):
+                start[b, f] = starts[e]
+                edge, lengths = hypergraph.edge_indices[e], hypergraph.edge_shapes[e]
+                for axis, i in enumerate(edge):
+                    distance = math.prod(lengths[axis + 1 :])
+                    if i in block:
+                        step[b, f, :count] += distance * codes[:, block.index(i)]
+                    else:
+                        variable[b, f, axis], stride[b, f, axis] = i, distance
+        arrays = (start, variable, stride, step, reference, is_state, state, member, radix)
+        return _Update(*(torch.from_numpy(a).to(self._device) for a in arrays))
+
+    # Weights and states
+
+    def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
+        groups = self._shape[0]
+        tables, reference = tables.to(self._device).double(), reference.to(self._device).double()
+        self._exact = tables.expand(groups, -1), reference.expand(groups, -1)
+        self._tables = torch.nn.functional.pad(self._exact[0], (0, 1)).to(self._dtype).contiguous()
+        self._reference = torch.nn.functional.pad(self._exact[1], (0, 1)).to(self._dtype)
+        self._refresh()
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        self._codes = codes.to(self._device, torch.long).clone()
+        self._refresh()
+
+    def get_codes(self) -> torch.Tensor:
+        return self._states.clone()
+
+    @property
+    def _states(self) -> torch.Tensor:
+        assert self._codes is not None
+        return self._codes
+
+    def _cells(self, codes: torch.Tensor) -> torch.Tensor:
+        """Positions of the selected cell of every edge, (groups, chains, E)."""
+        start, variable, stride = self._all_edges
+        return start + (codes[..., variable] * stride).sum(-1)
+
+    def _refresh(self) -> None:
+        """Energies from the states."""
+        if self._codes is None:
+            return
+        codes = self._codes
+        tables, reference = self._exact
+        cells = self._cells(codes).flatten(1)
+        self._energy = -tables.gather(1, cells).reshape(*self._shape, -1).sum(-1)
+        levels = codes + self._index(self._reference_start[:-1], (-1,))
+        self._reference_energy = -reference.gather(1, levels.flatten(1)).reshape(*self._shape, -1).sum(-1)
+
+    def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._energy.clone(), self._reference_energy.clone()
+
+    # Moves
+
+    def _draw(self, batch: tuple[int, ...], beta: torch.Tensor) -> None:
+        """Draw some blocks of all chains from their conditionals at beta (groups, 1, 1, 1)."""
+        update, codes = self._update(batch), self._states
+        groups = self._shape[0]
+        base = update.start + (codes[:, :, update.variable] * update.stride).sum(-1)  # (groups, chains, n, F)
+        cells = base[..., None] + update.step
+        offset = torch.arange(groups, device=self._device).reshape(-1, 1, 1, 1, 1) * self._tables.shape[1]
+        model = self._tables.reshape(-1)[cells + offset].sum(-2)  # (groups, chains, n, K)
+        reference = self._reference[:, update.reference].sum(-1)[:, None]  # (groups, 1, n, K)
+        log_weights = (beta * model + (1 - beta) * reference).masked_fill(~update.is_state, -math.inf)
+        total = torch.softmax(log_weights, -1).cumsum(-1)
+        shape, device = total.shape[:-1], self._device
+        uniform = torch.rand(shape, generator=self._generator, dtype=torch.float64, device=device)
+        uniform += 2.0**-54  # never 0, which would draw impossible states
+        chosen = (total <= (uniform * total[..., -1])[..., None]).sum(-1, keepdim=True)
+        last = update.is_state.sum(-1)[:, None] - 1
+        chosen = torch.minimum(chosen, last)  # rounding at the upper end
+        before = (codes[:, :, update.member] * update.radix).sum(-1, keepdim=True)
+        for energy, weights in ((self._energy, model), (self._reference_energy, reference.expand_as(model))):
+            energy -= (weights.gather(-1, chosen) - weights.gather(-1, before)).sum((-1, -2)).double()
+        picked = chosen[..., None].expand(*chosen.shape, update.state.shape[-1])
+        state = update.state.expand(*chosen.shape[:2], *update.state.shape).gather(3, picked).squeeze(3)
+        codes[:, :, update.member.reshape(-1)] = state.flatten(2)
+
+    def _sweep(self, row: NDArray[np.int32], beta: torch.Tensor) -> None:
+        for batch in self._batched(row):
+            self._draw(batch, beta)
+
+    def sweep(
+        self,
+        order: NDArray[np.int32],
+        num_sweeps: int,
+        beta: NDArray[np.float64],
+        *,
+        thin: int = 0,
+        counts: bool = False,
+        energies: bool = False,
+        codes: bool = False,
+    ) -> Record:
+        level = torch.as_tensor(beta, dtype=self._dtype, device=self._device).reshape(-1, 1, 1, 1)
+        total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
+        kept_energies: list[torch.Tensor] = []
+        kept_codes: list[torch.Tensor] = []
+        num_records = 0
+        for s in range(num_sweeps):
+            self._sweep(order[s % len(order)], level)
+            if not thin or (s + 1) % thin:
+                continue
+            num_records += 1
+            if counts:
+                total += self.statistics()
+            if energies:
+                self._refresh()  # the running energies have the precision of the conditionals
+                kept_energies.append(self._energy.clone())
+            if codes:
+                kept_codes.append(self._states.to(self.code_dtype))
+        self._refresh()
+        empty_energies = self._energy.new_zeros((0, *self._shape))
+        empty_codes = self._states.new_zeros((0, *self._states.shape), dtype=self.code_dtype)
+        return Record(
+            num_records,
+            total if counts else None,
+            (torch.stack(kept_energies) if kept_energies else empty_energies) if energies else None,
+            (torch.stack(kept_codes) if kept_codes else empty_codes) if codes else None,
+        )
+
+    @property
+    def code_dtype(self) -> torch.dtype:
+        """Type of recorded codes."""
+        return torch.uint8 if max(self._hypergraph.domain.cardinalities, default=1) <= 256 else torch.int32
+
+    def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
+        rows = tables.to(self._device).double().expand(self._shape[0], -1)
+        cells = self._cells(self._states).flatten(1)
+        return -rows.gather(1, cells).reshape(*self._shape, -1).sum(-1)
+
+    def _anneal_from(
+        self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
+    ) -> torch.Tensor:
+        """The run from other tables: every temperature is a model of its own."""
+        tables, reference = self._exact
+        start = start.to(self._device).double()
+        gap = tables - start
+        weights = torch.zeros_like(self._energy)
+        try:
+            for k in range(1, len(betas)):
+                weights -= float(betas[k] - betas[k - 1]) * self.energies_of(gap)
+                self.set_weights(start + float(betas[k]) * gap, reference)
+                rows = range((k - 1) * sweeps_per_step, k * sweeps_per_step)
+                self.sweep(np.take(order, rows, axis=0, mode="wrap"), sweeps_per_step, np.ones(self._shape[0]))
+        finally:
+            self.set_weights(tables, reference)
+        return weights
+
+    def anneal(
+        self,
+        order: NDArray[np.int32],
+        betas: NDArray[np.float64],
+        sweeps_per_step: int,
+        start: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if start is not None:
+            return self._anneal_from(order, betas, sweeps_per_step, start)
+        weights = torch.zeros_like(self._energy)
+        row = 0
+        for k in range(1, len(betas)):
+            weights += (betas[k] - betas[k - 1]) * (self._reference_energy - self._energy)
+            level = torch.full((self._shape[0], 1, 1, 1), float(betas[k]), dtype=self._dtype, device=self._device)
+            for _ in range(sweeps_per_step):
+                self._sweep(order[row % len(order)], level)
+                row += 1
+        self._refresh()
+        return weights
+
+    def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
+        cells = self._cells(self._states)
+        share = torch.ones_like(self._energy) if weights is None else weights.to(self._energy)
+        total = torch.zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64, device=self._device)
+        return total.scatter_add_(1, cells.flatten(1), share[..., None].expand(cells.shape).flatten(1))
+
+    def gather(self, index: torch.Tensor) -> None:
+        index = index.to(self._device)
+        self._codes = self._states.gather(1, index[..., None].expand(self._states.shape))
+        self._energy = self._energy.gather(1, index)
+        self._reference_energy = self._reference_energy.gather(1, index)
+
+    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
+        mask = mask.to(self._device)
+        for values in (self._states, self._energy, self._reference_energy):
+            moved = values[first, mask].clone()
+            values[first, mask] = values[second, mask]
+            values[second, mask] = moved
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {
+            "codes": self._states.clone(),
+            "energy": self._energy.clone(),
+            "reference_energy": self._reference_energy.clone(),
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self._codes = state["codes"].to(self._device).clone()
+        self._energy = state["energy"].to(self._device).clone()
+        self._reference_energy = state["reference_energy"].to(self._device).clone()
+        self._generator.set_state(state["generator"].cpu())

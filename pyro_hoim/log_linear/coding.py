@@ -1,0 +1,496 @@
+r"""Coordinates of a hierarchical log-linear model: free, corner and balanced codings of theta, eta and pi.
+
+A model is :math:`\log q(x) = \sum_{S} \theta^S_{x_S} - \log Z`, a sum of interaction tables. Infinitely many towers of
+tables give the same law; a *coding* picks one. Every coding is a linear map on a flat vector (last dimension),
+hyperedge after hyperedge in the order of the hypergraph, the last axis of a table fastest:
+
+==========  ==================  =====================================================================================
+coding      length              meaning
+==========  ==================  =====================================================================================
+balanced    ``num_terms``       whole tables; every fibre sums to zero (paper 1, equation 21)
+free        ``num_parameters``  coordinates of the balanced tables in an orthonormal basis, one for every entry
+                                without a level 0, whose probability it raises (:class:`Parametrization`)
+corner      ``num_parameters``  entries at levels 1, 2, ... of tables that vanish where a level is 0 (the reference)
+==========  ==================  =====================================================================================
+
+*Tables* without further word are any tables at all, in the layout of the balanced coding. ``balanced`` and ``free``
+exist for every collection of hyperedges. ``corner``, and the reduction of arbitrary tables, need a hierarchical one,
+because a table is moved into its subsets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
+from ..structure.cells import cell_index, check_codes
+from ..structure.hypergraph import Edge, InteractionHypergraph
+from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts
+
+__all__ = ["Coding", "Parametrization", "parametrization"]
+
+Coding = Literal["free", "corner", "balanced"]
+_CODINGS: tuple[str, ...] = get_args(Coding)
+
+
+class Parametrization:
+    r"""The linear maps between the codings of one hypergraph, exact both ways, and the mean coordinates eta and pi.
+
+    .. math::
+        \theta^S_{\mathrm{balanced}} = \Big(\bigotimes_{k \in S} H_{I_k}\Big) \theta^S_{\mathrm{free}}, \qquad
+        \pi^S = \sum_{T \subseteq S} (-1)^{|S| - |T|}\, \eta^T \otimes u^{S - T}
+
+    where the columns of :math:`H_n` are orthonormal contrasts, one for every level from 1. Column l is
+    :math:`1 - 1/(n + \sqrt n)` at level l, :math:`-1/\sqrt n` at level 0 and :math:`-1/(n + \sqrt n)` at the others,
+    so (-1, 1) / sqrt(2) for two levels. A free coordinate is named by one level from 1 of every variable of S:
+
+    * Its sign. At every theta, raising the coordinate of levels l raises :math:`\Pr(x_S = l)`: with its column
+      :math:`b` the derivative is :math:`\mathrm{Cov}(1(x_S = l), b_{x_S}) = \Pr(x_S = l)\,(b_l - E\,b_{x_S}) > 0`,
+      because every factor of :math:`b_l` is positive and the largest in magnitude of its column, so that no entry of b
+      exceeds it and some are below.
+    * Its value. For one variable of probabilities p it is :math:`\log p_l - \sum_m w_m \log p_m` with the weights
+      :math:`w_0 = 1/\sqrt n` and :math:`w_m = 1/(n + \sqrt n)`, which sum to one: positive exactly if level l is more
+      probable than that weighted geometric mean of all levels. The difference of two coordinates is the log ratio
+      of their probabilities. An interaction takes these contrasts along every axis.
+
+    Matrices are built on first use and kept for every dtype and device. Small maps are one dense product; large ones
+    cost one batched product for every distinct table shape. All methods are linear (or affine), differentiable any
+    number of times and vectorised over leading dimensions; dtype and device are the argument's.
+
+    Args:
+        hypergraph: the interaction structure. Prefer :func:`parametrization`, which shares the matrices.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix A.3, equations (9), (21) and (22).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> codings = parametrization(hypergraph)
+        >>> theta = torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64)  # the log odds ratio of a and b is 2
+        >>> codings.convert(theta, "corner", "balanced").round(decimals=6).tolist()
+        [-0.5, 0.5, -0.5, 0.5, 0.5, -0.5, -0.5, 0.5]
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        if not isinstance(hypergraph, InteractionHypergraph):
+            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        self.hypergraph = hypergraph
+        self._steps: dict[str, KroneckerMap] = {}
+        self._maps: dict[tuple[str, ...], LinearMap] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return parametrization, (self.hypergraph,)
+
+    def __repr__(self) -> str:
+        return f"Parametrization({self.hypergraph!r})"
+
+    # Sizes and checks
+
+    def num(self, coding: Coding) -> int:
+        """Length of theta in a coding.
+
+        Raises:
+            InputError: unknown coding, or ``corner`` for a collection that is not hierarchical.
+        """
+        self._check_coding(coding)
+        return self.hypergraph.num_terms if coding == "balanced" else self.hypergraph.num_parameters
+
+    def _check_coding(self, coding: str, argument: str = "coding") -> None:
+        if coding not in _CODINGS:
+            raise InputError(f"{argument}: expected one of {', '.join(map(repr, _CODINGS))}, received {coding!r}")
+        if coding == "corner":
+            self._check_hierarchical("the corner coding")
+
+    def _check_hierarchical(self, what: str) -> None:
+        if not self.hypergraph.is_hierarchical:
+            raise InputError(
+                f"{what} lives on the closure of a collection that is not hierarchical; "
+                "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
+            )
+
+    @staticmethod
+    def _check(value: torch.Tensor, size: int, argument: str) -> None:
+        if not isinstance(value, torch.Tensor):
+            raise InputTypeError(f"{argument}: expected a tensor, received {type(value).__name__}")
+        if not value.is_floating_point():
+            raise InputTypeError(f"{argument}: expected floating-point numbers, received dtype {value.dtype}")
+        if value.ndim == 0 or value.shape[-1] != size:
+            raise InputError(f"{argument}: expected shape (..., {size}), received {tuple(value.shape)}")
+
+    def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
+        """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""
+        if tables.numel() and not is_hidden(tables):
+            values = tables.detach()
+            excess = (values - self._map("centre")(values)).abs().amax()
+            limit = torch.finfo(values.dtype).eps ** 0.5 * values.abs().amax().clamp(min=1)
+            if not bool(excess <= limit):
+                raise InputError(
+                    f"{argument}: expected balanced tables (every fibre sums to zero), received means of up to "
+                    f"{float(excess):.3g}; for a hierarchical collection call purify() first"
+                )
+
+    # Theta
+
+    def to_tables(self, theta: torch.Tensor, coding: Coding = "free", *, validate: bool = True) -> torch.Tensor:
+        """Balanced tables of theta in any coding.
+
+        From the balanced coding this is the orthogonal projection, which leaves balanced tables as they are up to
+        rounding and makes gradients in ``theta`` the purified ones (paper 1, equation 9). From the corner coding the
+        constant that :meth:`purify` returns is dropped.
+
+        Args:
+            theta: parameters in ``coding``.
+            coding: the coding of ``theta``.
+            validate: refuse ``coding="balanced"`` tables that are not balanced.
+
+        Shape:
+            theta (*batch, num(coding)); result (*batch, num_terms).
+
+        Raises:
+            InputError: wrong length or coding, tables that are not balanced, ``corner`` without hierarchy.
+            InputTypeError: not a floating-point tensor.
+        """
+        self._check(theta, self.num(coding), "theta")
+        if coding == "free":
+            return self._map("free")(theta)
+        if coding == "corner":
+            return self._map("corner", "purify", "free")(theta)
+        if validate:
+            self._check_balanced(theta, "theta")
+        return self._map("centre")(theta)
+
+    def from_tables(self, tables: torch.Tensor, coding: Coding = "free") -> torch.Tensor:
+        """Theta in a coding, from any tables; the constant that :meth:`purify` returns is dropped.
+
+        Shape:
+            tables (*batch, num_terms); result (*batch, num(coding)).
+
+        Raises:
+            InputError: wrong length or coding; the collection is not hierarchical and the tables are not balanced.
+            InputTypeError: not a floating-point tensor.
+        """
+        self._check_coding(coding)
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        if not self.hypergraph.is_hierarchical:
+            self._check_balanced(tables, "tables")
+            return self._map("pure" if coding == "free" else "centre")(tables)
+        if coding == "free":
+            return self._map("purify")(tables)
+        return self._map("anchor")(tables) if coding == "corner" else self._map("purify", "free")(tables)
+
+    def convert(self, theta: torch.Tensor, source: Coding, target: Coding, *, validate: bool = True) -> torch.Tensor:
+        """Theta in another coding of the same law.
+
+        Args:
+            theta: parameters in the coding ``source``.
+            source: coding of ``theta``.
+            target: coding of the result.
+            validate: refuse ``source="balanced"`` tables that are not balanced.
+
+        Shape:
+            theta (*batch, num(source)); result (*batch, num(target)).
+
+        Raises:
+            InputError: wrong length or coding, tables that are not balanced, ``corner`` without hierarchy.
+            InputTypeError: not a floating-point tensor.
+        """
+        self._check_coding(target, "target")
+        self._check_coding(source, "source")
+        self._check(theta, self.num(source), "theta")
+        if validate and source == "balanced":
+            self._check_balanced(theta, "theta")
+        return self._conversion(source, target)(theta)
+
+    def _conversion(self, source: str, target: str) -> LinearMap:
+        if source == target == "balanced":
+            return self._map("centre")
+        to_free = {"free": (), "corner": ("corner", "purify"), "balanced": ("pure",)}[source]
+        from_free = {"free": (), "corner": ("free", "anchor"), "balanced": ("free",)}[target]
+        return self._map(*to_free, *from_free) if source != target else self._map()
+
+    def purify(self, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        r"""Balanced tables and the constant that together equal arbitrary tables.
+
+        .. math:: \sum_S \theta^S_{x_S} = c + \sum_S \theta^S_{\mathrm{balanced}, x_S} \quad \text{for every } x
+
+        The mean of a table over some of its axes moves to the table of the remaining ones, or to the constant. Hence
+        log Z of the tables is log Z of the balanced tables plus c.
+
+        Shape:
+            tables (*batch, num_terms); results (*batch, num_terms) and (*batch,), the constant in nats.
+
+        Raises:
+            InputError: wrong length; the collection is not hierarchical and the tables are not balanced.
+            InputTypeError: not a floating-point tensor.
+        """
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        if not self.hypergraph.is_hierarchical:
+            self._check_balanced(tables, "tables")
+            return self._map("centre")(tables), tables.new_zeros(tables.shape[:-1])
+        pure = self._map("purify_all")(tables)
+        return self._map("free")(pure[..., :-1]), pure[..., -1]
+
+    def corner_tables(self, theta: torch.Tensor) -> torch.Tensor:
+        """Whole tables of the corner coding: zero wherever a level is 0, the entries of theta elsewhere.
+
+        Their log Z is that of the corner coding, ``log Z(balanced) + purify(corner_tables(theta))[1]``.
+
+        Shape:
+            theta (*batch, num_parameters); result (*batch, num_terms).
+
+        Raises:
+            InputError: wrong length, or the collection is not hierarchical.
+        """
+        self._check(theta, self.num("corner"), "theta")
+        return self._map("corner")(theta)
+
+    # Eta and pi
+
+    def eta_to_pi(self, eta: torch.Tensor) -> torch.Tensor:
+        r"""Purified mean coordinates (paper 1, equation 22): the marginal tables with every axis centred.
+
+        .. math:: \pi^S = \sum_{T \subseteq S} (-1)^{|S| - |T|}\, \eta^T \otimes u^{S - T}
+
+        with u the uniform law. Centring needs the table of S alone, so it is defined for every collection; it equals
+        the formula because the marginals of a table are the tables of its subsets.
+
+        Shape:
+            eta (*batch, num_terms); result (*batch, num_terms).
+
+        Raises:
+            InputError: wrong length.
+        """
+        self._check(eta, self.hypergraph.num_terms, "eta")
+        return self._map("centre")(eta)
+
+    def pi_to_eta(self, pi: torch.Tensor) -> torch.Tensor:
+        r"""Marginal tables from purified ones, the inverse of :meth:`eta_to_pi` for probabilities.
+
+        .. math:: \eta^S = \sum_{T \subseteq S} \pi^T \otimes u^{S - T}, \qquad \pi^\emptyset = 1
+
+        Shape:
+            pi (*batch, num_terms); result (*batch, num_terms).
+
+        Raises:
+            InputError: wrong length, or the collection is not hierarchical.
+        """
+        self._check_hierarchical("the inverse of pi")
+        self._check(pi, self.hypergraph.num_terms, "pi")
+        pure = self._map("pure")(pi)
+        return self._map("unpurify")(torch.cat([pure, pure.new_ones(*pure.shape[:-1], 1)], -1))
+
+    def free_statistics(self, eta: torch.Tensor) -> torch.Tensor:
+        """Gradient of log Z in the free coding: the marginal tables in the orthonormal basis.
+
+        Shape:
+            eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
+
+        Raises:
+            InputError: wrong length.
+        """
+        self._check(eta, self.hypergraph.num_terms, "eta")
+        return self._map("pure")(eta)
+
+    def corner_statistics(self, eta: torch.Tensor) -> torch.Tensor:
+        """Expected statistics of the corner coding: marginal probabilities of the cells without a level 0.
+
+        They are the gradient of log Z of :meth:`corner_tables`.
+
+        Shape:
+            eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
+
+        Raises:
+            InputError: wrong length, or the collection is not hierarchical.
+        """
+        self._check_hierarchical("the corner coding")
+        self._check(eta, self.hypergraph.num_terms, "eta")
+        return self._map("corner_statistics")(eta)
+
+    def purified_gradient(self, eta_data: torch.Tensor, eta_model: torch.Tensor) -> torch.Tensor:
+        r"""Gradient of :math:`D(p_{\mathrm{data}}; q_\theta)` within balanced tables (paper 1, equation 9).
+
+        .. math:: \tilde\nabla_{\theta^S} D(p_{\mathrm{data}}; q_\theta) = \pi^S_\theta - \pi^S_{\mathrm{data}}
+
+        Shape:
+            eta_data, eta_model (*batch, num_terms), broadcast; result (*batch, num_terms).
+
+        Raises:
+            InputError: wrong length.
+        """
+        self._check(eta_data, self.hypergraph.num_terms, "eta_data")
+        self._check(eta_model, self.hypergraph.num_terms, "eta_model")
+        return self._map("centre")(eta_model - eta_data)
+
+    def statistics(self, states: torch.Tensor, *, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """Indicator tables of joint states: one 1 in every hyperedge's table. Their mean over rows is eta.
+
+        Shape:
+            states (*sample, d) codes; result (*sample, num_terms).
+
+        Raises:
+            InputError: wrong shape, or a code that is no level of its variable.
+        """
+        index = cell_index(self.hypergraph).flat(check_codes(states, self.hypergraph.domain, "states"))
+        zeros = torch.zeros(*index.shape[:-1], self.hypergraph.num_terms, dtype=dtype, device=index.device)
+        return zeros.scatter(-1, index, 1.0)
+
+    # Views
+
+    def split(self, tables: torch.Tensor) -> dict[Edge, torch.Tensor]:
+        """A flat vector as one table per hyperedge.
+
+        Shape:
+            tables (*batch, num_terms); values (*batch, *cardinalities of the hyperedge).
+
+        Raises:
+            InputError: wrong length.
+        """
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        pieces = zip(self.hypergraph.term_slices.items(), self.hypergraph.edge_shapes, strict=True)
+        return {edge: tables[..., where].reshape(*tables.shape[:-1], *shape) for (edge, where), shape in pieces}
+
+    def join(self, tables: Mapping[Edge, torch.Tensor]) -> torch.Tensor:
+        """Inverse of :meth:`split`; the tables are broadcast to a common batch shape.
+
+        Raises:
+            InputError: a hyperedge is missing, unknown or of the wrong shape.
+        """
+        graph = self.hypergraph
+        if set(tables) != set(graph.edges):
+            odd = min(set(tables) ^ set(graph.edges))
+            state = "missing" if odd in set(graph.edges) else "not a hyperedge of the collection"
+            raise InputError(f"tables: expected one table per hyperedge; {odd!r} is {state}")
+        if not graph.edges:
+            return torch.zeros(0)
+        flat: list[torch.Tensor] = []
+        for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
+            table = tables[edge]
+            if table.ndim < len(shape) or tuple(table.shape[table.ndim - len(shape) :]) != shape:
+                raise InputError(f"tables: expected shape (..., {shape}) for {edge!r}, received {tuple(table.shape)}")
+            flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
+        batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in flat))
+        return torch.cat([piece.expand(*batch, piece.shape[-1]) for piece in flat], -1)
+
+    def lift(self, tables: torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """The same tables in a larger collection, such as the closure, with zeros for its other hyperedges.
+
+        Balanced tables stay balanced, and the law stays the same.
+
+        Args:
+            tables: any tables of this collection.
+            hypergraph: a collection over the same domain that has every hyperedge of this one.
+
+        Shape:
+            tables (*batch, num_terms); result (*batch, hypergraph.num_terms).
+
+        Raises:
+            InputError: wrong length, another domain, or a hyperedge that the larger collection lacks.
+        """
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        if hypergraph.domain != self.hypergraph.domain:
+            raise InputError("hypergraph: expected a collection over the same domain, received one over another domain")
+        where = hypergraph.term_slices
+        absent = [edge for edge in self.hypergraph.edges if edge not in where]
+        if absent:
+            raise InputError(f"hypergraph: expected every hyperedge of this collection, but {absent[0]!r} is absent")
+        places = [torch.arange(where[edge].start, where[edge].stop) for edge in self.hypergraph.edges]
+        index = torch.cat([torch.zeros(0, dtype=torch.long), *places]).to(tables.device)
+        return tables.new_zeros(*tables.shape[:-1], hypergraph.num_terms).index_add(-1, index, tables)
+
+    def matrix(self, source: Coding, target: Coding) -> torch.Tensor:
+        """Dense matrix M with ``theta_target = M @ theta_source``, in float64; for small collections.
+
+        From the balanced coding, M also projects: on balanced tables it is exact.
+
+        Shape:
+            result (num(target), num(source)).
+
+        Raises:
+            InputError: unknown coding, or ``corner`` for a collection that is not hierarchical.
+        """
+        self._check_coding(source, "source")
+        self._check_coding(target, "target")
+        return self._conversion(source, target).matrix(torch.float64, torch.device("cpu")).T
+
+    # Construction of the maps
+
+    def _map(self, *names: str) -> LinearMap:
+        """Composition of steps from left to right; without steps the identity on parameters."""
+        found = self._maps.get(names)
+        if found is None:
+            steps = [self._step(name.removesuffix("_all")) for name in names]
+            # "purify" and "anchor" end with the constant, which only "purify_all" and its adjoint keep.
+            size = self.hypergraph.num_parameters
+            if names and names[-1] not in ("purify", "anchor"):
+                size = steps[-1].num_outputs
+            found = self._maps[names] = LinearMap(*steps, num_outputs=size)
+        return found
+
+    def _step(self, name: str) -> KroneckerMap:
+        if name not in self._steps:
+            self._steps[name] = self._build(name)
+        return self._steps[name]
+
+    def _build(self, name: str) -> KroneckerMap:
+        graph = self.hypergraph
+        terms, parameters = graph.num_terms, graph.num_parameters
+        match name:
+            case "free":  # free coordinates -> balanced tables
+                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), level_contrasts, parameters, terms)
+            case "corner":  # corner entries -> tables that vanish at level 0
+                return KroneckerMap(edge_blocks(graph, "parameters", "terms"), corner_embedding, parameters, terms)
+            case "centre":  # tables -> their centred parts
+                return KroneckerMap(edge_blocks(graph, "terms", "terms"), _centring, terms, terms)
+            case "purify":  # tables -> free coordinates of their parts in every subset, then the constant
+                return KroneckerMap(edge_blocks(graph, "terms", "subsets"), _mean_and_contrasts, terms, parameters + 1)
+            case "anchor":  # tables -> corner entries of their parts in every subset, then the constant
+                return KroneckerMap(
+                    edge_blocks(graph, "terms", "subsets"), _reference_and_differences, terms, parameters + 1
+                )
+            case "pure":  # tables -> free coordinates of their centred parts
+                return self._step("free").adjoint()
+            case "corner_statistics":  # tables -> entries without a level 0
+                return self._step("corner").adjoint()
+            case "unpurify":  # pi in free coordinates, then 1 -> marginal tables
+                return self._step("purify").adjoint()
+            case _:
+                raise AssertionError(name)
+
+
+def _centring(n: int) -> np.ndarray:
+    return np.eye(n) - 1 / n
+
+
+def _mean_and_contrasts(n: int) -> np.ndarray:
+    """The mean over an axis, then the coordinates of the rest; shape (n, n)."""
+    return np.vstack([np.full((1, n), 1 / n), level_contrasts(n).T])
+
+
+def _reference_and_differences(n: int) -> np.ndarray:
+    """The entry at level 0, then the differences of the others from it; shape (n, n)."""
+    return np.vstack([np.eye(n)[:1], corner_difference(n)])
+
+
+@lru_cache(maxsize=64)
+def parametrization(hypergraph: InteractionHypergraph) -> Parametrization:
+    """The :class:`Parametrization` of a hypergraph; equal hypergraphs share one, with its matrices.
+
+    Args:
+        hypergraph: the interaction structure.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> parametrization(hypergraph) is parametrization(hypergraph)
+        True
+    """
+    return Parametrization(hypergraph)

@@ -1,0 +1,268 @@
+r"""Log-linear energies: minus the sum of the entries that a state selects in the interaction tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..checks import check_finite
+from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..schema import Domain
+from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
+from ..structure.hypergraph import InteractionHypergraph
+from .coding import Coding, parametrization
+
+__all__ = ["LogLinearEnergy"]
+
+_MAX_BLOCK_STATES = 2**22
+
+
+class LogLinearEnergy:
+    r"""Energy of a hierarchical (or weakly hierarchical) log-linear model with given interaction tables.
+
+    .. math:: E(x) = -\sum_{S \in \mathcal I} \theta^S_{x_S}, \qquad q(x) \propto \exp(-E(x))
+
+    The tables may be any tables; :meth:`from_theta` makes balanced ones from a coding. A state costs one look-up per
+    hyperedge, a conditional one look-up per hyperedge that meets the block and per state of the block. Exact.
+
+    Args:
+        hypergraph: the interaction structure.
+        tables: interaction tables, flat, in the layout of ``hypergraph.term_slices``; in nats.
+        validate: check that the tables are finite. Shape and type are always checked. Without the check an entry of
+            minus infinity makes its cells impossible: exact backends sum the others, samplers and annealed estimates
+            refuse the model by name.
+
+    Shape:
+        tables (*batch, num_terms).
+
+    Raises:
+        InputError: wrong length, or NaN or infinite entries.
+        InputTypeError: not a hypergraph or not a floating-point tensor.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3.1.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(hypergraph, torch.tensor([0.0, 0.0, 2.0]))
+        >>> model.energy(torch.tensor([[0, 0], [0, 1]])).tolist()
+        [-1.0, 1.0]
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, *, validate: bool = True) -> None:
+        if not isinstance(hypergraph, InteractionHypergraph):
+            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        if not isinstance(tables, torch.Tensor) or not tables.is_floating_point():
+            received = tables.dtype if isinstance(tables, torch.Tensor) else type(tables).__name__
+            raise InputTypeError(f"tables: expected a floating-point tensor, received {received}")
+        if tables.ndim == 0 or tables.shape[-1] != hypergraph.num_terms:
+            raise InputError(f"tables: expected shape (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+        if validate:
+            check_finite(tables, "tables")
+        self.hypergraph = hypergraph
+        self.tables = tables
+
+    @classmethod
+    def from_theta(
+        cls, hypergraph: InteractionHypergraph, theta: torch.Tensor, coding: Coding = "free", *, validate: bool = True
+    ) -> LogLinearEnergy:
+        """Model with the balanced tables of theta; the constant of other codings is dropped.
+
+        Shape:
+            theta (*batch, num(coding)).
+
+        Raises:
+            InputError: wrong length or coding, NaN or infinite entries, or balanced tables that are not balanced.
+            InputTypeError: not a floating-point tensor.
+        """
+        tables = parametrization(hypergraph).to_tables(theta, coding, validate=validate)
+        return cls(hypergraph, tables, validate=validate)
+
+    def __repr__(self) -> str:
+        return f"LogLinearEnergy({self.hypergraph!r}, batch_shape={tuple(self.batch_shape)})"
+
+    @property
+    def domain(self) -> Domain:
+        """The variables, in the order of the last dimension of a state."""
+        return self.hypergraph.domain
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading shape of the tables."""
+        return torch.Size(self.tables.shape[:-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the tables and of every result."""
+        return self.tables.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tables."""
+        return self.tables.device
+
+    def expand(self, batch_shape: Sequence[int]) -> LogLinearEnergy:
+        """The model with its batch dimensions broadcast to a larger shape, without copying.
+
+        Raises:
+            InputError: the batch shape does not broadcast to the new one.
+        """
+        try:
+            fits = torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape)
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise InputError(
+                f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+            )
+        return LogLinearEnergy(
+            self.hypergraph, self.tables.expand(*batch_shape, self.hypergraph.num_terms), validate=False
+        )
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> LogLinearEnergy:
+        """The model with its tables in another dtype or on another device."""
+        return LogLinearEnergy(self.hypergraph, self.tables.to(device=device, dtype=dtype), validate=False)
+
+    def _look_up(self, index: torch.Tensor, num_trailing: int) -> torch.Tensor:
+        """Entries at flat positions; the leading dimensions of ``index`` are broadcast with the batch shape.
+
+        ``index`` is (*sample, *trailing) with ``num_trailing`` trailing dimensions; so is the result, broadcast.
+        """
+        sample, trailing = index.shape[: index.ndim - num_trailing], index.shape[index.ndim - num_trailing :]
+        batch, tables = self.batch_shape, self.tables
+        shape = torch.broadcast_shapes(sample, batch)
+        if batch.numel() == 1:
+            return tables.reshape(-1).index_select(0, index.reshape(-1)).reshape(*shape, *trailing)
+        start = torch.arange(batch.numel(), device=index.device) * tables.shape[-1]
+        flat = start.reshape(*batch, *([1] * num_trailing)) + index
+        return tables.reshape(-1).index_select(0, flat.reshape(-1)).reshape(*shape, *trailing)
+
+    def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        """Minus the log of the unnormalised probability, in nats.
+
+        Args:
+            x: codes of joint states, integers or whole-number floats.
+            validate: check the codes; leave it out only for codes that were checked before.
+
+        Shape:
+            x (*sample, d); result: sample broadcast with the batch shape.
+
+        Raises:
+            InputError: wrong shape, or a code that is no level of its variable.
+        """
+        codes = check_codes(x, self.domain) if validate else x.long()
+        self._shape(codes)
+        index = cell_index(self.hypergraph).flat(codes)
+        return -self._look_up(index, 1).sum(-1)
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        r"""Log probabilities of the states of a block given the rest, :math:`\log q(x_B \mid x_{-B})`.
+
+        Args:
+            block: distinct variable names; their order is that of the trailing dimensions of the result.
+            x: codes; the entries of the block are not read.
+            validate: check the codes; leave it out only for codes that were checked before.
+
+        Shape:
+            x (*sample, d); result (*sample broadcast with batch, *cardinalities of the block).
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a repeated name, a wrong shape, or a code that is read and is no level of its variable.
+            IntractableError: the block has more than 2^22 states.
+        """
+        if isinstance(block, str):
+            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+        positions = self.domain.indices(block)
+        shape = [self.domain.cardinalities[i] for i in positions]
+        num_states = math.prod(shape)
+        if num_states > _MAX_BLOCK_STATES:
+            raise IntractableError(
+                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
+                f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
+            )
+        others = [i for i in range(len(self.domain)) if i not in set(positions)]
+        codes = check_codes(x, self.domain, columns=others) if validate else x.long()
+        return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
+
+    def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood, :math:`\sum_i \log q(x_i \mid x_{-i})`; it needs no partition function.
+
+        Shape:
+            x (*sample, d); result: sample broadcast with the batch shape, in nats.
+
+        Raises:
+            InputError: wrong shape, or a code that is no level of its variable.
+        """
+        codes = check_codes(x, self.domain)
+        shape = self._shape(codes)
+        total = self.tables.new_zeros(shape)
+        for i in range(len(self.domain)):
+            log_probs = self._conditional((i,), codes)
+            chosen = codes[..., i, None].expand(*shape, 1)
+            total = total + log_probs.gather(-1, chosen).squeeze(-1)
+        return total
+
+    def _shape(self, x: torch.Tensor) -> torch.Size:
+        """Sample shape of states broadcast with the batch shape."""
+        try:
+            return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise InputError(
+                f"x: expected leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}, "
+                f"received shape {tuple(x.shape)}"
+            ) from None
+
+    def _conditional(self, positions: tuple[int, ...], codes: torch.Tensor) -> torch.Tensor:
+        """Log probabilities (*shape, num_states) of the states of a block in row-major order."""
+        cells = cell_index(self.hypergraph)
+        index, offsets = cells.block(codes, positions)  # (*sample, edges), (states, edges)
+        logits = self._look_up(index[..., None, :] + offsets, 2).sum(-1)
+        return torch.log_softmax(logits, -1)
+
+    def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> tuple[LogLinearEnergy, torch.Tensor]:
+        r"""The model of the remaining variables when some are fixed.
+
+        .. math:: -E(x) = c - E'(x_{-V}) \quad \text{where } x_V \text{ is the evidence}
+
+        Every table is sliced at the evidence; slices over the same remaining variables are added, those over none make
+        the constant c.
+
+        Args:
+            evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+
+        Returns:
+            The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
+
+        Raises:
+            UnknownNameError: unknown variable or label.
+            InputError: a code that is no level of its variable, or tensors whose shapes do not broadcast.
+        """
+        codes, shape = evidence_codes(self.domain, evidence, self.batch_shape)
+        rest = self.hypergraph.restrict(evidence)
+        cards, batch = self.domain.cardinalities, self.batch_shape
+        parts: dict[tuple[str, ...], torch.Tensor] = {}
+        slices = self.hypergraph.term_slices.items()
+        for (edge, where), members in zip(slices, self.hypergraph.edge_indices, strict=True):
+            table = self.tables[..., where].reshape(*batch, *(cards[i] for i in members))
+            left: list[torch.Tensor | None] = []  # of every axis that stays: its codes, None where it is free
+            for axis, name in reversed(list(enumerate(edge))):
+                code = codes.get(name)
+                if isinstance(code, int):
+                    table = table.select(len(batch) + axis, code)
+                else:
+                    left.insert(0, code)
+            table = gather_slices(table, len(batch), left)
+            key = tuple(n for n in edge if n not in codes)
+            parts[key] = parts[key] + table if key in parts else table
+        constant = parts.pop((), self.tables.new_zeros(*batch, 1)).squeeze(-1)
+        pieces = [parts[e].expand(*shape, parts[e].shape[-1]) for e in rest.edges]
+        flat = torch.cat([self.tables.new_zeros(*shape, 0), *pieces], -1)
+        return LogLinearEnergy(rest, flat, validate=False), constant.expand(shape)

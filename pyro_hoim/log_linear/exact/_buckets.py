@@ -1,0 +1,194 @@
+"""Bucket plans: which tables meet when a variable is summed out, and what to condition on if that is too big.
+
+A plan knows only cardinalities, scopes and an order, never a parameter. Factors are numbered: the T interaction tables
+first, then the message of the first bucket (T), of the second (T + 1) and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+
+from ...structure.elimination_order import elimination_order
+from ...structure.hypergraph import InteractionHypergraph
+
+__all__ = ["Bucket", "BucketPlan", "bucket_plan", "sliced_plan"]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One step: multiply ``factors``, sum ``variable`` out; ``scope`` is the message's, the latest eliminated first."""
+
+    variable: int
+    factors: tuple[int, ...]
+    scope: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """Elimination of all variables but ``keep``, after fixing the variables in ``slices``.
+
+    Attributes:
+        hypergraph: the structure.
+        order: schema positions in the order of elimination, the sliced variables last.
+        keep: schema positions that stay, in the order of the axes of the result.
+        slices: schema positions that are fixed; they count as variables of one state.
+        cards: cardinalities with those of the sliced variables set to one.
+        scopes: for every factor its variables, kept ones first, then from the latest eliminated to the earliest.
+        buckets: one per eliminated variable.
+        roots: factors that are left at the end; their scopes lie in ``keep``.
+    """
+
+    hypergraph: InteractionHypergraph
+    order: tuple[int, ...]
+    keep: tuple[int, ...]
+    slices: tuple[int, ...]
+    cards: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    buckets: tuple[Bucket, ...]
+    roots: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        return hash((self.hypergraph, self.order, self.keep, self.slices))
+
+    def size(self, scope: Iterable[int]) -> int:
+        """Number of cells of a table over ``scope``."""
+        return math.prod(self.cards[v] for v in scope)
+
+    @cached_property
+    def num_slices(self) -> int:
+        """Number of joint states of the sliced variables."""
+        return math.prod(self.hypergraph.domain.cardinalities[v] for v in self.slices)
+
+    @cached_property
+    def largest_cells(self) -> int:
+        """Cells of the largest table formed, the result over ``keep`` included."""
+        return max([self.size(b.scope) * self.cards[b.variable] for b in self.buckets] + [self.size(self.keep)])
+
+    @cached_property
+    def total_cells(self) -> int:
+        """Cells of all tables formed in one slice."""
+        return sum(self.size(b.scope) * self.cards[b.variable] for b in self.buckets) + self.size(self.keep)
+
+    @cached_property
+    def flops(self) -> int:
+        """Multiplications and additions of one slice, when every factor is multiplied in over the whole bucket."""
+        work = sum(max(len(b.factors), 1) * self.size(b.scope) * self.cards[b.variable] for b in self.buckets)
+        return work + max(len(self.roots), 1) * self.size(self.keep)
+
+    @cached_property
+    def message_cells(self) -> int:
+        """Cells of all messages of one slice, which the downward pass needs."""
+        return sum(self.size(b.scope) for b in self.buckets)
+
+    def slice_states(self) -> Iterable[tuple[int, ...]]:
+        """Joint states of the sliced variables, the last fastest; one empty state if there are none."""
+        full = self.hypergraph.domain.cardinalities
+        for flat in range(self.num_slices):
+            state: list[int] = []
+            for v in reversed(self.slices):
+                flat, code = divmod(flat, full[v])
+                state.append(code)
+            yield tuple(reversed(state))
+
+    def slice_terms(self, state: Sequence[int]) -> torch.Tensor:
+        """Positions in the flat layout of the table entries that agree with a state of the sliced variables."""
+        fixed = dict(zip(self.slices, state, strict=True))
+        pieces: list[torch.Tensor] = []
+        start = 0
+        for edge, shape in zip(self.hypergraph.edge_indices, self.hypergraph.edge_shapes, strict=True):
+            size = math.prod(shape)
+            table = torch.arange(start, start + size).reshape(shape)
+            pieces.append(table[tuple(slice(fixed[v], fixed[v] + 1) if v in fixed else slice(None) for v in edge)])
+            start += size
+        return torch.cat([p.reshape(-1) for p in pieces]) if pieces else torch.empty(0, dtype=torch.long)
+
+
+def _build(
+    hypergraph: InteractionHypergraph, order: tuple[int, ...], keep: tuple[int, ...], slices: tuple[int, ...]
+) -> BucketPlan:
+    cards = tuple(1 if v in slices else n for v, n in enumerate(hypergraph.domain.cardinalities))
+    rank = {v: i for i, v in enumerate((*keep, *reversed(order)))}
+    scopes = [tuple(sorted(edge, key=rank.__getitem__)) for edge in hypergraph.edge_indices]
+    holders: list[set[int]] = [set() for _ in cards]
+    for f, scope in enumerate(scopes):
+        for v in scope:
+            holders[v].add(f)
+    live = set(range(len(scopes)))
+    buckets: list[Bucket] = []
+    for v in order:
+        factors = tuple(sorted(holders[v]))
+        union = {u for f in factors for u in scopes[f]} - {v}
+        scope = tuple(sorted(union, key=rank.__getitem__))
+        for f in factors:
+            live.discard(f)
+            for u in scopes[f]:
+                holders[u].discard(f)
+        message = len(scopes)
+        for u in scope:
+            holders[u].add(message)
+        scopes.append(scope)
+        live.add(message)
+        buckets.append(Bucket(v, factors, scope))
+    return BucketPlan(hypergraph, order, keep, slices, cards, tuple(scopes), tuple(buckets), tuple(sorted(live)))
+
+
+@lru_cache(maxsize=256)
+def bucket_plan(
+    hypergraph: InteractionHypergraph,
+    keep: tuple[int, ...] = (),
+    order: tuple[str, ...] | None = None,
+    slices: tuple[int, ...] = (),
+) -> BucketPlan:
+    """Plan with the best order found, or one that begins with the variables in ``order``; cached by value.
+
+    Names in ``order`` that the structure lacks, keeps or fixes are passed over; variables that it does not name are
+    eliminated last, in a good order.
+    """
+    names = hypergraph.domain.names
+    there = {*names} - {names[v] for v in (*keep, *slices)}
+    first = tuple(n for n in order or () if n in there)
+    if len(first) < len(there):
+        rest = hypergraph.restrict([names[v] for v in slices]) if slices else hypergraph
+        first = elimination_order(rest, [names[v] for v in keep], first=first).order
+    return _build(hypergraph, (*(hypergraph.domain.index(n) for n in first), *slices), keep, slices)
+
+
+@lru_cache(maxsize=256)
+def sliced_plan(
+    hypergraph: InteractionHypergraph,
+    keep: tuple[int, ...],
+    order: tuple[str, ...] | None,
+    max_cells: int,
+    max_slices: int,
+) -> BucketPlan:
+    """Plan whose largest table has at most ``max_cells`` cells, by conditioning on few variables; else the plain plan.
+
+    Variables are fixed one at a time: the one that occurs, weighted by log cardinality, in most of the tables that
+    are too large. The order is searched again at the end. The plain plan is returned when slicing does not help.
+    """
+    plain = bucket_plan(hypergraph, keep, order)
+    if plain.largest_cells <= max_cells or plain.size(keep) > max_cells or plain.largest_cells > max_cells * max_slices:
+        return plain
+    names = hypergraph.domain.names
+    plan = plain
+    while plan.largest_cells > max_cells and plan.num_slices < max_slices:
+        tables = [(*b.scope, b.variable) for b in plan.buckets]
+        big = [t for t in tables if plan.size(t) > max_cells]
+        weight = dict.fromkeys(plan.order, 0.0)
+        for table in big:
+            for v in table:
+                if v in weight:
+                    weight[v] += math.log(plan.cards[v]) * math.log(plan.size(table))
+        best = max(weight, key=lambda v: (weight[v], -v))
+        if weight[best] == 0:
+            return plain
+        slices = tuple(sorted((*plan.slices, best)))
+        plan = bucket_plan(hypergraph, keep, tuple(names[v] for v in plan.order), slices)
+    again = bucket_plan(hypergraph, keep, order, plan.slices)
+    plan = min(plan, again, key=lambda p: (p.largest_cells > max_cells, p.total_cells))
+    return plan if plan.largest_cells <= max_cells and plan.num_slices <= max_slices else plain

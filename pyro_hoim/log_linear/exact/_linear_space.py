@@ -1,0 +1,281 @@
+"""Execution of compiled programs in scaled linear space, and their place in autograd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...checks import is_transformed
+from . import _log_space as log_space
+from ._autograd import is_recorded, log_z_with_gradient
+from ._buckets import BucketPlan
+from ._program import Program, compiled
+
+__all__ = ["differentiable_expectations", "expectations", "is_supported", "log_z", "values_of"]
+
+_LIMITS = {torch.float32: 80.0, torch.float64: 680.0}  # logs of stored values stay within plus and minus this
+_LARGE_BUFFER = 2**18  # programs with more values are run step by step
+_LARGE_STEP = 2**16  # steps with more operations are split between threads
+_LARGE_BATCH = 2**20  # batches with more operations are split between threads
+
+
+def is_supported(tables: torch.Tensor) -> bool:
+    """Whether the compiled loops can run: plain CPU tensors of single or double precision."""
+    return tables.device.type == "cpu" and tables.dtype in _LIMITS and not is_transformed(tables)
+
+
+def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Whole batch in compiled code, split between threads if it is large."""
+    from . import _kernels as kernels
+
+    values = np.empty(len(tables), dtype=np.float64)
+    eta = np.empty(tables.shape if want_eta else (0, 0), dtype=tables.dtype)
+    place, length = (program.offset, program.buffers[0]) if want_eta else (program.reused, program.buffers[1])
+    limit = _LIMITS[torch.float32 if tables.dtype == np.float32 else torch.float64]
+
+    def run(low: int, high: int) -> None:
+        kernels.run_batch(
+            tables[low:high], values[low:high], eta[low:high], want_eta, program.log_constant, program.table_start,
+            program.steps, program.size, place, program.gradient, program.pointer, program.loops, program.form,
+            program.work, program.roots, length, program.buffers[2], limit,
+        )  # fmt: skip
+
+    threads = min(torch.get_num_threads(), len(tables))
+    if threads > 1 and len(tables) * int(program.work.sum()) > _LARGE_BATCH:
+        cuts = [len(tables) * i // threads for i in range(threads + 1)]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run, cuts[:-1], cuts[1:]))
+    else:
+        run(0, len(tables))
+    return values, eta
+
+
+class _LargeRun:
+    """One model, step by step: large steps are split between threads, runs of small ones stay compiled."""
+
+    def __init__(self, program: Program, table: torch.Tensor, want_eta: bool) -> None:
+        from . import _kernels as kernels
+
+        self.kernels = kernels
+        self.program = program
+        self.want_eta = want_eta
+        self.place = program.offset if want_eta else program.reused
+        self.values = torch.empty(program.buffers[0 if want_eta else 1], dtype=table.dtype)
+        self.limit = _LIMITS[table.dtype]
+        self.bounds = np.empty((len(program.size), 2))
+        self.factor = np.ones(len(program.size))
+        self.sums = np.empty(256)
+        self.table = table
+        self.threads = torch.get_num_threads()
+
+    def _ranges(self) -> Iterator[tuple[int, int, bool]]:
+        """Runs of small steps and single large ones: begin, end, is_large."""
+        large = np.flatnonzero(self.program.work >= _LARGE_STEP)
+        begin = 0
+        for i in large.tolist():
+            if i > begin:
+                yield begin, i, False
+            yield i, i + 1, True
+            begin = i + 1
+        if begin < len(self.program.steps):
+            yield begin, len(self.program.steps), False
+
+    def _contract(
+        self,
+        pool: ThreadPoolExecutor,
+        number: int,
+        x: tuple[Any, int],
+        y: tuple[Any, int],
+        z: tuple[Any, int],
+        size: int,
+    ) -> None:
+        """Contraction ``number``, its rows or its sums divided between the threads."""
+        program, kernels = self.program, self.kernels
+        first, last = int(program.pointer[number]), int(program.pointer[number + 1])
+        swapped, by_rows, num_reduced = (int(v) for v in program.form[number])
+        if swapped:
+            x, y = y, x
+        rows = int(np.prod(program.loops[0, first : last - 1])) // num_reduced
+        parts = min(self.threads, rows) if rows * num_reduced > 1 else 1
+        cuts = [rows * i // parts * num_reduced for i in range(parts + 1)]
+        if by_rows:
+
+            def run(low: int, high: int) -> None:
+                kernels.contract_rows(*x, *y, *z, program.loops, first, last, low, high, num_reduced)
+
+            list(pool.map(run, cuts[:-1], cuts[1:]))
+            return
+
+        def collect(low: int, high: int) -> np.ndarray:
+            sums = np.zeros(size)
+            kernels.accumulate(*x, *y, sums, program.loops, first, last, low, high)
+            return sums
+
+        z[0][z[1] : z[1] + size] = sum(pool.map(collect, cuts[:-1], cuts[1:]))
+
+    def upward(self, pool: ThreadPoolExecutor) -> float:
+        """Log Z, NaN if the range of the dtype does not suffice."""
+        program, kernels, values = self.program, self.kernels, self.values.numpy()
+        scale = program.log_constant
+        is_small = program.num_terms < _LARGE_STEP  # waking PyTorch's threads takes longer than few exponentials
+        scale += kernels.load(self.table.numpy(), program.table_start, values, self.bounds, is_small)
+        if not is_small:
+            self.values[1 : 1 + program.num_terms].exp_()
+        common = (self.bounds, self.factor, self.limit)
+        for begin, end, is_large in self._ranges():
+            if not is_large:
+                scale += kernels.upward(
+                    values, program.steps, program.size, self.place, program.pointer, program.loops, program.form,
+                    program.work, *common, self.sums, begin, end,
+                )  # fmt: skip
+            else:
+                step = program.steps[begin]
+                scale += kernels.prepare(values, step, self.place, program.size, program.work[begin], *common)
+                if not math.isnan(scale):
+                    x, y, z = ((values, int(self.place[node])) for node in step)
+                    self._contract(pool, 3 * begin, x, y, z, int(program.size[step[2]]))
+            if math.isnan(scale):
+                return scale
+        return scale + sum(math.log(values[self.place[r]]) for r in program.roots)
+
+    def downward(self, pool: ThreadPoolExecutor) -> torch.Tensor:
+        """Eta (num_terms,), after :meth:`upward`."""
+        program, kernels, values = self.program, self.kernels, self.values.numpy()
+        gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
+        G = gradients.numpy()
+        place, back = self.place, program.gradient
+        for r in program.roots:
+            G[back[r]] = 1.0 / values[place[r]]
+        for begin, end, is_large in reversed(list(self._ranges())):
+            if not is_large:
+                kernels.downward(
+                    values, G, program.steps, program.size, place, back, program.pointer, program.loops, program.form,
+                    self.factor, self.sums, begin, end,
+                )  # fmt: skip
+                continue
+            step = [int(node) for node in program.steps[begin]]
+            z = step[2]
+            if self.factor[z] != 1.0:
+                G[back[z] : back[z] + program.size[z]] *= self.factor[z]
+            for r in (1, 2):
+                node, other = step[r - 1], step[2 - r]
+                if node:
+                    self._contract(
+                        pool, 3 * begin + r, (G, int(back[z])), (values, int(place[other])), (G, int(back[node])),
+                        int(program.size[node]),
+                    )  # fmt: skip
+        terms = slice(1, 1 + program.num_terms)
+        return self.values[terms] * gradients[terms]
+
+
+def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log Z (B,) in float64 and eta (B, terms) of one slice; NaN in log Z where the range does not suffice."""
+    program = compiled(plan)
+    if max(program.buffers) <= _LARGE_BUFFER:
+        values, eta = _run_small(program, tables.numpy(), want_eta)
+        return torch.from_numpy(values), torch.from_numpy(eta)
+    logs: list[float] = []
+    found: list[torch.Tensor] = []
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for row in tables:
+            run = _LargeRun(program, row, want_eta)
+            logs.append(run.upward(pool))
+            if want_eta:
+                found.append(row if math.isnan(logs[-1]) else run.downward(pool))
+    return torch.tensor(logs, dtype=torch.float64), torch.stack(found) if want_eta and found else tables
+
+
+def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]:
+    """Log Z of one slice, NaN where the range does not suffice, and the values of all nodes, up to scales.
+
+    Their places are the offsets of the program; ``table`` is (terms of the slice,).
+    """
+    run = _LargeRun(compiled(plan), table, True)
+    with ThreadPoolExecutor(run.threads) as pool:
+        return run.upward(pool), run.values.numpy()
+
+
+def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log Z (B,) and, if wanted, eta (B, num_terms), without a graph; log space takes over where it must."""
+    tables = tables.detach().contiguous()
+    if not plan.slices:
+        values, eta = _run(plan, tables, want_eta)
+    else:
+        pieces = [plan.slice_terms(state) for state in plan.slice_states()]
+        runs = [_run(plan, tables[:, piece].contiguous(), want_eta) for piece in pieces]
+        logs = torch.stack([log for log, _ in runs], -1)
+        values = torch.logsumexp(logs, -1)
+        eta = torch.zeros_like(tables)
+        if want_eta:
+            weights = torch.softmax(logs, -1).to(tables.dtype)
+            for number, (piece, (_, part)) in enumerate(zip(pieces, runs, strict=True)):
+                eta[:, piece] += weights[:, number : number + 1] * part
+    failed = torch.isnan(values)
+    if bool(failed.any()):
+        rows = tables[failed]
+        values[failed] = log_space.log_z(plan, rows).double()
+        if want_eta:
+            eta[failed] = differentiable_expectations(plan, rows)
+    return values.to(tables.dtype), eta
+
+
+def differentiable_expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
+    """Eta as the gradient of log Z in log space, with a graph if one is being recorded; else chunk by chunk."""
+    keep_graph = torch.is_grad_enabled() and tables.requires_grad
+    chunks = (tables,) if keep_graph else log_space.split(plan, tables, True)
+    parts: list[torch.Tensor] = []
+    with torch.enable_grad():
+        for chunk in chunks:
+            leaf = chunk if keep_graph else chunk.detach().requires_grad_()
+            value = log_space.log_z(plan, leaf).sum()
+            if not value.requires_grad:
+                parts.append(torch.zeros_like(chunk))
+                continue
+            parts.extend(torch.autograd.grad(value, leaf, create_graph=keep_graph, materialize_grads=True))
+    return torch.cat(parts)
+
+
+class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
+    """Eta, whose derivatives go through log space."""
+
+    @staticmethod
+    def forward(ctx: Any, tables: torch.Tensor, plan: BucketPlan) -> torch.Tensor:
+        ctx.plan = plan
+        ctx.save_for_backward(tables)
+        return evaluate(plan, tables, True)[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (tables,) = ctx.saved_tensors
+        keep_graph = torch.is_grad_enabled()
+        chunks = (tables,) if keep_graph else log_space.split(ctx.plan, tables, True)
+        weights = (grads[0],) if keep_graph else grads[0].split([len(chunk) for chunk in chunks])
+        parts: list[torch.Tensor] = []
+        with torch.enable_grad():
+            for chunk, weight in zip(chunks, weights, strict=True):
+                leaf = chunk if keep_graph else chunk.detach().requires_grad_()
+                eta = differentiable_expectations(ctx.plan, leaf)
+                parts.extend(torch.autograd.grad((eta * weight).sum(), leaf, create_graph=keep_graph))
+        return torch.cat(parts), None
+
+
+_apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply
+
+
+def log_z(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
+    """Log Z (B,) of flat tables (B, num_terms); differentiable."""
+    if is_recorded(tables):
+        return log_z_with_gradient(tables, lambda t: evaluate(plan, t, True), lambda t: _apply_expectations(t, plan))
+    return evaluate(plan, tables, False)[0]
+
+
+def expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
+    """Eta (B, num_terms) of flat tables (B, num_terms); differentiable."""
+    if is_recorded(tables):
+        return _apply_expectations(tables, plan)
+    return evaluate(plan, tables, True)[1]

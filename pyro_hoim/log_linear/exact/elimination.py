@@ -1,0 +1,338 @@
+"""Exact inference by variable elimination."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ...checks import checked_sample_shape
+from ...core.model import LogLinearModel
+from ...core.partition import Cost, LogPartition
+from ...errors import InputError, size_text
+from ...structure.hypergraph import InteractionHypergraph
+from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
+from ._autograd import is_recorded
+from ._buckets import BucketPlan, sliced_plan
+from ._program import memory_cells
+
+__all__ = ["VariableElimination"]
+
+Task = Literal["value", "gradient", "states"]
+
+
+_WORDS: dict[Task, str] = {
+    "value": "log Z alone",
+    "gradient": "log Z and all marginals",
+    "states": "the messages that states are drawn from",
+}
+
+
+def draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    """Codes (n,) drawn with probabilities proportional to ``exp(weights)``, weights (n, cardinality)."""
+    cumulative = torch.softmax(weights.double(), -1).cumsum(-1)
+    uniform = torch.rand(weights.shape[0], 1, dtype=torch.float64, device=weights.device, generator=generator)
+    last = cumulative.shape[-1] - 1
+    return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
+
+
+def _task(tables: torch.Tensor) -> Task:
+    """Whether log Z of these tables is to be differentiated, or recorded with its gradient."""
+    return "gradient" if is_recorded(tables) else "value"
+
+
+@dataclass(frozen=True)
+class VariableElimination:
+    r"""Exact inference by summing variables out one at a time (bucket elimination).
+
+    .. math:: m_k(x_{C_k \setminus v_k}) = \sum_{x_{v_k}} \prod_{f \in \text{bucket } k} f(x), \qquad
+        Z = \prod_{\text{roots}} m
+
+    Cost is exponential in the induced width of the structure only: time and memory are those of the tables formed,
+    known before running (:meth:`plan`). When the largest exceeds ``max_cells``, a few variables are conditioned on
+    and looped over (slicing), which trades time for memory. Samples are independent draws, made against the order of
+    elimination; the mode is found by max-product in the same way. Exact, to rounding, at any scale of parameters.
+
+    Args:
+        max_cells: largest table allowed.
+        max_slices: largest number of slices allowed.
+        max_operations: largest number of operations of log Z, all slices together; about a nanosecond each.
+        max_memory_bytes: largest memory of one element of the batch, counted in float64. What is counted is the
+            buffers of log Z with all marginals (:meth:`plan`), of log Z alone where no gradient is asked for, or what
+            log space holds. Larger batches are worked through in chunks.
+        order: names of variables in the order of elimination; default: a good one is searched for. Names that a
+            structure lacks (after conditioning), or that are kept for a marginal, are passed over; variables that are
+            not named are eliminated last, in a good order.
+        space: ``auto`` computes in scaled linear space with compiled loops on the CPU, in log space with PyTorch on
+            other devices and where the range of the tables would underflow; ``log`` always in log space.
+
+    Raises:
+        InputError: an option that is not positive; a name that is repeated in ``order``; on use, an order that names
+            no variable of the structure.
+
+    References:
+        Rina Dechter, Bucket elimination: a unifying framework for reasoning, Artificial Intelligence 113, 1999.
+        Steffen Lauritzen and David Spiegelhalter, Local computations with probabilities on graphical structures and
+        their application to expert systems, Journal of the Royal Statistical Society B 50, 1988.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.log_linear.energy import LogLinearEnergy
+        >>> domain = Domain.from_cardinalities([2] * 40)
+        >>> chain = InteractionHypergraph(domain, zip(domain.names, domain.names[1:]), closure=True)
+        >>> model = LogLinearEnergy(chain, torch.zeros(chain.num_terms, dtype=torch.float64))
+        >>> backend = VariableElimination()
+        >>> backend.plan(chain).cells
+        4
+        >>> round(float(backend.log_partition(model).value) / math.log(2), 6)
+        40.0
+    """
+
+    max_cells: int = 2**26
+    max_slices: int = 2**10
+    max_operations: int = 2**37
+    max_memory_bytes: int = 2**32
+    order: tuple[str, ...] | None = None
+    space: Literal["auto", "log"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("max_cells", "max_slices", "max_operations", "max_memory_bytes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"VariableElimination {name}: expected at least 1, received {getattr(self, name)}")
+        if self.space not in ("auto", "log"):
+            raise InputError(f"VariableElimination space: expected 'auto' or 'log', received {self.space!r}")
+        if self.order is not None:
+            object.__setattr__(self, "order", tuple(self.order))
+            if len(set(self.order)) < len(self.order):
+                raise InputError(f"VariableElimination order: expected each name once, received {self.order}")
+
+    @property
+    def is_exact(self) -> bool:
+        """Always true."""
+        return True
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of log Z after conditioning on ``evidence_names``, keeping a joint table over ``keep``.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated, or is both kept and conditioned on.
+        """
+        if evidence_names:
+            hypergraph.domain.indices(evidence_names)
+            hypergraph = hypergraph.restrict(evidence_names)
+        return self._cost(self._plan(hypergraph, keep))
+
+    def operations(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> int:
+        """Operations of log Z, all slices together: :meth:`plan`'s ``flops``, without working out its memory.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        plan = self._plan(hypergraph, keep)
+        return plan.flops * plan.num_slices
+
+    def _plan(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> BucketPlan:
+        if self.order and len(hypergraph.domain) and set(self.order).isdisjoint(hypergraph.domain.names):
+            raise InputError(
+                f"VariableElimination order: expected names of the variables, such as "
+                f"{hypergraph.domain.names[0]!r}, received none of them in {self.order}"
+            )
+        kept = hypergraph.domain.indices(keep)
+        return sliced_plan(hypergraph, kept, self.order, self.max_cells, self.max_slices)
+
+    def _memory(self, plan: BucketPlan, task: Task, linear: bool) -> int:
+        """Bytes in float64 of one element of the batch: of the program's buffers, or of the tables of log space."""
+        terms = plan.hypergraph.num_terms
+        if plan.keep or task == "states" or not linear:
+            return 8 * log_space.cells_alive(plan, task == "gradient")
+        if task == "value":
+            return 8 * (memory_cells(plan)[0] + terms)
+        return 8 * (memory_cells(plan)[1] + (1 + plan.num_slices) * terms)
+
+    def _cost(self, plan: BucketPlan, task: Task = "gradient", linear: bool | None = None) -> Cost:
+        names = plan.hypergraph.domain.names
+        flops = plan.flops * plan.num_slices
+        sliced = f", in {plan.num_slices} slices" if plan.slices else ""
+        needed = plan.largest_cells
+        memory = 8 * log_space.cells_alive(plan, False)
+        feasible = False
+        if needed > self.max_cells:
+            reason = (
+                f"elimination needs a table of {size_text(needed, 'cells')}, the budget is "
+                f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
+                f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
+            )
+        elif flops > self.max_operations:
+            reason = (
+                f"elimination needs {size_text(flops, 'operations')}{sliced}, the budget is "
+                f"max_operations={self.max_operations}; raise VariableElimination(max_operations=...) or "
+                f"(max_cells=...), or use fewer interactions"
+            )
+        else:
+            memory = self._memory(plan, task, self.space == "auto" if linear is None else linear)
+            feasible = memory <= self.max_memory_bytes
+            reason = f"the largest table has {needed} cells{sliced}, within max_cells={self.max_cells}"
+            if not feasible:
+                reason = (
+                    f"elimination needs {memory} bytes (about {memory / 2**30:.3g} GiB in float64) for {_WORDS[task]}"
+                    f"{sliced}, the budget is max_memory_bytes={self.max_memory_bytes}; raise "
+                    f"VariableElimination(max_memory_bytes=...) or use fewer interactions"
+                )
+        return Cost(
+            cells=needed,
+            total_cells=plan.total_cells * plan.num_slices,
+            flops=flops,
+            memory_bytes=memory,
+            feasible=feasible,
+            reason=reason,
+            method="variable elimination",
+            order=tuple(names[v] for v in plan.order),
+            slices=tuple(names[v] for v in plan.slices),
+        )
+
+    def _ready(
+        self, model: LogLinearModel, task: Task, keep: Sequence[str] = ()
+    ) -> tuple[BucketPlan, Cost, torch.Tensor]:
+        """Plan, its cost (that of the task being within the budget), and tables as (B, num_terms)."""
+        plan = self._plan(model.hypergraph, keep)
+        tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
+        cost = self._cost(plan)
+        linear = self._is_linear(tables)
+        if not (cost.feasible and linear) or plan.keep or task == "states":
+            self._cost(plan, task, linear).check()
+        return plan, cost, tables
+
+    def _is_linear(self, tables: torch.Tensor) -> bool:
+        return self.space == "auto" and linear_space.is_supported(tables)
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z in nats, value (*batch).
+
+        Raises:
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed. Without a gradient
+                to find, memory is that of log Z alone, which may be within it where :meth:`plan` is not.
+            InputError: the tables are not finite.
+        """
+        plan, cost, tables = self._ready(model, _task(model.tables))
+        log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
+        return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
+
+        Raises:
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
+        """
+        plan, _, tables = self._ready(model, "gradient")
+        eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
+        return eta(plan, tables).reshape(model.tables.shape)
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
+
+        Raises:
+            IntractableError: a table, or the result itself, exceeds the budget; nothing was computed.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        plan, _, tables = self._ready(model, _task(model.tables), names)
+        joint = log_space.log_z(plan, tables)
+        flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
+        result = flat - torch.logsumexp(flat, -1, keepdim=True)
+        return result.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Probabilities of ``names``, see :meth:`log_marginal`."""
+        return self.log_marginal(model, names).exp()
+
+    @torch.no_grad()
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states, long (*sample_shape, *batch, d), by sampling backwards along the elimination order.
+
+        Raises:
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
+
+        Randomness:
+            One uniform number per state and variable (and one per state for the slice), from ``generator`` or, if it
+            is None, from PyTorch's global generator. Same seed and device, same states.
+        """
+        sample_shape = checked_sample_shape(sample_shape)
+        plan, _, tables = self._ready(model, "states")
+        batch = model.tables.shape[:-1]
+        num_draws = math.prod(sample_shape)
+        linear = num_draws and self._is_linear(tables)
+        linear = linear and linear_samples.is_faster(plan, len(tables), self.max_memory_bytes)
+        found = [linear_samples.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
+        missing = [b for b, part in enumerate(found) if part is None]
+        parts = iter(self._sampled(plan, tables[missing], num_draws, generator).unbind(1))
+        states = [next(parts) if part is None else part for part in found]
+        d = len(model.hypergraph.domain)
+        joined = torch.stack(states, 1) if states else tables.new_zeros(num_draws, 0, d, dtype=torch.long)
+        return joined.reshape(*sample_shape, *batch, d)
+
+    def _sampled(
+        self, plan: BucketPlan, tables: torch.Tensor, num_draws: int, generator: torch.Generator | None
+    ) -> torch.Tensor:
+        """States (draws, B, d) of tables (B, num_terms), in log space."""
+        d = len(plan.cards)
+        rows = torch.arange(len(tables), device=tables.device).expand(num_draws, len(tables))
+        parts = [rows.new_zeros(num_draws, 0, d)]
+        for chunk in log_space.split(plan, tables, False) if len(tables) else ():
+            own = rows[:, : len(chunk)]
+            part = self._choose(plan, chunk, own.reshape(-1), lambda w: draw_codes(w, generator), log_space.log_sum)
+            parts.append(part.reshape(*own.shape, d))
+        return torch.cat(parts, 1)
+
+    @torch.no_grad()
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
+
+        Raises:
+            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
+        """
+        plan, _, tables = self._ready(model, "states")
+        batch = model.tables.shape[:-1]
+        parts: list[torch.Tensor] = []
+        for chunk in log_space.split(plan, tables, False):
+            rows = torch.arange(len(chunk), device=tables.device)
+            parts.append(self._choose(plan, chunk, rows, lambda w: w.argmax(-1), log_space.log_max))
+        states = torch.cat(parts)
+        value = log_space.log_z(plan, tables, log_space.log_max)
+        return states.reshape(*batch, len(model.hypergraph.domain)), value.reshape(batch)
+
+    def _choose(
+        self,
+        plan: BucketPlan,
+        tables: torch.Tensor,
+        rows: torch.Tensor,
+        choose: Callable[[torch.Tensor], torch.Tensor],
+        reduce: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """States (n, d) for batch elements ``rows``: the slice first, then the variables of that slice."""
+        if not plan.slices:
+            return log_space.trace_back(plan, log_space.upward(plan, tables, reduce), rows, choose)
+        values: list[torch.Tensor] = []
+        for state in plan.slice_states():
+            piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
+            values.append(log_space.log_root(plan, log_space.upward(plan, piece, reduce), piece))
+        picked = choose(torch.stack(values, -1)[rows])
+        states = rows.new_zeros(rows.numel(), len(plan.cards))
+        for number, state in enumerate(plan.slice_states()):
+            mine = (picked == number).nonzero()[:, 0]
+            if mine.numel() == 0:
+                continue
+            piece = tables.index_select(1, plan.slice_terms(state).to(tables.device))
+            found = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
+            for v, code in zip(plan.slices, state, strict=True):
+                found[:, v] = code
+            states[mine] = found
+        return states

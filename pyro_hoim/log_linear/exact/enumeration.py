@@ -1,0 +1,396 @@
+"""Exact inference by enumeration of every joint state. Shares no code with the other backends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...checks import checked_sample_shape, is_transformed
+from ...core.model import LogLinearModel
+from ...core.partition import Cost, LogPartition
+from ...errors import InputError, size_text
+from ...structure.hypergraph import InteractionHypergraph
+from ._autograd import is_recorded, log_z_with_gradient
+
+__all__ = ["Enumeration", "decode_states", "enumeration_axes"]
+
+_BATCH_CELLS = 2**24  # cells of a chunk of the batch that are alive at once
+
+
+class _Leaf(NamedTuple):
+    """One interaction table over its variables in enumeration order."""
+
+    edge: int
+    shape: tuple[int, ...]
+    own: int
+
+
+class _Split(NamedTuple):
+    """Sum of the tables that hold a variable (``head``) and of those that do not (``rest``).
+
+    Axes: a prefix 0..j of the enumerated variables (length one where none of the tables needs it), then ``own``
+    later variables that all tables of the group hold.
+    """
+
+    head: _Leaf | _Split
+    rest: _Leaf | _Split | None
+    shape: tuple[int, ...]
+    own: int
+
+
+_Node = _Leaf | _Split
+
+
+class _Tree(NamedTuple):
+    """Enumeration order of the variables, tree of sums for one structure, and cells that it writes."""
+
+    axes: tuple[int, ...]
+    root: _Node | None
+    cells: int
+
+
+def _padded(node: _Node, length: int) -> tuple[int, ...]:
+    """Shape of a node as an operand of its parent: ones between its prefix and its own axes."""
+    cut = len(node.shape) - node.own
+    return (*node.shape[:cut], *([1] * (length - len(node.shape))), *node.shape[cut:])
+
+
+@lru_cache(maxsize=128)
+def _accumulation(hypergraph: InteractionHypergraph) -> _Tree:
+    """Group tables by their last variable, each group by its last but one, and so on.
+
+    Variables are numbered by increasing cardinality. A group whose last variable is j lives on variables 0..j (times
+    the later variables common to the group), so few sums run over all states.
+    """
+    cards = hypergraph.domain.cardinalities
+    axes = tuple(sorted(range(len(cards)), key=lambda v: (cards[v], v)))
+    rank = {v: i for i, v in enumerate(axes)}
+    sizes = [cards[v] for v in axes]
+    cells = 0
+
+    def build(group: list[tuple[tuple[int, ...], int]], suffix: tuple[int, ...]) -> _Node:
+        nonlocal cells
+        last = max((scope[-1] for scope, _ in group if scope), default=-1)
+        if last < 0:
+            return _Leaf(group[0][1], tuple(sizes[i] for i in suffix), len(suffix))
+        inside = [(scope[:-1], edge) for scope, edge in group if scope and scope[-1] == last]
+        outside = [(scope, edge) for scope, edge in group if not scope or scope[-1] != last]
+        head = build(inside, (last, *suffix))
+        rest = build(outside, suffix) if outside else None
+        length = last + 1 + len(suffix)
+        shape = _padded(head, length)
+        if rest is not None:
+            shape = tuple(map(max, shape, _padded(rest, length)))
+            cells += math.prod(shape)
+        return _Split(head, rest, shape, len(suffix))
+
+    group = [(tuple(sorted(rank[v] for v in edge)), number) for number, edge in enumerate(hypergraph.edge_indices)]
+    return _Tree(axes, build(group, ()) if group else None, cells)
+
+
+def enumeration_axes(hypergraph: InteractionHypergraph) -> tuple[int, ...]:
+    """Schema positions in enumeration order, the last fastest."""
+    return _accumulation(hypergraph).axes
+
+
+def decode_states(hypergraph: InteractionHypergraph, flat: torch.Tensor) -> torch.Tensor:
+    """States (..., d), columns in schema order, from positions (...) in enumeration order."""
+    cards = hypergraph.domain.cardinalities
+    codes = flat.new_zeros(*flat.shape, len(cards))
+    for v in reversed(enumeration_axes(hypergraph)):
+        codes[..., v] = flat % cards[v]
+        flat = flat // cards[v]
+    return codes
+
+
+def _collect(node: _Node, leaves: list[Any]) -> Any:
+    """Sum of the tables below a node, (B, *node.shape); tensors or arrays."""
+    if isinstance(node, _Leaf):
+        return leaves[node.edge]
+    length = len(node.shape)
+    head = _collect(node.head, leaves)
+    head = head.reshape(head.shape[0], *_padded(node.head, length))
+    if node.rest is None:
+        return head
+    rest = _collect(node.rest, leaves)
+    return rest.reshape(rest.shape[0], *_padded(node.rest, length)) + head
+
+
+def _folded(probs: Any, have: Sequence[int], want: Sequence[int]) -> Any:
+    """Sum over the axes, after the first, that have more than the wanted length; tensors or arrays.
+
+    Arrays are summed one axis at a time, so that rounding errors grow with cardinalities, not with their product.
+    """
+    gone = [i + 1 for i, (a, b) in enumerate(zip(have, want, strict=True)) if b < a]
+    if isinstance(probs, torch.Tensor):
+        return probs.sum(gone) if gone else probs
+    for before, axis in enumerate(gone):
+        probs = np.add.reduce(probs, axis=axis - before)
+    return probs
+
+
+def _distribute(node: _Node, probs: Any, found: list[Any]) -> None:
+    """Marginals of the tables below a node, from its own marginal (B, *node.shape), into ``found``."""
+    if isinstance(node, _Leaf):
+        found[node.edge] = probs
+        return
+    for child in (node.head, node.rest):
+        if child is None:
+            continue
+        part = _folded(probs, node.shape, _padded(child, len(node.shape)))
+        _distribute(child, part.reshape(probs.shape[0], *child.shape), found)
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    r"""Exact inference by forming the table of all joint states.
+
+    .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}
+
+    The log table is accumulated from prefixes of the variables, so a dense model of order k needs about k additions
+    of full size, not one per interaction; marginals fold it back the same way. Time and memory are proportional to
+    the number of states. Exact, in log space, at any scale of parameters.
+
+    Args:
+        max_states: largest number of joint states allowed, per element of the batch.
+
+    Raises:
+        InputError: ``max_states`` is not positive.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.log_linear.energy import LogLinearEnergy
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+        >>> model = LogLinearEnergy(hypergraph, torch.zeros(11, dtype=torch.float64))
+        >>> round(float(Enumeration().log_partition(model).value.exp()), 9)
+        6.0
+        >>> [round(p, 9) for p in Enumeration().marginal(model, ["x0"]).tolist()]
+        [0.5, 0.5]
+    """
+
+    max_states: int = 2**22
+
+    def __post_init__(self) -> None:
+        if self.max_states < 1:
+            raise InputError(f"Enumeration max_states: expected at least 1, received {self.max_states}")
+
+    @property
+    def is_exact(self) -> bool:
+        """Always true."""
+        return True
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of log Z after conditioning on ``evidence_names``; ``keep`` costs nothing more.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        hypergraph.domain.indices(keep)
+        if evidence_names:
+            hypergraph.domain.indices(evidence_names)
+            hypergraph = hypergraph.restrict(evidence_names)
+        states = hypergraph.domain.num_states
+        feasible = states <= self.max_states
+        total = states + (_accumulation(hypergraph).cells if feasible else states * len(hypergraph.edges))
+        if feasible:
+            reason = f"{states} joint states, within max_states={self.max_states}"
+        else:
+            reason = (
+                f"enumeration needs a table of {size_text(states, 'cells')}, the budget is "
+                f"max_states={self.max_states}; raise Enumeration(max_states=...) or use VariableElimination"
+            )
+        return Cost(states, total, total + 3 * states, 8 * (total + 2 * states), feasible, reason, "enumeration")
+
+    def _accumulate(self, hypergraph: InteractionHypergraph, tables: Any) -> Any:
+        """Sum of the tables (B, *shape of the root) of tables (B, num_terms), tensor or array; None without edges."""
+        tree = _accumulation(hypergraph)
+        if tree.root is None:
+            return None
+        rank = {v: i for i, v in enumerate(tree.axes)}
+        leaves: list[Any] = []
+        pieces = hypergraph.term_slices.values()
+        for edge, shape, piece in zip(hypergraph.edge_indices, hypergraph.edge_shapes, pieces, strict=True):
+            table = tables[:, piece].reshape(tables.shape[0], *shape)
+            axes = [0, *(i + 1 for i in sorted(range(len(edge)), key=lambda i: rank[edge[i]]))]
+            leaves.append(table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes))
+        return _collect(tree.root, leaves)
+
+    def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Unnormalised log probabilities (B, *cardinalities in enumeration order) of tables (B, num_terms)."""
+        full = [hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph)]
+        table = self._accumulate(hypergraph, tables)
+        if table is None:
+            return tables.new_zeros(tables.shape[0], *full)
+        return table.reshape(*table.shape, *([1] * (len(full) + 1 - table.dim()))).expand(-1, *full)
+
+    def _statistics(self, hypergraph: InteractionHypergraph, probs: Any) -> Any:
+        """Mean coordinates (B, num_terms) of probabilities (B, *shape of the root), tensor or array."""
+        tree = _accumulation(hypergraph)
+        if tree.root is None:
+            return probs[:, :0]
+        found: list[Any] = [probs] * len(hypergraph.edges)
+        _distribute(tree.root, probs, found)
+        rank = {v: i for i, v in enumerate(tree.axes)}
+        flat: list[Any] = []
+        for edge, table in zip(hypergraph.edge_indices, found, strict=True):
+            order = sorted(edge, key=rank.__getitem__)
+            axes = [0, *(order.index(v) + 1 for v in edge)]
+            table = table.permute(axes) if isinstance(table, torch.Tensor) else table.transpose(axes)
+            flat.append(table.reshape(table.shape[0], math.prod(table.shape[1:])))
+        return torch.cat(flat, -1) if isinstance(probs, torch.Tensor) else np.concatenate(flat, -1)
+
+    def _chunks(self, model: LogLinearModel) -> Sequence[torch.Tensor]:
+        """The batch flattened, in chunks that fit the memory bound, each (b, num_terms)."""
+        hypergraph = model.hypergraph
+        self.plan(hypergraph).check()
+        tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), hypergraph.num_terms)
+        return tables.split(max(1, _BATCH_CELLS // hypergraph.domain.num_states))
+
+    def _log_joint(self, model: LogLinearModel, tables: torch.Tensor) -> torch.Tensor:
+        """Unnormalised log probabilities (b, num_states), the enumeration's last variable fastest."""
+        return self._log_table(model.hypergraph, tables).reshape(tables.shape[0], model.hypergraph.domain.num_states)
+
+    @torch.no_grad()
+    def _evaluate(
+        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, want_eta: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log Z (b,) and eta (b, num_terms) in one pass, without a graph; in NumPy on the CPU, on one core.
+
+        NumPy's sums are faster than PyTorch's here, and unlike them do not slow down when the cores are shared.
+        """
+        if tables.device.type != "cpu" or tables.dtype not in (torch.float32, torch.float64):
+            eta = self._differentiable_eta(hypergraph, tables) if want_eta else tables
+            return self._plain_log_z(hypergraph, tables), eta
+        table = self._accumulate(hypergraph, tables.numpy())
+        free = math.log(hypergraph.domain.num_states)
+        if table is None:
+            return tables.new_full((tables.shape[0],), free), tables
+        free -= math.log(math.prod(table.shape[1:]))
+        flat = table.reshape(table.shape[0], math.prod(table.shape[1:]))
+        top = flat.max(-1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
+            weights = np.exp(flat - top)
+        total = weights.sum(-1, keepdims=True)
+        log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
+        eta = self._statistics(hypergraph, weights.reshape(table.shape)) / total if want_eta else table
+        return log_z, torch.from_numpy(eta)
+
+    def _differentiable_eta(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Eta (b, num_terms) by PyTorch operations."""
+        table = self._accumulate(hypergraph, tables)
+        if table is None:
+            return tables
+        probs = torch.softmax(table.reshape(tables.shape[0], math.prod(table.shape[1:])), -1)
+        return self._statistics(hypergraph, probs.reshape(table.shape))
+
+    def _plain_log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Log Z (b,) by PyTorch operations."""
+        table = self._log_table(hypergraph, tables)
+        return torch.logsumexp(table.reshape(tables.shape[0], hypergraph.domain.num_states), -1)
+
+    def _log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        """Log Z (b,); its gradient is the eta found in the same pass."""
+        if is_transformed(tables):
+            return self._plain_log_z(hypergraph, tables)
+        if is_recorded(tables):
+            return log_z_with_gradient(
+                tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
+            )
+        return self._evaluate(hypergraph, tables.detach(), want_eta=False)[0]
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z in nats, value (*batch).
+
+        Raises:
+            IntractableError: more states than the budget; nothing was computed.
+            InputError: the tables are not finite.
+        """
+        values = [self._log_z(model.hypergraph, chunk) for chunk in self._chunks(model)]
+        value = torch.cat(values).reshape(model.tables.shape[:-1])
+        return LogPartition.exact(value, self.plan(model.hypergraph))
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
+
+        Raises:
+            IntractableError: more states than the budget; nothing was computed.
+        """
+        hypergraph = model.hypergraph
+        if is_recorded(model.tables) or is_transformed(model.tables):
+            parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
+        else:
+            parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in self._chunks(model)]
+        return torch.cat(parts).reshape(model.tables.shape)
+
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
+
+        Raises:
+            IntractableError: more states than the budget; nothing was computed.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        hypergraph = model.hypergraph
+        wanted = hypergraph.domain.indices(names)
+        axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
+        kept = [v for v in axes if v in wanted]
+        parts: list[torch.Tensor] = []
+        for chunk in self._chunks(model):
+            table = self._log_table(hypergraph, chunk)
+            flat = table.reshape(chunk.shape[0], hypergraph.domain.num_states)
+            table = torch.log_softmax(flat, -1).reshape(table.shape)
+            gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
+            table = torch.logsumexp(table, gone) if gone else table
+            parts.append(table.permute(0, *(kept.index(v) + 1 for v in wanted)))
+        joint = torch.cat(parts)
+        return joint.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
+
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        """Probabilities of ``names``, see :meth:`log_marginal`."""
+        return self.log_marginal(model, names).exp()
+
+    @torch.no_grad()
+    def sample(
+        self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Independent states, long (*sample_shape, *batch, d), by inversion of the cumulative table.
+
+        Raises:
+            IntractableError: more states than the budget; nothing was computed.
+
+        Randomness:
+            One float64 uniform number per state, from ``generator`` or, if it is None, PyTorch's global generator.
+        """
+        sample_shape = checked_sample_shape(sample_shape)
+        draws = math.prod(sample_shape)
+        parts: list[torch.Tensor] = []
+        for chunk in self._chunks(model):
+            weights = torch.softmax(self._log_joint(model, chunk).double(), -1).cumsum(-1)
+            uniform = torch.rand(
+                weights.shape[0], draws, dtype=torch.float64, device=weights.device, generator=generator
+            )
+            index = torch.searchsorted(weights, uniform * weights[:, -1:], right=True)
+            parts.append(index.clamp_(max=weights.shape[1] - 1))
+        states = decode_states(model.hypergraph, torch.cat(parts).T)
+        return states.reshape(*sample_shape, *model.tables.shape[:-1], len(model.hypergraph.domain))
+
+    @torch.no_grad()
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
+
+        Raises:
+            IntractableError: more states than the budget; nothing was computed.
+        """
+        best = [self._log_joint(model, chunk).max(-1) for chunk in self._chunks(model)]
+        batch = model.tables.shape[:-1]
+        states = decode_states(model.hypergraph, torch.cat([b.indices for b in best]))
+        return states.reshape(*batch, len(model.hypergraph.domain)), torch.cat([b.values for b in best]).reshape(batch)

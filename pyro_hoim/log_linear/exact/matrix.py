@@ -1,0 +1,159 @@
+"""Exact inference of small models by one matrix product with the cached design matrix."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...checks import is_transformed
+from ...core.model import LogLinearModel
+from ...core.partition import Cost, LogPartition
+from ...errors import InputError, size_text
+from ...structure.hypergraph import InteractionHypergraph
+from .enumeration import Enumeration, enumeration_axes
+
+__all__ = ["MatrixEnumeration"]
+
+
+_KEPT_ENTRIES = 2**23  # entries of all design matrices that are kept together
+_kept: OrderedDict[tuple[InteractionHypergraph, torch.dtype, torch.device], torch.Tensor] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _build_design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zero-one matrix (num_states, num_terms), states in enumeration order: 1 where the state selects the term.
+
+    Built in NumPy, outside inference mode: the tensor is kept, and whoever asks first may be inside a transformation.
+    """
+    cards = hypergraph.domain.cardinalities
+    matrix = np.zeros((hypergraph.domain.num_states, hypergraph.num_terms))
+    rows = rest = np.arange(len(matrix))
+    codes: dict[int, np.ndarray] = {}
+    for v in reversed(enumeration_axes(hypergraph)):
+        rest, codes[v] = np.divmod(rest, cards[v])
+    for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
+        index = np.zeros_like(rows)
+        for v in edge:
+            index = index * cards[v] + codes[v]
+        matrix[rows, piece.start + index] = 1
+    with torch.inference_mode(False), torch.no_grad():
+        return torch.from_numpy(matrix).to(device=device, dtype=dtype)
+
+
+def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Design matrix, see :func:`_build_design`; those used last are kept, ``_KEPT_ENTRIES`` entries at most."""
+    key = (hypergraph, dtype, device)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    matrix = _build_design(hypergraph, dtype, device)
+    if not is_transformed(matrix):
+        with _lock:
+            _kept[key] = matrix
+            while len(_kept) > 1 and sum(kept.numel() for kept in _kept.values()) > _KEPT_ENTRIES:
+                _kept.popitem(last=False)
+    return matrix
+
+
+def _logits(tables: torch.Tensor, design: torch.Tensor) -> torch.Tensor:
+    """Log unnormalised probabilities (*batch, num_states); entries of minus infinity exclude the states they belong to.
+
+    The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
+    """
+    logits = torch.matmul(tables, design.T)
+    if not is_transformed(tables) and math.isfinite(logits.detach().sum().item()):
+        return logits
+    is_impossible = torch.isneginf(tables)
+    excluded = torch.matmul(is_impossible.to(design.dtype), design.T) > 0
+    return torch.where(excluded, -math.inf, torch.matmul(torch.where(is_impossible, 0.0, tables), design.T))
+
+
+@dataclass(frozen=True)
+class MatrixEnumeration(Enumeration):
+    r"""Enumeration of a small model as two products with its design matrix A (states by terms).
+
+    .. math:: \log Z = \log \sum_x \exp (A \theta)_x, \qquad \eta = A^{\mathsf T} \operatorname{softmax}(A \theta)
+
+    The fastest way for models of a few thousand states at most, which NUTS evaluates thousands of times. Cost and
+    memory are num_states times num_terms; the matrix is made once per structure, dtype and device. Exact.
+
+    Args:
+        max_states: largest number of joint states allowed.
+        max_entries: largest number of entries of the matrix allowed.
+
+    Raises:
+        InputError: an option is not positive.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+        >>> MatrixEnumeration().plan(hypergraph).reason
+        '64 states by 72 terms, within max_entries=1048576'
+    """
+
+    max_entries: int = 2**20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_entries < 1:
+            raise InputError(f"MatrixEnumeration max_entries: expected at least 1, received {self.max_entries}")
+
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        """Cost of log Z after conditioning on ``evidence_names``; ``keep`` costs nothing more.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
+        hypergraph.domain.indices(keep)
+        if evidence_names:
+            hypergraph.domain.indices(evidence_names)
+            hypergraph = hypergraph.restrict(evidence_names)
+        states, terms = hypergraph.domain.num_states, hypergraph.num_terms
+        entries = states * max(terms, 1)
+        feasible = entries <= self.max_entries and states <= self.max_states
+        if feasible:
+            reason = f"{states} states by {terms} terms, within max_entries={self.max_entries}"
+        else:
+            reason = (
+                f"the design matrix needs {size_text(entries, 'entries')} for {size_text(states, 'states')}, the "
+                f"budget is max_entries={self.max_entries} and max_states={self.max_states}; raise MatrixEnumeration("
+                "max_entries=...) or use Enumeration or VariableElimination"
+            )
+        return Cost(states, states, 2 * entries, 8 * (entries + 3 * states), feasible, reason, "design matrix")
+
+    def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
+        return flat.reshape(
+            tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
+        )
+
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        """Log Z in nats, value (*batch): two operations, which plain autograd differentiates fastest.
+
+        Raises:
+            IntractableError: more states or entries than the budget; nothing was computed.
+            InputError: the tables are not finite.
+        """
+        cost = self.plan(model.hypergraph).check()
+        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
+        return LogPartition.exact(torch.logsumexp(_logits(model.tables, design), -1), cost)
+
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        """Eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
+
+        Raises:
+            IntractableError: more states or entries than the budget; nothing was computed.
+        """
+        self.plan(model.hypergraph).check()
+        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
+        return torch.matmul(torch.softmax(_logits(model.tables, design), -1), design)

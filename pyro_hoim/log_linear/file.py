@@ -1,0 +1,166 @@
+"""Model files: one ``.safetensors`` file with the parameters, and everything that gives them meaning, as JSON.
+
+The file holds the tensor ``theta`` (float64) and one metadata entry, ``pyro-hoim``: a JSON object with the format's
+name and version, the library's version, the kind of model, the domain, the hyperedges, the coding and free-form
+information. Reading never executes code from the file, and another program can read it with the safetensors library
+alone. Equal models give equal bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checks import check_finite
+from ..core.partition import LogPartition
+from ..errors import InputError, InputTypeError, ModelFileError
+from ..runs.container import (
+    LOG_LINEAR,
+    check_tensors,
+    describe,
+    fitting,
+    keep_contents,
+    read_container,
+    read_kind,
+    stored,
+    take_parameters,
+    write_container,
+)
+from ..structure.hypergraph import InteractionHypergraph
+from .coding import Coding, parametrization
+
+__all__ = ["ModelFile", "load_model", "model_kind", "save_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """What a model file holds.
+
+    Args:
+        hypergraph: the interaction structure with its domain.
+        theta: parameters, one vector or a batch of them; kept as float64 on the CPU, without gradient.
+        coding: the coding of ``theta``.
+        info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
+            tuples become lists.
+        tensors: further tensors by name, stored as they are.
+
+    Shape:
+        theta (*batch, num(coding)).
+
+    Raises:
+        InputError: wrong length or coding of theta, NaN or infinite entries, information that is not JSON, a further
+            tensor named "theta".
+        InputTypeError: theta is not a floating-point tensor, or a further tensor is no tensor.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = ModelFile(hypergraph, torch.zeros(3), info={"rows": 12})
+        >>> model.theta.dtype, model.info
+        (torch.float64, {'rows': 12})
+    """
+
+    hypergraph: InteractionHypergraph
+    theta: torch.Tensor
+    coding: Coding = "free"
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+
+    def __post_init__(self) -> None:
+        size = parametrization(self.hypergraph).num(self.coding)
+        if not isinstance(self.theta, torch.Tensor) or not self.theta.is_floating_point():
+            raise InputTypeError(f"theta: expected a floating-point tensor, received {describe(self.theta)}")
+        if self.theta.ndim == 0 or self.theta.shape[-1] != size:
+            raise InputError(f"theta: expected shape (..., {size}), received {tuple(self.theta.shape)}")
+        check_finite(self.theta, "theta")
+        check_tensors(self.tensors, self.info, "theta")
+        keep_contents(self, self.tensors, self.info, theta=stored(self.theta).to(torch.float64))
+
+    @property
+    def log_partition(self) -> LogPartition | None:
+        """Log Z of the balanced tables as it was found when the model was learned, ``info["log_partition"]``, if kept.
+
+        Raises:
+            InputError: the entry is not one of :meth:`LogPartition.to_json <pyro_hoim.core.LogPartition.to_json>`.
+        """
+        kept = self.info.get("log_partition")
+        return None if kept is None else LogPartition.from_json(kept)
+
+
+def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
+    """Write a model file, replacing an existing one in a single step, so that no half-written file is ever seen.
+
+    Args:
+        path: the file; its folder must exist.
+        model: what to write.
+
+    Raises:
+        ModelFileError: the folder does not exist, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_model(folder + "/model.safetensors", ModelFile(hypergraph, torch.ones(3)))
+        ...     load_model(folder + "/model.safetensors").theta.tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if not isinstance(model, ModelFile):
+        raise InputTypeError(f"model: expected a ModelFile, received {type(model).__name__}")
+    contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": model.info}
+    write_container(path, LOG_LINEAR, contents, {"theta": model.theta, **model.tensors})
+
+
+def load_model(path: str | os.PathLike[str]) -> ModelFile:
+    """Read a model file; parameters and structure come back exactly as they were written.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
+            program, of another format version, of another kind of model, or with contents that do not fit together.
+
+    Example:
+        >>> load_model("absent.safetensors")
+        Traceback (most recent call last):
+        ...
+        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
+    """
+    target = Path(path)
+    header, tensors = read_container(target, LOG_LINEAR)
+    theta = take_parameters(target, tensors, "theta", torch.float64)
+    with fitting(target):
+        hypergraph = InteractionHypergraph.from_json(header)
+        if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
+            raise ModelFileError("the hyperedges are not in the order of the parameters")
+        return ModelFile(hypergraph, theta, header["coding"], header["info"], tensors)
+
+
+def model_kind(path: str | os.PathLike[str]) -> str:
+    """The kind of model that a file holds, from its header alone.
+
+    Args:
+        path: the file.
+
+    Returns:
+        ``"hierarchical-log-linear"``, which :func:`load_model` reads, ``"dependency-network"``, which
+        :func:`~pyro_hoim.dependency_network.load_network` reads, or ``"generalized-root"``, which
+        :func:`~pyro_hoim.generalized_root.load_roots` reads.
+
+    Raises:
+        ModelFileError: no such file, not a readable safetensors file, written by another program, of another format
+            version, or of a kind that this library does not know.
+
+    Example:
+        >>> model_kind("absent.safetensors")
+        Traceback (most recent call last):
+        ...
+        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
+    """
+    return read_kind(path)

@@ -1,0 +1,129 @@
+"""Dense design of a small table: the statistics of every cell, as a NumPy matrix.
+
+Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the free statistics. Those
+used last are kept; larger models go through a partition backend and never form it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import reduce
+
+import numpy as np
+
+from ...data.observations import Observations
+from ...errors import IntractableError, size_text
+from ...structure.hypergraph import InteractionHypergraph
+from .._kronecker import level_contrasts
+
+__all__ = [
+    "MAX_DESIGN_ENTRIES",
+    "cell_codes",
+    "cell_counts",
+    "check_design",
+    "design_entries",
+    "design_matrix",
+    "edge_basis",
+]
+
+MAX_DESIGN_ENTRIES = 2**26
+"""Largest number of entries of a dense design (512 MiB in double precision)."""
+
+
+def design_entries(hypergraph: InteractionHypergraph) -> int:
+    """Entries of the dense design, cells times free parameters."""
+    return hypergraph.domain.num_states * max(hypergraph.num_parameters, 1)
+
+
+def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
+    """Orthonormal basis of the balanced tables of one hyperedge, columns in the order of its free parameters.
+
+    Shape:
+        result (entries, parameters) of the hyperedge.
+    """
+    return reduce(np.kron, [level_contrasts(n) for n in shape])
+
+
+class _Cache:
+    """Designs used last, as many as fit into a number of entries."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._kept: OrderedDict[InteractionHypergraph, np.ndarray] = OrderedDict()
+
+    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The design of a hypergraph, built unless it is kept; one larger than everything is not kept."""
+        design = self._kept.pop(hypergraph, None)
+        if design is None:
+            design = _build(hypergraph)
+        if design.size <= self._max_entries:
+            self._kept[hypergraph] = design
+            while sum(kept.size for kept in self._kept.values()) > self._max_entries:
+                self._kept.popitem(last=False)
+        return design
+
+
+def _build(hypergraph: InteractionHypergraph) -> np.ndarray:
+    codes = cell_codes(hypergraph).T
+    design = np.empty((hypergraph.domain.num_states, hypergraph.num_parameters))
+    shapes = zip(hypergraph.parameter_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+    for where, members, shape in shapes:
+        design[:, where] = edge_basis(shape)[np.ravel_multi_index(tuple(codes[list(members)]), shape)]
+    design.flags.writeable = False
+    return design
+
+
+_design = _Cache(max_entries=2**24)
+
+
+def check_design(hypergraph: InteractionHypergraph) -> None:
+    """Refuse a dense design of more than :data:`MAX_DESIGN_ENTRIES` entries."""
+    needed = design_entries(hypergraph)
+    if needed > MAX_DESIGN_ENTRIES:
+        raise IntractableError(
+            f"method: a dense design of {size_text(hypergraph.domain.num_states, 'cells')} by "
+            f"{hypergraph.num_parameters} parameters needs {size_text(needed, 'entries')}, the budget is "
+            f"{MAX_DESIGN_ENTRIES}; use method='lbfgs'"
+        )
+
+
+def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:
+    r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`.
+
+    Args:
+        hypergraph: the interaction structure.
+
+    Shape:
+        result (num_states, num_parameters), float64, read-only; cells in row-major order.
+
+    Raises:
+        IntractableError: more than :data:`MAX_DESIGN_ENTRIES` entries are needed.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> design_matrix(InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)).shape
+        (4, 3)
+    """
+    check_design(hypergraph)
+    return _design(hypergraph)
+
+
+def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:
+    """Codes of every cell in row-major order.
+
+    Shape:
+        result (num_states, d).
+    """
+    cards = hypergraph.domain.cardinalities
+    return np.stack([a.ravel() for a in np.indices(cards)], axis=1) if cards else np.zeros((1, 0), dtype=np.int64)
+
+
+def cell_counts(data: Observations) -> np.ndarray:
+    """Counts of every cell in row-major order; the rows must be complete.
+
+    Shape:
+        result (num_states,), float64.
+    """
+    codes, cards = data.codes.numpy().T, data.domain.cardinalities
+    index = np.ravel_multi_index(tuple(codes), cards) if cards else np.zeros(len(data.codes), dtype=np.int64)
+    return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)

@@ -1,0 +1,387 @@
+r"""Does the maximum-likelihood estimate exist?
+
+The likelihood of a log-linear model attains its supremum if and only if the observed margins are the margins of a
+table without zero cells. Otherwise some combinations of levels have probability zero in the limit, theta runs to
+infinity along a *direction of recession*, and the cells that stay positive form the *facial set*. A zero in an
+interaction's observed table is the common cause; it is not the only one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, hstack, identity
+
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import parametrization
+from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
+
+__all__ = ["MAX_FACIAL_CELLS", "Combination", "MLEExistence", "mle_existence"]
+
+MAX_FACIAL_CELLS = 20_000
+"""Largest number of undecided cells for which the exact linear program is solved."""
+
+_RANK_TOLERANCE = 1e-9
+_ZERO = 1e-12
+_SLACK = 1e-6
+"""Slacks up to this are rounding: directions fill the unit box, and their entries on cells are of order one."""
+
+_LISTED = 1000
+_MAX_FACIAL_PARAMETERS = 2500
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A combination of levels of one interaction.
+
+    Attributes:
+        edge: variable names, in schema order.
+        levels: their labels.
+    """
+
+    edge: Edge
+    levels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={level}" for name, level in zip(self.edge, self.levels, strict=True))
+
+
+@dataclass(frozen=True)
+class MLEExistence:
+    """Whether the maximum-likelihood estimate is finite, and what stands in its way.
+
+    Attributes:
+        exists: True, False, or None when a table without zero margins was not decided (too large, or the linear program
+            was not solved).
+        kind: ``interior`` (finite), ``zero margin`` (some interaction has an empty combination of levels), ``facial``
+            (no empty margin, yet the margins force zero cells) or ``unknown``.
+        offending: minimal combinations with an empty margin, then further cells that the margins force to zero; at
+            most 1,000 are listed.
+        num_offending: how many there are.
+        num_cells_zero: possible cells that the extended estimate fits as zero; None when not computed.
+        num_parameters_lost: free parameters that the facial set cannot identify; None when not computed.
+        facial_set: mask over all cells (row-major) of those that stay positive; None when not computed.
+    """
+
+    exists: bool | None
+    kind: Literal["interior", "zero margin", "facial", "unknown"]
+    offending: tuple[Combination, ...] = ()
+    num_offending: int = 0
+    num_cells_zero: int | None = None
+    num_parameters_lost: int | None = None
+    facial_set: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    def num_parameters_identified(self, hypergraph: InteractionHypergraph) -> int | None:
+        """Free parameters of the model that the data identify, as df, AIC and BIC count them; None if unknown."""
+        return None if self.num_parameters_lost is None else hypergraph.num_parameters - self.num_parameters_lost
+
+    def describe(self, limit: int = 5) -> str:
+        """One sentence; names up to ``limit`` offending combinations."""
+        match self.kind:
+            case "interior":
+                return "the maximum-likelihood estimate is finite"
+            case "unknown":
+                return "no interaction has an empty margin; whether the margins force zeros was not decided"
+            case "zero margin":
+                reason = "never observed"
+            case "facial":
+                reason = "forced to zero by the observed margins"
+        shown = "; ".join(f"({c})" for c in self.offending[:limit])
+        more = f"; and {self.num_offending - limit} more" if self.num_offending > limit else ""
+        noun = "combination of levels is" if self.num_offending == 1 else "combinations of levels are"
+        number = f"{self.num_offending} {noun} {reason}"
+        return f"no finite maximum-likelihood estimate: {number}: {shown}{more}"
+
+
+INTERIOR = MLEExistence(True, "interior", num_cells_zero=0, num_parameters_lost=0)
+
+
+def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> list[tuple[Edge, tuple[int, ...]]]:
+    """Minimal combinations of levels whose observed margin is zero, as (edge, codes).
+
+    A combination is minimal when no part of it is empty already.
+    """
+    empty: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    found: list[tuple[Edge, tuple[int, ...]]] = []
+    values = margins.numpy()
+    slices = hypergraph.term_slices.items()
+    for (edge, where), members, shape in zip(slices, hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
+        flat = np.flatnonzero(values[where] <= 0)
+        for codes in zip(*np.unravel_index(flat, shape), strict=True) if len(flat) else ():
+            levels = tuple(int(c) for c in codes)
+            parts = ((members[:k] + members[k + 1 :], levels[:k] + levels[k + 1 :]) for k in range(len(members)))
+            if not any(part in empty for part in parts):
+                found.append((edge, levels))
+            empty.add((members, levels))
+    return found
+
+
+def _named(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]]) -> tuple[Combination, ...]:
+    domain = hypergraph.domain
+    return tuple(
+        Combination(edge, tuple(domain[name].labels[c] for name, c in zip(edge, codes, strict=True)))
+        for edge, codes in found[:_LISTED]
+    )
+
+
+def _null_space(matrix: np.ndarray) -> np.ndarray:
+    """Orthonormal basis of the null space, as columns; singular values are compared through their squares."""
+    if matrix.shape[0] == 0:
+        return np.eye(matrix.shape[1])
+    values, vectors = np.linalg.eigh(matrix.T @ matrix)
+    return vectors[:, values <= _RANK_TOLERANCE * max(values[-1], 1e-300)]
+
+
+def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes.
+
+    Args:
+        design: statistics of all cells.
+        cells: mask (num_cells,), not empty.
+    """
+    centred = design[cells] - design[cells].mean(0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    # Relative to the statistics themselves: where they are the same in all of these cells, what is left is rounding.
+    scale = max(float(values.max(initial=0.0)), float(np.square(design[cells]).sum(0).max(initial=0.0)), 1e-300)
+    return vectors[:, values > _RANK_TOLERANCE * scale]
+
+
+def _forced_zeros(
+    augmented: np.ndarray, positive: np.ndarray, undecided: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    r"""Undecided cells outside the facial set, and a direction of recession that shows it.
+
+    Solves, with A the design and a column of ones,
+
+    .. math:: \max \sum s \quad \text{where} \quad A w = 0 \text{ on positive cells}, \quad
+        A w + s \le 0, \; 0 \le s \le 1 \text{ on undecided ones}, \quad -1 \le z \le 1
+
+    for w = B z, B an orthonormal basis of what vanishes on the positive cells. The box keeps the program bounded in
+    every variable; without it HiGHS may end without an answer. Directions can be scaled into the box, so the maximum is
+    0 if and only if there is none; otherwise every cell with a slack is forced to zero. Those cells are set aside and
+    the program is solved again, until no slack is left.
+
+    Returns:
+        Positions of forced zeros and w (parameters + 1,), at most -1 on forced zeros and 0 on the other cells up to
+        rounding; None when the solver gave no answer.
+    """
+    direction = np.zeros(augmented.shape[1])
+    basis = _null_space(augmented[positive])
+    left = undecided
+    rounds: list[tuple[np.ndarray, np.ndarray]] = []
+    while basis.shape[1] and left.size:
+        images = augmented[left] @ basis
+        weights = _recession(np.where(np.abs(images) > _ZERO, images, 0.0))
+        if weights is None:
+            return None
+        loss = -(images @ weights)
+        if loss.max() <= _SLACK:
+            break
+        is_forced = loss > max(_SLACK, 1e-3 * loss.max())  # smaller slacks wait for a round where they are larger
+        rounds.append((left[is_forced], basis @ weights))
+        left = left[~is_forced]
+    # A later direction may add to cells that were set aside before; an earlier one makes up for it.
+    for cells, step in reversed(rounds):
+        added = max(0.0, float((augmented[cells] @ direction).max()))
+        direction = direction + (1 + added) / float(-(augmented[cells] @ step).max()) * step
+    forced = np.concatenate([np.empty(0, dtype=np.int64), *(cells for cells, _ in rounds)])
+    return np.sort(forced), direction
+
+
+def _recession(images: np.ndarray) -> np.ndarray | None:
+    """Solution z of the linear program of :func:`_forced_zeros`; None when no solver of HiGHS finds one."""
+    num, size = images.shape
+    for method in ("highs-ds", "highs-ipm"):
+        solution = linprog(
+            np.concatenate([np.zeros(size), -np.ones(num)]),
+            A_ub=csr_matrix(hstack([csr_matrix(images), identity(num)])),
+            b_ub=np.zeros(num),
+            bounds=[(-1, 1)] * size + [(0, 1)] * num,
+            method=method,
+            options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+        )
+        if solution.status == 0:
+            return solution.x[:size]
+    return None
+
+
+@dataclass(frozen=True)
+class Face:
+    """The facial set and what is identified on it.
+
+    Attributes:
+        cells: mask over all cells.
+        rank: dimension of the family on the face.
+        basis: orthonormal basis (num_parameters, rank) of the identified directions of free parameters.
+        recession: free parameters (num_parameters,) along which the forced zeros lose at least 1 nat per unit, the
+            cells of the face nothing.
+    """
+
+    cells: np.ndarray
+    rank: int
+    basis: np.ndarray
+    recession: np.ndarray
+
+
+def find_face(
+    hypergraph: InteractionHypergraph,
+    design: np.ndarray,
+    counts: np.ndarray,
+    possible: np.ndarray | None,
+    margins: torch.Tensor,
+) -> tuple[MLEExistence, Face | None]:
+    """Existence on a small table, and the face when it is not everything or when cells are impossible."""
+    allowed = np.ones(len(counts), dtype=bool) if possible is None else possible
+    positive = counts > 0
+    if possible is None and positive.all():
+        return INTERIOR, None
+    structural = _structural_margins(hypergraph, possible)
+    found = [f for f in zero_margins(hypergraph, margins) if f not in structural] if hypergraph.is_hierarchical else []
+    codes = cell_codes(hypergraph)
+    dead = np.zeros(len(counts), dtype=bool)
+    direction = np.zeros(hypergraph.num_terms)
+    for edge, levels in found:
+        members = list(hypergraph.domain.indices(edge))
+        dead |= (codes[:, members] == np.array(levels)).all(1)
+        shape = [hypergraph.domain.cardinalities[i] for i in members]
+        direction[hypergraph.term_slices[edge].start + int(np.ravel_multi_index(levels, shape))] = -1.0
+    dead &= allowed
+    undecided = np.flatnonzero(allowed & ~positive & ~dead)
+    too_large = undecided.size + int(positive.sum()) > MAX_FACIAL_CELLS
+    if too_large or hypergraph.num_parameters > _MAX_FACIAL_PARAMETERS:
+        return _from_margins(hypergraph, found if possible is None or found else None), None
+    augmented = np.hstack([design, np.ones((len(design), 1))])
+    solution = _forced_zeros(augmented, np.flatnonzero(positive), undecided)
+    if solution is None:
+        return _from_margins(hypergraph, found if possible is None or found else None), None
+    forced, recession = solution
+    face = allowed & ~dead
+    face[forced] = False
+    lost = int((allowed & ~face).sum())
+    if lost == 0 and possible is None:
+        return INTERIOR, None
+    basis = identified_directions(design, face)
+    rank = basis.shape[1]
+    # Margins that the zero combinations empty lose as much as the linear program's direction may have added there.
+    values_on_dead = augmented[dead] @ recession
+    weight = 1.0 + max(0.0, float(values_on_dead.max(initial=0.0)))
+    parts = recession[:-1].copy()
+    if found:
+        parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
+    result = Face(face, rank, basis, parts)
+    if lost == 0:
+        existence = MLEExistence(True, "interior", (), 0, 0, hypergraph.num_parameters - rank, face)
+        return existence, result
+    cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]
+    offending = _named(hypergraph, found + cells)
+    kind = "zero margin" if found else "facial"
+    number = len(found) + len(cells)
+    return MLEExistence(False, kind, offending, number, lost, hypergraph.num_parameters - rank, face), result
+
+
+def _structural_margins(
+    hypergraph: InteractionHypergraph, possible: np.ndarray | None
+) -> set[tuple[Edge, tuple[int, ...]]]:
+    """Combinations that no possible cell has; they are no sign of a missing estimate."""
+    if possible is None:
+        return set()
+    cells = Observations.from_table(hypergraph.domain, possible.reshape(hypergraph.domain.cardinalities).astype(float))
+    return set(zero_margins(hypergraph, cells.marginal_counts(hypergraph.edges)))
+
+
+def _from_margins(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:
+    """What the empty margins alone say; None when nothing can be concluded from there being none."""
+    if found:
+        return MLEExistence(False, "zero margin", _named(hypergraph, found), len(found))
+    if found is not None and hypergraph.is_decomposable:
+        return INTERIOR  # closed form: a product of clique margins over separator margins
+    return MLEExistence(None, "unknown")
+
+
+def mle_existence(
+    hypergraph: InteractionHypergraph,
+    data: Observations | torch.Tensor,
+    *,
+    structural_zeros: np.ndarray | torch.Tensor | None = None,
+) -> MLEExistence:
+    r"""Whether the maximum-likelihood estimate of a log-linear model is finite for given data.
+
+    The estimate is finite if and only if no direction d has :math:`(A d)_x = 0` on every observed cell and
+    :math:`(A d)_x \le 0`, not everywhere 0, on the others. Empty margins of interactions are found first, at any
+    size; a decomposable model without any has a finite estimate. On tables with
+    at most 20,000 cells outside empty margins, 2,500 parameters and a dense design within budget the linear program is
+    exact and gives the facial set too.
+
+    Args:
+        hypergraph: the interaction structure.
+        data: complete observations, or flat marginal counts (num_terms,), for which only margins are examined.
+        structural_zeros: mask of impossible cells, of the table's shape.
+
+    Returns:
+        :class:`MLEExistence`, with the offending combinations named.
+
+    Raises:
+        MissingDataError: missing cells. InputError: another domain, or a count in a structural zero.
+
+    References:
+        Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, theorem 3.2
+        and section 4.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> data = Observations.from_table(domain, [[3, 0], [2, 4]])
+        >>> str(mle_existence(InteractionHypergraph.saturated(domain), data).offending[0])
+        'a=0, b=1'
+    """
+    if not isinstance(data, Observations):
+        found = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
+        return _from_margins(hypergraph, found)
+    if data.domain != hypergraph.domain:
+        raise InputError(f"data: expected the variables {hypergraph.domain.names}, received {data.domain.names}")
+    margins = data.marginal_counts(hypergraph.edges)
+    possible = check_structural_zeros(hypergraph, structural_zeros)
+    if design_entries(hypergraph) > MAX_DESIGN_ENTRIES:
+        return mle_existence(hypergraph, margins)
+    counts = cell_counts(data)
+    check_impossible_counts(counts, possible)
+    return find_face(hypergraph, design_matrix(hypergraph), counts, possible, margins)[0]
+
+
+def check_structural_zeros(
+    hypergraph: InteractionHypergraph, structural_zeros: np.ndarray | torch.Tensor | None
+) -> np.ndarray | None:
+    """Mask of possible cells (num_states,), or None when all are."""
+    if structural_zeros is None:
+        return None
+    mask = np.asarray(structural_zeros)
+    if mask.dtype != np.bool_:
+        raise InputTypeError(f"structural_zeros: expected a mask of booleans, received dtype {mask.dtype}")
+    if mask.shape != hypergraph.domain.cardinalities:
+        raise InputError(f"structural_zeros: expected shape {hypergraph.domain.cardinalities}, received {mask.shape}")
+    if mask.all():
+        raise InputError("structural_zeros: expected at least one possible cell, received none")
+    return ~mask.ravel() if mask.any() else None
+
+
+def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None, what: str = "data") -> None:
+    """Refuse counts in impossible cells."""
+    if possible is not None and bool((counts[~possible] > 0).any()):
+        total = float(counts[~possible].sum())
+        raise InputError(f"structural_zeros: {total:g} observations of {what} lie in cells marked as impossible")
+
+
+__all__ += [
+    "Face",
+    "check_impossible_counts",
+    "check_structural_zeros",
+    "find_face",
+    "identified_directions",
+    "zero_margins",
+]

@@ -1,0 +1,213 @@
+"""Rows with missing cells: their likelihood by summing over completions, and maximum likelihood by EM."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ...core.partition import PartitionBackend
+from ...data.observations import Observations
+from ...errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
+from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
+from ..energy import LogLinearEnergy
+from .fit import fit
+from .result import FitResult
+
+__all__ = ["fit_incomplete", "row_log_likelihood"]
+
+_MAX_COMPLETIONS = 2**22
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """Rows that miss the same variables, with every completion of each.
+
+    Attributes:
+        rows: positions of the rows, (R,).
+        codes: the completed rows, (R, C, d), C being the number of completions.
+    """
+
+    rows: torch.Tensor
+    codes: torch.Tensor
+
+
+def _patterns(data: Observations) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Distinct sets of missing variables: (mask (d,), positions of the rows with it)."""
+    masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
+    for number, mask in enumerate(masks):
+        yield mask, (inverse == number).nonzero().squeeze(-1)
+
+
+def _completions(data: Observations, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """All completions of rows that miss the variables in ``mask``: (R, C, d)."""
+    missing = mask.nonzero().squeeze(-1).tolist()
+    codes = data.codes[rows].unsqueeze(1)
+    if not missing:
+        return codes
+    cards = [data.domain.cardinalities[i] for i in missing]
+    grid = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
+    codes = codes.repeat(1, len(grid), 1)
+    codes[:, :, missing] = grid
+    return codes
+
+
+def _num_completions(data: Observations, mask: torch.Tensor) -> int:
+    return math.prod(n for n, gone in zip(data.domain.cardinalities, mask.tolist(), strict=True) if gone)
+
+
+def row_log_likelihood(
+    model: LogLinearEnergy,
+    data: Observations,
+    partition: PartitionBackend | None = None,
+    *,
+    normalised: bool = True,
+) -> torch.Tensor:
+    r"""Log-probability of every row, summed over what it misses.
+
+    .. math:: \log q(x_O) = \log \sum_{x_M} \exp(-E(x_O, x_M)) - \log Z
+
+    Rows with few completions are summed directly; a row whose completions need more than 2^22 look-ups goes through the
+    backend on the model conditioned on its known cells. Exact; the counts of the rows play no role.
+
+    Args:
+        model: an energy, with a batch of parameters or without; gradients reach its tables.
+        data: rows over the model's domain, missing cells as -1.
+        partition: exact backend; :class:`~pyro_hoim.log_linear.Auto` by default.
+        normalised: subtract log Z; without it, the result compares rows under one model and needs no log Z.
+
+    Shape:
+        Result (N, *batch), in nats.
+
+    Raises:
+        InputError: another domain.
+        IntractableError: the backend refuses.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))
+        >>> model = LogLinearEnergy.from_theta(hypergraph, torch.zeros(3, dtype=torch.float64))
+        >>> data = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), hypergraph.domain)
+        >>> (-row_log_likelihood(model, data).exp().log2()).abs().round().tolist()
+        [2.0, 1.0, 0.0]
+    """
+    if data.domain != model.domain:
+        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+    backend = partition if partition is not None else Auto()
+    unique = data.codes.unique(dim=0, return_inverse=True) if len(data.codes) else (data.codes, torch.zeros(0).long())
+    rows = Observations.from_tensor(unique[0], data.domain)
+    batch = model.batch_shape
+    values = torch.empty(len(rows.codes), *batch, dtype=model.dtype)
+    for mask, positions in _patterns(rows):
+        look_ups = _num_completions(rows, mask) * max(1, len(model.hypergraph)) * max(1, batch.numel())
+        if look_ups <= _MAX_COMPLETIONS:
+            step = max(1, _MAX_COMPLETIONS // look_ups)
+            for part in positions.split(step):
+                codes = _completions(rows, mask, part)
+                energy = model.energy(codes.reshape(*codes.shape[:2], *(1 for _ in batch), codes.shape[2]))
+                values[part] = torch.logsumexp(-energy, 1)
+        else:
+            for position in positions.tolist():
+                known = {
+                    name: int(code)
+                    for name, code in zip(rows.domain.names, rows.codes[position], strict=True)
+                    if code >= 0
+                }
+                rest, constant = model.condition(known)
+                values[position] = backend.log_partition(rest).value + constant
+    values = values[unique[1]]
+    return values - backend.log_partition(model).value if normalised else values
+
+
+def fit_incomplete(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    *,
+    tolerance: float = 1e-12,
+    max_iterations: int = 1000,
+    partition: PartitionBackend | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> FitResult:
+    r"""Maximum likelihood from rows with missing cells, marginalised under "missing at random", by EM.
+
+    .. math:: \max_\theta \sum_i w_i \log \sum_{x_M} q_\theta(x_{i, O}, x_M)
+
+    The E step spreads the count of a row over its completions in proportion to the current model, the M step is
+    :func:`~pyro_hoim.log_linear.fitting.fit` of the completed counts. The likelihood less a penalty never falls; its
+    maximum may be local.
+
+    Args:
+        hypergraph: the interactions.
+        data: rows with missing cells as -1.
+        tolerance: stop when the mean log-likelihood of a row rises by less, in nats.
+        max_iterations: EM steps at most.
+        partition: exact backend; ``Auto`` by default.
+        progress: show a progress bar on standard error.
+        options: passed to every M step.
+
+    Returns:
+        The last M step's result with ``data`` as given; its ``log_likelihood`` is that of the observed cells, its
+        standard errors are those of the observed information. Tests of complete tables refuse it.
+
+    Raises:
+        IntractableError: the rows have more than 2^22 completions together; drop rows or name missing cells a level.
+        KeyboardInterrupt: Ctrl-C during an M step.
+
+    Warns:
+        ConvergenceWarning: ``max_iterations`` was reached.
+        NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
+
+    References:
+        A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, 1977.
+    """
+    merged = data.unique()
+    if not merged.has_missing:
+        return fit(hypergraph, data, partition=partition, **options)
+    total = sum(len(rows) * _num_completions(merged, mask) for mask, rows in _patterns(merged))
+    if total > _MAX_COMPLETIONS:
+        raise IntractableError(
+            f"missing cells: marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}; "
+            "drop the rows (drop) or make missing a level of its own"
+        )
+    patterns = [_Pattern(rows, _completions(merged, mask, rows)) for mask, rows in _patterns(merged)]
+    codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
+    counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
+    shares = [torch.full(p.codes.shape[:2], 1.0 / p.codes.shape[1], dtype=torch.float64) for p in patterns]
+    result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
+    for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
+        weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
+        completed = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said once, of the last step
+            result = fit(hypergraph, completed, partition=partition, **options)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        model = LogLinearEnergy(hypergraph, result.tables)
+        log_z = (partition if partition is not None else Auto()).log_partition(model).value
+        scores = [-model.energy(p.codes) - log_z for p in patterns]
+        shares = [s.softmax(-1) for s in scores]
+        likelihood = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
+        value = likelihood
+        if result.penalty is not None:
+            value -= result.penalty.value(result.theta.numpy(), hypergraph)
+        gain, last = value - last, value
+        if gain < tolerance * data.total_count:
+            status = result.status
+            break
+    if result is None:
+        raise InputError(f"max_iterations: expected at least 1, received {max_iterations}")
+    if status == "max_iterations":
+        warnings.warn(
+            ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),
+            stacklevel=2,
+        )
+    if result.existence is not None and result.existence.exists is False:
+        warnings.warn(NonexistentEstimateWarning(result.existence.describe()), stacklevel=2)
+    return replace(result, data=data, log_likelihood=likelihood, num_rows=data.total_count, status=status)

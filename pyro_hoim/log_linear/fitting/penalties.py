@@ -1,0 +1,217 @@
+r"""Penalties on free parameters: functions added to the negative log-likelihood *of all rows*, in nats.
+
+A penalty is minus the log density of a prior up to a constant, so a penalised fit is a posterior mode: ``L2(1 / s**2)``
+is independent normal priors of standard deviation ``s``, ``L1(1 / b)`` Laplace priors of scale ``b``. What a penalty
+offers beyond its value, derivatives (:class:`SmoothPenalty`) or a proximal map (:class:`ProximalPenalty`), decides
+which solvers take it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from ...errors import InputError
+from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
+from ..energy import LogLinearEnergy
+
+__all__ = ["L1", "L2", "Conjugate", "CoupledPenalty", "GroupL2", "Penalty", "ProximalPenalty", "SmoothPenalty"]
+
+
+class Penalty(Protocol):
+    """What every penalty has: a value in nats."""
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty of free parameters (num_parameters,)."""
+        ...
+
+
+@runtime_checkable
+class SmoothPenalty(Protocol):
+    """A twice differentiable penalty with a diagonal Hessian."""
+
+    def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Gradient (num_parameters,)."""
+        ...
+
+    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Diagonal of the Hessian (num_parameters,)."""
+        ...
+
+
+@runtime_checkable
+class ProximalPenalty(Protocol):
+    """A convex penalty whose proximal map has a closed form."""
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
+        r"""Minimiser of :math:`\tfrac12 \|x - \theta\|^2 + \mathrm{step} \cdot \mathrm{penalty}(x)`."""
+        ...
+
+
+@runtime_checkable
+class CoupledPenalty(Protocol):
+    """A smooth penalty that may couple free coordinates, so that its Hessian need not be diagonal."""
+
+    def is_diagonal(self, hypergraph: InteractionHypergraph) -> bool:
+        """Whether its Hessian in free coordinates is diagonal for this collection."""
+        ...
+
+
+def _check_strength(strength: float) -> None:
+    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 < strength < float("inf"):
+        raise InputError(f"strength: expected a positive finite number, received {strength!r}; use None for no penalty")
+
+
+@dataclass(frozen=True)
+class L2:
+    r"""Ridge penalty in the free basis, :math:`\tfrac{\lambda}{2} \|\theta\|^2`.
+
+    The free basis is orthonormal, so this is the squared norm of the balanced tables and depends on no reference level.
+
+    Args:
+        strength: :math:`\lambda`, one over the variance of the equivalent normal prior.
+
+    Raises:
+        InputError: a strength that is not positive and finite.
+
+    Example:
+        >>> L2(4.0).strength
+        4.0
+    """
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        _check_strength(self.strength)
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:  # noqa: ARG002
+        """The penalty in nats."""
+        return 0.5 * self.strength * float(theta @ theta)
+
+    def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
+        """Gradient (num_parameters,)."""
+        return self.strength * theta
+
+    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
+        """Diagonal of the Hessian (num_parameters,)."""
+        return np.full(theta.shape, self.strength)
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
+        """Shrinks every coordinate by the same factor."""
+        return theta / (1 + step * self.strength)
+
+
+@dataclass(frozen=True)
+class Conjugate:
+    r"""Minus the log density of the conjugate prior of fictive rows spread evenly over the cells, up to a constant.
+
+    .. math:: n_0 \big(\log Z(\theta) - s \cdot \theta\big) = n_0 \log Z(\theta)
+
+    since the free statistics s of the uniform distribution are 0. The estimate is that of maximum likelihood with
+    :math:`n_0` rows more, and always finite. It takes no part of its own: the likelihood and its Hessian are scaled. It
+    goes with the likelihood of tables without structural zeros.
+
+    Args:
+        num_rows: fictive rows :math:`n_0`, positive.
+
+    Raises:
+        InputError: a number that is not positive and finite.
+
+    References:
+        Persi Diaconis and Donald Ylvisaker, Conjugate priors for exponential families, 1979, theorem 1.
+    """
+
+    num_rows: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_rows, bool) or not isinstance(self.num_rows, int | float):
+            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
+        if not 0 < self.num_rows < float("inf"):
+            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats; it costs one log Z."""
+        model = LogLinearEnergy.from_theta(hypergraph, torch.from_numpy(theta))
+        return self.num_rows * float(Auto().log_partition(model).value)
+
+
+@dataclass(frozen=True)
+class L1:
+    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`.
+
+    For binary variables a free coordinate is a whole interaction. With more levels it depends on the basis of
+    contrasts; :class:`GroupL2` does not.
+
+    Args:
+        strength: :math:`\lambda` in nats.
+        min_order: interactions of fewer variables are not penalised; 2 leaves the one-variable margins free.
+
+    Raises:
+        InputError: a strength that is not positive and finite.
+    """
+
+    strength: float
+    min_order: int = 1
+
+    def __post_init__(self) -> None:
+        _check_strength(self.strength)
+
+    def _weights(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        weights = np.full(hypergraph.num_parameters, float(self.strength))
+        for edge, where in hypergraph.parameter_slices.items():
+            if len(edge) < self.min_order:
+                weights[where] = 0.0
+        return weights
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats."""
+        return float(self._weights(hypergraph) @ np.abs(theta))
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Soft thresholding of every coordinate."""
+        return np.sign(theta) * np.maximum(np.abs(theta) - step * self._weights(hypergraph), 0.0)
+
+
+@dataclass(frozen=True)
+class GroupL2:
+    r"""Group lasso over hyperedges, :math:`\lambda \sum_S \sqrt{p_S}\, \|\theta^S\|` with :math:`p_S` parameters in S.
+
+    Whole interactions become zero. The norm of a balanced table does not depend on the basis. Subsets of a zero
+    interaction are penalised on their own, so heredity is not enforced.
+
+    Args:
+        strength: :math:`\lambda` in nats.
+        min_order: interactions of fewer variables are not penalised; 2 leaves the one-variable margins free.
+
+    Raises:
+        InputError: a strength that is not positive and finite.
+    """
+
+    strength: float
+    min_order: int = 1
+
+    def __post_init__(self) -> None:
+        _check_strength(self.strength)
+
+    def _groups(self, hypergraph: InteractionHypergraph) -> list[tuple[slice, float]]:
+        return [
+            (where, self.strength * (where.stop - where.start) ** 0.5)
+            for edge, where in hypergraph.parameter_slices.items()
+            if len(edge) >= self.min_order
+        ]
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats."""
+        return float(sum(weight * np.linalg.norm(theta[where]) for where, weight in self._groups(hypergraph)))
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Shrinks the norm of every hyperedge's block."""
+        result = theta.copy()
+        for where, weight in self._groups(hypergraph):
+            norm = float(np.linalg.norm(theta[where]))
+            result[where] *= max(0.0, 1 - step * weight / norm) if norm > 0 else 0.0
+        return result

@@ -1,0 +1,210 @@
+"""What a solver works on: objective, start and, for infinite estimates, coordinates of the facial set. Private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...core.partition import PartitionBackend
+from ...data.observations import Observations
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import parametrization
+from .design import cell_counts, design_entries, design_matrix
+from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
+from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
+from .penalties import Penalty
+
+__all__ = ["SMALL_ENTRIES", "HeldOut", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
+
+HeldOut = Callable[[np.ndarray, float], float]
+"""Mean loss of held-out rows as a function of (free parameters, training loss)."""
+
+SMALL_ENTRIES = 2**23
+"""Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
+
+_PUSH = 32.0
+"""Forced zeros get at most exp(-32) of the probability together."""
+
+
+@dataclass
+class Problem:
+    """Everything a solver run needs, in the coordinates it works in, and what its result is made of.
+
+    Attributes:
+        hypergraph: the interaction structure.
+        objective: mean loss, in the solver's coordinates.
+        start: where to start, in the solver's coordinates.
+        num_rows: number of observations.
+        free_mean: empirical means of the free statistics; empty for the pseudo-likelihood.
+        rows: the observations, if given.
+        margins: marginal counts, if they were needed.
+        possible: mask of possible cells, None when all are.
+        existence: of the maximum-likelihood estimate, if examined.
+        face: facial set, if it is not everything.
+        reduced: whether the solver works in coordinates of the face.
+        design: dense design, if used.
+    """
+
+    hypergraph: InteractionHypergraph
+    objective: Objective
+    start: np.ndarray
+    num_rows: float
+    free_mean: np.ndarray
+    rows: Observations | None = None
+    margins: torch.Tensor | None = None
+    possible: np.ndarray | None = None
+    existence: MLEExistence | None = None
+    face: Face | None = None
+    reduced: bool = False
+    design: np.ndarray | None = None
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the estimate is known to be infinite."""
+        return self.existence is not None and self.existence.exists is False
+
+    def lift(self, theta: np.ndarray) -> np.ndarray:
+        """Free parameters from the solver's coordinates."""
+        return self.face.basis @ theta if self.reduced and self.face is not None else theta
+
+    def lower(self, theta: np.ndarray) -> np.ndarray:
+        """The solver's coordinates from free parameters."""
+        return theta @ self.face.basis if self.reduced and self.face is not None else theta
+
+    def held_out(self, rows: Observations) -> HeldOut:
+        """Mean loss of other rows, as a function of free parameters and the loss of the training rows there.
+
+        Two likelihoods share log Z, so they differ by a linear term, and nothing is evaluated. Rows in cells that the
+        estimate gives no probability lose infinitely much.
+        """
+        if isinstance(self.objective, PseudoLikelihood):
+            other = PseudoLikelihood(self.hypergraph, rows)
+            return lambda theta, _: other.value(theta)
+        if self.reduced and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
+            return lambda *_: math.inf
+        margins = rows.marginal_counts(self.hypergraph.edges)
+        mean = parametrization(self.hypergraph).free_statistics(margins).numpy() / rows.total_count
+        difference = self.free_mean - mean
+        return lambda theta, loss: loss + float(theta @ difference)
+
+    def limit(self, theta: np.ndarray) -> np.ndarray:
+        """Free parameters moved along the direction of recession until the forced zeros are negligible."""
+        if not (self.reduced and self.is_infinite and self.face is not None and self.design is not None):
+            return theta
+        return _pushed(theta, self.design, self.face, self.possible)
+
+
+def pseudo_problem(
+    hypergraph: InteractionHypergraph, rows: Observations, begin: np.ndarray | None, penalty: Penalty | None
+) -> Problem:
+    """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
+    start = np.zeros(hypergraph.num_parameters) if begin is None else begin
+    problem = Problem(hypergraph, PseudoLikelihood(hypergraph, rows), start, rows.total_count, np.empty(0), rows)
+    if penalty is None:
+        found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
+        problem.existence = found if found.kind == "zero margin" else None
+    return problem
+
+
+def general_problem(
+    hypergraph: InteractionHypergraph,
+    data: Observations | torch.Tensor,
+    begin: np.ndarray | None,
+    penalty: Penalty | None,
+    partition: PartitionBackend | None,
+) -> Problem:
+    """Likelihood from marginal counts, through a backend, or without one through the dense design."""
+    rows = data if isinstance(data, Observations) else None
+    margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
+    if rows is not None:
+        num_rows = rows.total_count
+    else:
+        num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
+    mean = parametrization(hypergraph).free_statistics(margins).numpy() / num_rows
+    design = None
+    if partition is None:
+        design = design_matrix(hypergraph)
+        objective: Objective = DenseLikelihood(design, mean)
+    else:
+        objective = Likelihood(hypergraph, mean, partition)
+    start = np.zeros(hypergraph.num_parameters) if begin is None else begin
+    existence = None
+    if penalty is None:
+        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
+        existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
+    return Problem(hypergraph, objective, start, num_rows, mean, rows, margins, None, existence, design=design)
+
+
+def dense_problem(
+    hypergraph: InteractionHypergraph,
+    rows: Observations,
+    possible: np.ndarray | None,
+    begin: np.ndarray | None,
+    penalty: Penalty | None,
+    from_zero: bool,
+) -> Problem:
+    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted."""
+    num_rows = rows.total_count
+    design = design_matrix(hypergraph)
+    counts = cell_counts(rows)
+    check_impossible_counts(counts, possible)
+    free_mean = counts @ design / num_rows
+    existence, face = None, None
+    if penalty is None:
+        if possible is None and counts.min() > 0:
+            existence, face = find_face(hypergraph, design, counts, None, torch.empty(0))
+        else:
+            margins = rows.marginal_counts(hypergraph.edges)
+            existence, face = find_face(hypergraph, design, counts, possible, margins)
+    elif possible is not None:
+        face = Face(possible, hypergraph.num_parameters, np.eye(hypergraph.num_parameters), np.zeros(design.shape[1]))
+    reduced = penalty is None and face is not None and not from_zero
+    if face is not None and (reduced or possible is not None):
+        cells = face.cells if reduced else np.asarray(possible)
+        used, counts, mean = design[cells], counts[cells], free_mean
+        if reduced:
+            used, mean = used @ face.basis, free_mean @ face.basis
+            begin = None if begin is None else begin @ face.basis
+    else:
+        used, mean = design, free_mean
+    if from_zero:
+        face = None if possible is None else face
+        zero = np.zeros(used.shape[1])
+        start = zero if begin is None else begin
+    else:
+        start = _least_squares(used, counts, num_rows) if begin is None else begin
+    objective = DenseLikelihood(used, mean)
+    return Problem(
+        hypergraph, objective, start, num_rows, free_mean, rows, None, possible, existence, face, reduced, design
+    )
+
+
+def _least_squares(design: np.ndarray, counts: np.ndarray, num_rows: float) -> np.ndarray:
+    """One step of iteratively reweighted least squares from means half-way between the counts and their average."""
+    means = (counts + num_rows / len(counts)) / 2
+    target = np.log(means) + counts / means
+    probs = means / means.sum()
+    start = DenseLikelihood(design, probs @ design)
+    start.probs, start._mean = probs, start.statistics
+    right = (probs * target) @ design - float(probs @ target) * start.statistics
+    hessian = start.hessian()
+    hessian[np.diag_indices_from(hessian)] += 1e-9
+    hessian = np.triu(hessian) + np.triu(hessian, 1).T
+    return np.linalg.solve(hessian, right) if len(right) else right
+
+
+def _pushed(theta: np.ndarray, design: np.ndarray, face: Face, possible: np.ndarray | None) -> np.ndarray:
+    """Free parameters moved along the direction of recession until the forced zeros are negligible."""
+    logits = design @ theta
+    forced = ~face.cells if possible is None else possible & ~face.cells
+    if not forced.any():
+        return theta
+    log_z = float(np.logaddexp.reduce(logits[face.cells]))
+    loss = (design @ face.recession) - float((design @ face.recession)[face.cells].mean())
+    excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
+    scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
+    return theta + max(scale, 0.0) * face.recession

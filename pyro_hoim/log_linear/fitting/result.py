@@ -1,0 +1,425 @@
+"""The result of a fit: parameters, likelihood, how the solver ended, and what follows from them on demand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ...core.partition import PartitionBackend
+from ...data.observations import Observations
+from ...errors import InputError, IntractableError, MissingDataError, size_text
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import Coding, parametrization
+from ..energy import LogLinearEnergy
+from .design import cell_codes, design_matrix, edge_basis
+from .existence import Face, MLEExistence, identified_directions
+from .penalties import Conjugate, Penalty, SmoothPenalty
+
+__all__ = ["FitResult", "HistoryEntry"]
+
+_MAX_COVARIANCE_PARAMETERS = 3000
+_CHUNK = 256
+
+
+class HistoryEntry(NamedTuple):
+    """One iterate of a fit.
+
+    Attributes:
+        iteration: counted from 1.
+        train_kl: mean negative log-likelihood of the training rows minus the entropy of their law, in nats; for the
+            pseudo-likelihood the mean negative log pseudo-likelihood. The penalty is not included.
+        validation_kl: the same of the validation rows, None without them.
+        gradient_norm: largest absolute entry of the gradient per row.
+    """
+
+    iteration: int
+    train_kl: float
+    validation_kl: float | None
+    gradient_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A fitted hierarchical log-linear model.
+
+    Attributes:
+        hypergraph: the interaction structure.
+        theta: free parameters (num_parameters,), float64. Where the estimate is infinite they are a finite member of
+            the family whose probabilities differ from the limit by less than 1e-12 (small tables), or the last
+            iterate (large ones).
+        log_likelihood: of all rows, in nats; None where log Z is out of reach (pseudo-likelihood of a large model).
+        log_partition: log Z of the balanced tables, in nats; None likewise. With structural zeros, over possible cells.
+        num_rows: number of observations N (the sum of counts).
+        status: ``converged``, ``infinite`` (converged towards an infinite estimate), ``max_iterations``, ``stalled``,
+            ``early_stopped`` or ``interrupted``.
+        num_iterations: iterations of the solver.
+        gradient_norm: largest absolute entry of the gradient per row, at the end (at the best iterate after early
+            stopping).
+        existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
+            fits) or was not decided (pseudo-likelihood without an empty margin).
+        objective: ``likelihood`` or ``pseudo-likelihood``.
+        method: ``newton``, ``lbfgs`` or ``proximal-gradient``.
+        penalty: the penalty, or None.
+        partition: the backend used where the table is too large for a dense design.
+        data: the observations, or None when sufficient statistics were given.
+        margins: observed marginal counts (num_terms,) if the fit used them; None on a dense design with observations
+            and for the pseudo-likelihood.
+        possible: mask (num_states,) of possible cells, None when all are.
+        history: iterates, when a validation set was given or ``keep_history`` was set.
+        best_iteration: iteration whose parameters these are, after early stopping.
+        validation_kl: validation divergence at these parameters, in nats; None without validation rows.
+    """
+
+    hypergraph: InteractionHypergraph
+    theta: torch.Tensor = field(repr=False)
+    log_likelihood: float | None
+    log_partition: float | None
+    num_rows: float
+    status: str
+    num_iterations: int
+    gradient_norm: float
+    existence: MLEExistence | None
+    objective: str
+    method: str
+    penalty: Penalty | None = None
+    partition: PartitionBackend | None = field(default=None, repr=False)
+    data: Observations | None = field(default=None, repr=False)
+    margins: torch.Tensor | None = field(default=None, repr=False)
+    possible: np.ndarray | None = field(default=None, repr=False)
+    history: tuple[HistoryEntry, ...] = field(default=(), repr=False)
+    best_iteration: int | None = None
+    validation_kl: float | None = None
+    _face: Face | None = field(default=None, repr=False)
+    _design: np.ndarray | None = field(default=None, repr=False)
+
+    def complete_data(self) -> Observations:
+        """The observations, for what is defined on complete tables.
+
+        Raises:
+            InputError: a fit to sufficient statistics. MissingDataError: observations with missing cells.
+        """
+        if self.data is None:
+            raise InputError("result: expected a fit to observations, received one to sufficient statistics")
+        if self.data.has_missing:
+            raise MissingDataError(
+                f"result: expected a fit to complete observations, received {self.data.num_missing_cells} missing "
+                "cells; refit to data.drop_missing() or data.missing_as_level(label)"
+            )
+        return self.data
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether the solver met its criterion, also when the limit is infinite."""
+        return self.status in ("converged", "infinite")
+
+    @cached_property
+    def tables(self) -> torch.Tensor:
+        """Balanced interaction tables (num_terms,)."""
+        return parametrization(self.hypergraph).to_tables(self.theta)
+
+    @cached_property
+    def model(self) -> LogLinearEnergy:
+        """The fitted energy; impossible cells, if any were declared, are not part of it."""
+        return LogLinearEnergy(self.hypergraph, self.tables)
+
+    def coefficients(self, coding: Coding = "free") -> torch.Tensor:
+        """Theta in a coding (num(coding),)."""
+        return parametrization(self.hypergraph).convert(self.theta, "free", coding, validate=False)
+
+    @property
+    def num_cells_fitted(self) -> int:
+        """Possible cells that are not fitted as zero."""
+        if self._face is not None:
+            return int(self._face.cells.sum())
+        lost = self.existence.num_cells_zero if self.existence is not None and self.status == "infinite" else None
+        return self.hypergraph.domain.num_states - (lost or 0)
+
+    @cached_property
+    def num_parameters_possible(self) -> int:
+        """Free parameters that tables with the possible cells identify (all, unless cells are impossible)."""
+        if self.possible is None:
+            return self.hypergraph.num_parameters
+        assert self._design is not None
+        return identified_directions(self._design, self.possible).shape[1]
+
+    @property
+    def num_parameters_fitted(self) -> int:
+        """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""
+        if self._face is not None:
+            return self._face.rank
+        found = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
+        return self.hypergraph.num_parameters if found is None or self.status != "infinite" else found
+
+    @property
+    def is_counted_by_family(self) -> bool:
+        """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
+        found = self.existence
+        return found is not None and self._face is None and not found.exists and found.num_parameters_lost is None
+
+    @property
+    def recession(self) -> torch.Tensor | None:
+        """Direction (num_parameters,) along which an infinite estimate runs away; None where it was not computed."""
+        return None if self._face is None else torch.from_numpy(self._face.recession)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the fit listed every cell (a dense design), as fitted cells and their standard errors need."""
+        return self._design is not None
+
+    @cached_property
+    def probs(self) -> torch.Tensor:
+        """Fitted cell probabilities (num_states,), row-major; zero outside the facial set and in impossible cells.
+
+        Raises:
+            IntractableError: the fit did not use a dense design.
+        """
+        if self._design is None:
+            raise IntractableError(
+                f"probs: the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without "
+                "a dense design; ask the partition backend for marginals instead"
+            )
+        cells = np.ones(len(self._design), dtype=bool) if self._face is None else self._face.cells
+        logits = np.where(cells, self._design @ self.theta.numpy(), -np.inf)
+        weights = np.exp(logits - logits.max())
+        return torch.from_numpy(weights / weights.sum())
+
+    @cached_property
+    def information(self) -> torch.Tensor:
+        r"""Information of the data about the free parameters, :math:`N \operatorname{Cov}_\theta[X]`.
+
+        With missing cells it is the observed information, from which each row takes
+        :math:`\operatorname{Cov}_\theta[X \mid x_O]`, what its missing cells would have added. The Hessian of a smooth
+        penalty is added. On a small table it costs O(cells x parameters^2), with missing cells for every distinct row;
+        otherwise one backward pass through the backend for every parameter.
+
+        Shape:
+            result (num_parameters, num_parameters).
+
+        Raises:
+            InputError: not a fit of the likelihood, or the penalty is not smooth.
+            MissingDataError: missing cells and no dense design.
+            IntractableError: more than 3,000 parameters.
+
+        References:
+            Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
+        """
+        if self.objective != "likelihood":
+            raise InputError(f"covariance: expected a fit of the likelihood, received one of the {self.objective}")
+        if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
+            raise InputError(f"covariance: {self.penalty!r} is not smooth; refit without a penalty or with L2")
+        size = self.hypergraph.num_parameters
+        if size > _MAX_COVARIANCE_PARAMETERS:
+            raise IntractableError(
+                f"covariance: {size} parameters, the limit is {_MAX_COVARIANCE_PARAMETERS}; use a posterior instead"
+            )
+        num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
+        if self._design is not None:
+            information = torch.from_numpy(num_rows * _covariance(self._design, self.probs.numpy()))
+            if self.data is not None and self.data.has_missing:
+                information = information - torch.from_numpy(self._missing_information(self.data, self._design))
+        elif self.data is not None and self.data.has_missing:
+            raise MissingDataError(
+                f"covariance: {self.data.num_missing_cells} missing cells and a table without a dense design; "
+                "refit to data.drop_missing(), or use a posterior"
+            )
+        else:
+            information = num_rows * self._backend_hessian()
+        if isinstance(self.penalty, SmoothPenalty):
+            diagonal = self.penalty.hessian_diagonal(self.theta.numpy(), self.hypergraph)
+            information = information + torch.diag(torch.from_numpy(diagonal))
+        return information
+
+    def _missing_information(self, data: Observations, design: np.ndarray) -> np.ndarray:
+        """Sum over rows of the covariance of the statistics given the known cells."""
+        rows, cells, probs = data.unique(), cell_codes(self.hypergraph), self.probs.numpy()
+        result = np.zeros((design.shape[1], design.shape[1]))
+        for codes, count in zip(rows.codes.numpy(), rows.counts.numpy(), strict=True):
+            if (codes < 0).any():
+                agree = ((cells == codes) | (codes < 0)).all(1)
+                result += count * _covariance(design[agree], probs[agree] / probs[agree].sum())
+        return result
+
+    def _backend_hessian(self) -> torch.Tensor:
+        assert self.partition is not None
+        coordinates = parametrization(self.hypergraph)
+        with torch.enable_grad():
+            free = self.theta.clone().requires_grad_()
+            model = LogLinearEnergy(self.hypergraph, coordinates.to_tables(free), validate=False)
+            value = self.partition.log_partition(model).value
+            (gradient,) = torch.autograd.grad(value, free, create_graph=True)
+            rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]
+        return torch.stack(rows) if rows else torch.zeros(0, 0, dtype=torch.float64)
+
+    @cached_property
+    def covariance(self) -> torch.Tensor:
+        """Asymptotic covariance of the free parameters, the inverse of :attr:`information`.
+
+        Where the estimate is infinite it is the pseudo-inverse on what the data identify: variances of directions that
+        are not identified are zero here and reported as infinite by the tables of standard errors.
+
+        Shape:
+            result (num_parameters, num_parameters).
+
+        Raises:
+            InputError: see :attr:`information`. IntractableError: likewise; or the estimate is infinite, or may be,
+                and what is identified is not known (large tables without a closed form); or the observed cells do not
+                identify every parameter.
+        """
+        basis = self.identified
+        information = self.information
+        if basis is not None:
+            information = basis.T @ information @ basis
+        values, vectors = torch.linalg.eigh(information)
+        if len(values) and not bool(values[0] > len(values) * 1e-15 * values[-1]):
+            raise IntractableError(
+                "covariance: the information is singular, so the observed cells do not identify every parameter; "
+                "add a penalty such as L2, or remove interactions"
+            )
+        if self.existence is not None and self.existence.exists is None and not self._is_finite(values, vectors):
+            raise IntractableError(
+                f"covariance: whether the estimate is finite was not decided for this table, and a gradient of "
+                f"{self.gradient_norm:.2g} per row does not show it; refit with a smaller tolerance, or with a penalty "
+                "such as L2"
+            )
+        if basis is not None:
+            vectors = basis @ vectors
+        return (vectors / values) @ vectors.T
+
+    @cached_property
+    def identified(self) -> torch.Tensor | None:
+        """Orthonormal basis (num_parameters, rank) of the directions that the data identify; None for all.
+
+        Raises:
+            IntractableError: the estimate is infinite, and a large table does not tell what is identified.
+        """
+        if self._face is not None:
+            return torch.from_numpy(np.ascontiguousarray(self._face.basis))
+        if self.existence is None or self.existence.exists is not False:
+            return None
+        if self.existence.facial_set is not None:
+            basis = identified_directions(design_matrix(self.hypergraph), self.existence.facial_set)
+            return torch.from_numpy(np.ascontiguousarray(basis))
+        size = self.hypergraph.num_parameters
+        if not self.hypergraph.is_decomposable or size > _MAX_COVARIANCE_PARAMETERS:
+            raise IntractableError(
+                "covariance: the estimate is infinite, and beyond the empty margins this table is too large to tell "
+                "what the data identify; refit with a penalty such as L2, or without the interactions of those margins"
+            )
+        # In a decomposable model every forced zero lies in an empty margin (a clique's cell that was never observed).
+        gram = torch.zeros(size, size, dtype=torch.float64)
+        for part in self._empty.split(_CHUNK):
+            tables = torch.nn.functional.one_hot(part, self.hypergraph.num_terms).to(torch.float64)
+            directions = parametrization(self.hypergraph).from_tables(tables)
+            gram += directions.T @ directions
+        values, vectors = torch.linalg.eigh(gram)
+        return vectors[:, values <= 1e-10 * values[-1]].contiguous()
+
+    @cached_property
+    def _empty(self) -> torch.Tensor:
+        """Positions of the entries of the observed marginal tables that are zero."""
+        margins = self.margins
+        if margins is None:
+            assert self.data is not None
+            margins = self.data.marginal_counts(self.hypergraph.edges)
+        return (margins <= 0).nonzero().squeeze(-1)
+
+    def _is_finite(self, values: torch.Tensor, vectors: torch.Tensor) -> bool:
+        r"""Whether the gradient is so small that the loss must have a minimum nearby.
+
+        The mean loss f obeys :math:`|\nabla^3 f[v, v, v]| \le R \|v\| \nabla^2 f[v, v]` with R the largest distance
+        of two cells' statistics, hence along v it is at least :math:`-\nu s + s^2 h(R \|v\|)` above its value here,
+        with :math:`\nu^2 = \nabla f \cdot H^{-1} \nabla f`, :math:`s^2 = v \cdot H v` and
+        :math:`h(u) = (e^{-u} + u - 1) / u^2`. That grows without bound in every direction when
+        :math:`\nu R < \sqrt{\lambda_{\min}(H)}`; half of it is asked for. Francis Bach, Self-concordant analysis for
+        logistic regression, 2010, propositions 1 and 2.
+
+        Args:
+            values: eigenvalues of the information, ascending.
+            vectors: its eigenvectors, as columns.
+        """
+        if not len(values):
+            return True
+        assert self.margins is not None
+        coordinates = parametrization(self.hypergraph)
+        if self._design is not None:
+            fitted = torch.from_numpy(self.probs.numpy() @ self._design)
+        else:
+            assert self.partition is not None
+            fitted = coordinates.free_statistics(self.partition.expectations(self.model).detach())
+        gradient = vectors.T @ (fitted - coordinates.free_statistics(self.margins) / self.num_rows)
+        decrement = float((gradient**2 * self.num_rows / values).sum().sqrt())
+        shapes = self.hypergraph.edge_shapes
+        diameter = 2 * math.sqrt(sum(math.prod(1 - 1 / n for n in shape) for shape in shapes))
+        return decrement * diameter < 0.5 * math.sqrt(float(values[0]) / self.num_rows)
+
+    def is_identified(self, contrasts: torch.Tensor) -> torch.Tensor:
+        """Whether linear functions of the free parameters are identified by the data.
+
+        An infinite estimate of a large table that is not decomposable is judged by its empty margins alone: False is
+        certain, True means that no empty margin stands against it.
+
+        Shape:
+            contrasts (k, num_parameters); result (k,) of booleans.
+        """
+        scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
+        if self._face is not None or (self.existence is not None and self.existence.facial_set is not None):
+            basis = self.identified
+            if basis is None:
+                return torch.ones(len(contrasts), dtype=torch.bool)
+            return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
+        if self.existence is None or self.existence.exists is not False or not self.hypergraph.is_hierarchical:
+            return torch.ones(len(contrasts), dtype=torch.bool)
+        # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
+        moved: list[torch.Tensor] = []
+        for part in contrasts.split(_CHUNK):
+            with torch.enable_grad():
+                tables = torch.zeros(len(part), self.hypergraph.num_terms, dtype=torch.float64, requires_grad=True)
+                free = parametrization(self.hypergraph).from_tables(tables)
+                (effect,) = torch.autograd.grad(free, tables, part)
+            moved.append(effect[:, self._empty].norm(dim=1))
+        return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
+
+    def standard_errors(self, coding: Coding = "free") -> torch.Tensor:
+        """Standard errors of theta in a coding, infinite where the data do not identify an entry.
+
+        Shape:
+            result (num(coding),).
+
+        Raises:
+            InputError, IntractableError, MissingDataError: see :attr:`information` and :attr:`covariance`.
+        """
+        if coding != "balanced":
+            return self.contrast_errors(parametrization(self.hypergraph).matrix("free", coding))
+        # A balanced table depends on its own hyperedge's parameters alone.
+        pieces = [torch.zeros(0, dtype=torch.float64)]
+        size = self.hypergraph.num_parameters
+        shapes = self.hypergraph.edge_shapes
+        for where, shape in zip(self.hypergraph.parameter_slices.values(), shapes, strict=True):
+            basis = torch.from_numpy(edge_basis(shape))
+            errors = ((basis @ self.covariance[where, where]) * basis).sum(1).clamp(min=0).sqrt()
+            padded = torch.nn.functional.pad(basis, (where.start, size - where.stop))
+            pieces.append(errors.masked_fill(~self.is_identified(padded), float("inf")))
+        return torch.cat(pieces)
+
+    def contrast_errors(self, contrasts: torch.Tensor) -> torch.Tensor:
+        """Standard errors of linear functions of the free parameters, infinite where they are not identified.
+
+        Shape:
+            contrasts (k, num_parameters); result (k,).
+
+        Raises:
+            InputError, IntractableError, MissingDataError: see :attr:`information` and :attr:`covariance`.
+        """
+        variances = ((contrasts @ self.covariance) * contrasts).sum(1).clamp(min=0)
+        return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))
+
+
+def _covariance(design: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """Covariance of the statistics (parameters, parameters) under a law of the cells."""
+    mean = probs @ design
+    return (design * probs[:, None]).T @ design - np.outer(mean, mean)

@@ -1,0 +1,241 @@
+"""Tables of a fit, as data frames: coefficients, conditional odds ratios, expected counts and adjusted residuals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import ndtr, ndtri
+
+from ...errors import InputError, IntractableError, size_text
+from ..coding import Coding, parametrization
+from .design import cell_codes, cell_counts
+from .result import FitResult
+
+__all__ = ["cell_table", "coefficient_table", "odds_ratio_table"]
+
+_MAX_CELLS = 2**20
+
+
+def _quantile(level: float) -> float:
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    return float(ndtri((1 + level) / 2))
+
+
+def _with_errors(
+    columns: Mapping[str, object], estimate: torch.Tensor, error: torch.Tensor, level: float
+) -> pd.DataFrame:
+    """Columns estimate, std_error, z, p_value, lower, upper added; without an error the interval is the whole line."""
+    frame = dict(columns)
+    width = _quantile(level) * error
+    identified = torch.isfinite(error)
+    z = torch.where(identified & (error > 0), estimate / error, torch.nan)
+    frame["estimate"] = estimate.numpy()
+    frame["std_error"] = error.numpy()
+    frame["z"] = z.numpy()
+    frame["p_value"] = 2 * ndtr(-np.abs(z.numpy()))
+    frame["lower"] = (estimate - width).numpy()
+    frame["upper"] = (estimate + width).numpy()
+    return pd.DataFrame(frame)
+
+
+def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: float = 0.95) -> pd.DataFrame:
+    """Coefficients with standard errors and Wald intervals.
+
+    Args:
+        result: a fit of the likelihood.
+        coding: ``corner`` (treatment contrasts against the first level, as in regression software), ``balanced``
+            (deviations that sum to zero over every axis) or ``free`` (orthonormal contrasts of every level from the
+            second on with a weighted mean of all, see :class:`~pyro_hoim.log_linear.Parametrization`).
+        level: coverage of the interval.
+
+    Returns:
+        One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
+        estimate at infinity, which the data do not identify, has an infinite std_error; its finite value stands for
+        the limit.
+
+    Raises:
+        InputError: unknown coding or level; see :attr:`FitResult.information`.
+
+    Example:
+        >>> from pyro_hoim.data import Observations
+        >>> from pyro_hoim.log_linear import fit
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
+        >>> frame = coefficient_table(fit(InteractionHypergraph.saturated(domain), data))
+        >>> frame["interaction"].tolist(), frame["estimate"].round(3).tolist()
+        (['a', 'b', 'a:b'], [-0.405, -1.099, 1.792])
+    """
+    _quantile(level)
+    estimate = result.coefficients(coding)
+    error = result.standard_errors(coding)
+    interactions: list[str] = []
+    levels: list[str] = []
+    domain = result.hypergraph.domain
+    for edge in result.hypergraph.edges:
+        labels = [domain[name].labels[coding != "balanced" :] for name in edge]
+        for combination in itertools.product(*labels):
+            interactions.append(":".join(edge))
+            levels.append(", ".join(combination))
+    return _with_errors({"interaction": interactions, "levels": levels}, estimate, error, level)
+
+
+def odds_ratio_table(
+    result: FitResult,
+    first: str,
+    second: str,
+    *,
+    first_levels: tuple[str | int, str | int] | None = None,
+    second_levels: tuple[str | int, str | int] | None = None,
+    given: Mapping[str, str | int] | None = None,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    r"""Conditional log odds ratios of two variables given all others, with Wald intervals.
+
+    .. math:: \log \frac{q(a_1 b_1 \mid r)\, q(a_0 b_0 \mid r)}{q(a_1 b_0 \mid r)\, q(a_0 b_1 \mid r)}
+
+    They depend only on the variables that share a hyperedge with both, the *modifiers*; one row per configuration of
+    those.
+
+    Args:
+        result: a fit of the likelihood.
+        first: a variable a.
+        second: another variable b.
+        first_levels: reference and level, labels or codes; default: level 0 against each of the others.
+        second_levels: likewise.
+        given: levels at which to hold modifiers; the others run over all their levels.
+        level: coverage of the interval.
+
+    Returns:
+        Columns: the two pairs of levels ("reference -> level"), one column per modifier, estimate (log odds ratio),
+        std_error, z, p_value, lower, upper, odds_ratio.
+
+    Raises:
+        UnknownNameError: an unknown variable or label.
+        InputError: the same variable or level twice, or ``given`` holds a variable that is no modifier.
+
+    Example:
+        >>> from pyro_hoim.data import Observations
+        >>> from pyro_hoim.log_linear import fit
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
+        >>> frame = odds_ratio_table(fit(InteractionHypergraph.saturated(domain), data), "a", "b")
+        >>> round(float(frame["odds_ratio"][0]), 6), round(float(frame["std_error"][0]), 4)
+        (6.0, 0.4564)
+    """
+    _quantile(level)
+    graph, domain = result.hypergraph, result.hypergraph.domain
+    domain.indices((first, second))
+    fixed = domain.encode_state(given or {})
+    pairs = [_pairs(result, name, chosen) for name, chosen in ((first, first_levels), (second, second_levels))]
+    joint = [edge for edge in graph.edges if first in edge and second in edge]
+    modifiers = sorted({n for edge in joint for n in edge} - {first, second}, key=domain.index)
+    for name in fixed:
+        if name not in modifiers:
+            raise InputError(
+                f"given: {name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
+            )
+    grids = [[fixed[n]] if n in fixed else range(domain[n].cardinality) for n in modifiers]
+    records: list[Mapping[str, str]] = []
+    contrasts: list[np.ndarray] = []
+    for (a0, a1), (b0, b1), rest in itertools.product(pairs[0], pairs[1], itertools.product(*grids)):
+        tables = np.zeros(graph.num_terms)
+        for a, b, sign in ((a1, b1, 1), (a0, b0, 1), (a1, b0, -1), (a0, b1, -1)):
+            state = {first: a, second: b, **dict(zip(modifiers, rest, strict=True))}
+            for edge in joint:
+                shape = [domain[n].cardinality for n in edge]
+                index = np.ravel_multi_index([state[n] for n in edge], shape)
+                tables[graph.term_slices[edge].start + int(index)] += sign
+        contrasts.append(tables)
+        labels = (domain[first].labels, domain[second].labels)
+        records.append(
+            {first: f"{labels[0][a0]} -> {labels[0][a1]}", second: f"{labels[1][b0]} -> {labels[1][b1]}"}
+            | {n: domain[n].labels[c] for n, c in zip(modifiers, rest, strict=True)}
+        )
+    free = parametrization(graph).free_statistics(torch.from_numpy(np.array(contrasts)))
+    estimate = free @ result.theta
+    columns = {name: [record[name] for record in records] for name in records[0]}
+    frame = _with_errors(columns, estimate, result.contrast_errors(free), level)
+    frame = frame.rename(columns={"estimate": "log_odds_ratio"})
+    limits = frame[["lower", "upper"]].to_numpy(float)
+    with np.errstate(over="ignore"):
+        frame["odds_ratio"] = np.exp(frame["log_odds_ratio"])
+        frame[["lower", "upper"]] = np.exp(limits)
+    return frame
+
+
+def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | None) -> Sequence[tuple[int, int]]:
+    domain = result.hypergraph.domain
+    if chosen is None:
+        if domain[name].cardinality < 2:
+            raise InputError(f"variable {name!r}: expected at least two levels, it has one")
+        return [(0, c) for c in range(1, domain[name].cardinality)]
+    if isinstance(chosen, str) or len(chosen) != 2:
+        raise InputError(f"levels of {name!r}: expected (reference, level), received {chosen!r}")
+    reference, other = (domain.encode_state({name: value})[name] for value in chosen)
+    if reference == other:
+        raise InputError(f"levels of {name!r}: expected two different levels, received {chosen!r}")
+    return [(reference, other)]
+
+
+def cell_table(result: FitResult) -> pd.DataFrame:
+    r"""Observed and expected counts of every cell with Pearson and adjusted residuals.
+
+    .. math:: r_x = \frac{n_x - \hat m_x}{\sqrt{\hat m_x}}, \qquad
+        r^*_x = \frac{n_x - \hat m_x}{\sqrt{\hat m_x (1 - h_x)}}
+
+    with h the leverage of the cell. Adjusted residuals are about standard normal when the model holds, so a cell
+    beyond 3 in size is out of line. A cell that the model fits perfectly by construction has none (NaN).
+
+    Args:
+        result: an unpenalised fit of the likelihood to observations of a small table.
+
+    Returns:
+        One row per possible cell, row-major: one column of labels per variable, then observed, expected, residual
+        and adjusted_residual. Cells fitted as zero have expectation 0 and no residuals.
+
+    Raises:
+        InputError: a fit to sufficient statistics, a penalised one, or not of the likelihood.
+        MissingDataError: a fit to rows with missing cells.
+        IntractableError: more than 2^20 cells, or a fit without a dense design.
+
+    References:
+        Shelby Haberman, The analysis of residuals in cross-classified tables, 1973, equation (6).
+    """
+    data = result.complete_data()
+    if result.penalty is not None:
+        raise InputError(f"result: expected a fit without penalty, received {result.penalty!r}")
+    domain = result.hypergraph.domain
+    if domain.num_states > _MAX_CELLS:
+        raise IntractableError(f"cell_table: {size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS}")
+    if not result.is_listed:
+        raise IntractableError(
+            f"cell_table: the fit did not list its {size_text(domain.num_states, 'cells')}, because with "
+            f"{result.hypergraph.num_parameters} parameters they are too many; use fewer interactions or levels"
+        )
+    observed = cell_counts(data)
+    probs = result.probs.numpy()
+    expected = result.num_rows * probs
+    centred = result._design - probs @ result._design
+    covariance = result.covariance.numpy()
+    leverage = probs + expected * ((centred @ covariance) * centred).sum(1)
+    cells = np.ones(domain.num_states, dtype=bool) if result.possible is None else result.possible
+    with np.errstate(divide="ignore", invalid="ignore"):
+        residual = np.where(probs > 0, (observed - expected) / np.sqrt(expected), np.nan)
+        free = (probs > 0) & (1 - leverage > 1e-8)
+        adjusted = np.where(free, residual / np.sqrt(1 - leverage), np.nan)
+    codes = cell_codes(result.hypergraph)[cells]
+    columns: dict[str, object] = {
+        v.name: pd.Categorical.from_codes(codes[:, i], categories=list(v.labels)) for i, v in enumerate(domain)
+    }
+    columns |= {"observed": observed[cells], "expected": expected[cells]}
+    columns |= {"residual": residual[cells], "adjusted_residual": adjusted[cells]}
+    return pd.DataFrame(columns)

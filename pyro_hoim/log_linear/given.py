@@ -1,0 +1,274 @@
+r"""Rows of which some cells are known, under one model: one conditional model per row, or Gibbs chains that hold them.
+
+What prediction and imputation share. Rows that miss the same variables are treated together: their conditional models
+are one batch over the missing variables, and their chains are one :class:`~pyro_hoim.log_linear.GibbsChains` with the
+known cells clamped to other values in every chain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from ..core.rows import METHODS, ClampedGibbs, RowMethod, check_rows, row_patterns
+from ..data.observations import Observations
+from ..errors import InputError, InputTypeError, IntractableError
+from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
+from .auto import Auto
+from .chains.gibbs import GibbsChains
+from .energy import LogLinearEnergy
+
+__all__ = [
+    "condition_rows",
+    "is_exactly_feasible",
+    "row_chains",
+    "row_log_weights",
+]
+
+
+_MAX_OPERATIONS = 2 * 10**9
+_MAX_ROW_OPERATIONS = 2 * 10**7
+_MAX_BYTES = 2**28
+_LOOK_UPS_PER_CALL = 2**22
+_MAX_SCORE_OPERATIONS = 5e9
+
+
+def check_energy(model: object, argument: str = "model") -> None:
+    """Raise :class:`InputTypeError` unless a log-linear energy; where a result holds one, the message says how."""
+    if isinstance(model, LogLinearEnergy):
+        return
+    hint = ""
+    for name in ("energy", "model"):
+        if isinstance(getattr(model, name, None), LogLinearEnergy):
+            hint = f"; pass its .{name}"
+    if not hint and callable(getattr(model, "log_linear", None)):
+        hint = "; pass its .log_linear()"
+    raise InputTypeError(f"{argument}: expected a LogLinearEnergy, received {type(model).__name__}{hint}")
+
+
+def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
+    """Raise :class:`InputError` unless the model is a single one whose domain is ``domain`` and the method exists."""
+    check_energy(model)
+    if domain != model.domain:
+        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+    if model.batch_shape:
+        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
+    if method not in METHODS:
+        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+
+
+def condition_rows(
+    model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor
+) -> tuple[LogLinearEnergy, torch.Tensor]:
+    r"""The laws of the missing variables of many rows as one batch of models.
+
+    .. math:: -E(x_{r, O}, x_M) = c_r - E'_r(x_M)
+
+    :meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows at once.
+
+    Args:
+        model: one model.
+        missing: the variables that stay.
+        codes: the rows; entries of missing variables are not read.
+
+    Shape:
+        codes (R, d); the batch of the result is (R,), and so is the constant.
+
+    Returns:
+        Models over the missing variables in schema order, and the constants c in nats.
+
+    Example:
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy(graph, torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]))
+        >>> batch, constant = condition_rows(model, ["b"], torch.tensor([[0, -1], [1, -1]]))
+        >>> batch.tables.tolist(), constant.tolist()
+        ([[1.0, 3.0], [3.0, 5.0]], [0.0, 0.0])
+    """
+    graph = model.hypergraph
+    rest = _left(graph, tuple(missing))
+    stay = set(graph.domain.indices(missing))
+    start = {key: piece.start for key, piece in rest.term_slices.items()}
+    names = graph.domain.names
+    known = codes.clone()
+    known[:, list(stay)] = 0
+    base = _strides(graph).base(known)  # (R, edges): the cell of every table with the missing variables at level 0
+    offsets: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+    edges, steps, columns, inside = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), list[int]()
+    for number, axes in enumerate(_strides(graph).axes):
+        kept = [axis for axis in axes if axis[0] in stay]
+        if not kept:
+            inside.append(number)
+            continue
+        shape = tuple((stride, levels) for _, stride, levels in kept)
+        if shape not in offsets:
+            offset = np.zeros(1, dtype=np.int64)
+            for stride, levels in shape:
+                offset = (offset[:, None] + stride * np.arange(levels)).ravel()
+            offsets[shape] = offset
+        step = offsets[shape]
+        edges.append(np.full(len(step), number))
+        steps.append(step)
+        columns.append(start[tuple(names[i] for i, _, _ in kept)] + np.arange(len(step)))
+    tables = model.tables.new_zeros(len(codes), rest.num_terms)
+    if edges:
+        source = base[:, torch.from_numpy(np.concatenate(edges))] + torch.from_numpy(np.concatenate(steps))
+        tables.index_add_(1, torch.from_numpy(np.concatenate(columns)), model.tables[source])
+    constant = model.tables[base[:, inside]].sum(1)
+    return LogLinearEnergy(rest, tables, validate=False), constant
+
+
+@lru_cache(maxsize=8)
+def _left(hypergraph: InteractionHypergraph, missing: tuple[str, ...]) -> InteractionHypergraph:
+    """The interactions between missing variables when all others are known."""
+    gone = set(missing)
+    return hypergraph.restrict([n for n in hypergraph.domain.names if n not in gone])
+
+
+class _Strides:
+    """Where the cells of every table are: (variable, stride, levels) of every axis, and the flat cell of a state."""
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        self.axes = [
+            [(i, math.prod(shape[k + 1 :]), n) for k, (i, n) in enumerate(zip(members, shape, strict=True))]
+            for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+        ]
+        self._start = torch.tensor([piece.start for piece in hypergraph.term_slices.values()], dtype=torch.long)
+        self._weights = torch.zeros(len(hypergraph.domain), len(self.axes), dtype=torch.float64)
+        for number, axes in enumerate(self.axes):
+            for i, stride, _ in axes:
+                self._weights[i, number] = stride
+
+    def base(self, codes: torch.Tensor) -> torch.Tensor:
+        """Flat cells of states (R, d) in every table, (R, edges); whole numbers below 2^53, so exact in float64."""
+        return self._start + (codes.double() @ self._weights).long()
+
+
+@lru_cache(maxsize=8)
+def _strides(hypergraph: InteractionHypergraph) -> _Strides:
+    return _Strides(hypergraph)
+
+
+def is_exactly_feasible(
+    model: LogLinearEnergy, missing: Sequence[str], num_rows: int, method: RowMethod, keep: Sequence[str] = ()
+) -> bool:
+    """Whether rows with these missing variables are to be treated exactly.
+
+    ``auto`` allows exact work where a backend accepts it and a row needs at most 2e7 operations (about as long as
+    chains would take), or all ``num_rows`` of the call together at most 2e9; ``exact`` allows it wherever a backend
+    accepts it.
+
+    Args:
+        model: one model.
+        missing: variables that the rows miss.
+        num_rows: rows of the whole call with missing cells.
+        method: ``auto``, ``exact`` or ``gibbs``.
+        keep: variables whose joint law is wanted.
+
+    Raises:
+        IntractableError: ``exact`` is asked for and no backend accepts it.
+    """
+    if method == "gibbs":
+        return False
+    cost = Auto().plan(_left(model.hypergraph, tuple(missing)), keep=keep)
+    if method == "exact":
+        if not cost.feasible:
+            raise IntractableError(
+                f"rows that miss {', '.join(missing)}: {cost.reason}. Predictions and completions have an approximate "
+                "method, gibbs"
+            )
+        return True
+    return cost.feasible and (cost.flops <= _MAX_ROW_OPERATIONS or cost.flops * num_rows <= _MAX_OPERATIONS)
+
+
+def exact_portions(model: LogLinearEnergy, missing: Sequence[str], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Rows in portions whose conditional models fit into memory together."""
+    rest = _left(model.hypergraph, tuple(missing))
+    look_ups = len(model.hypergraph) + model.hypergraph.num_terms
+    return rows.split(max(1, _MAX_BYTES // max(1, Auto().plan(rest).memory_bytes + 16 * look_ups)))
+
+
+def row_log_weights(
+    model: LogLinearEnergy, data: Observations, *, max_operations: float = _MAX_SCORE_OPERATIONS
+) -> torch.Tensor:
+    r"""Log of the unnormalised probability of every row, summed over what it misses.
+
+    .. math:: \log \sum_{x_M} \exp(-E(x_O, x_M))
+
+    Exact, in memory that does not grow with the number of completions of the rows: rows that miss the same variables
+    are one batch of conditional models. The counts of the rows play no role.
+
+    Args:
+        model: one model.
+        data: rows over its variables, missing cells as -1.
+        max_operations: most floating-point operations for all rows together; the default takes about ten seconds.
+
+    Shape:
+        Result (N,), in nats.
+
+    Raises:
+        InputError: another domain, or a batch of models.
+        InputTypeError: no LogLinearEnergy, or no observations.
+        IntractableError: no exact backend accepts what a row misses, or the rows need more operations than allowed;
+            nothing was computed.
+
+    Example:
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy(graph, torch.zeros(8, dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1], [-1, -1]]), graph.domain)
+        >>> row_log_weights(model, rows).exp().round().tolist()
+        [1.0, 2.0, 4.0]
+    """
+    check_rows(data)
+    check_model(model, data.domain, "exact")
+    if not len(data.codes):
+        return model.tables.new_zeros(0)
+    codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
+    values = model.tables.new_empty(len(codes))
+    patterns = list(row_patterns(Observations.from_tensor(codes, data.domain)))
+    needed = 0.0
+    for missing, rows in patterns:
+        if missing:
+            is_exactly_feasible(model, missing, len(rows), "exact")
+            needed += float(Auto().plan(_left(model.hypergraph, missing)).flops) * len(rows)
+    if needed > max_operations:
+        raise IntractableError(
+            f"rows with missing cells: summing them over needs {needed:.3g} operations, the limit is "
+            f"{max_operations:.3g}; leave out the rows that miss most, or complete the rows first"
+        )
+    for missing, rows in patterns:
+        if not missing:
+            for part in rows.split(max(1, _LOOK_UPS_PER_CALL // max(1, len(model.hypergraph)))):
+                values[part] = -model.energy(codes[part])
+            continue
+        for part in exact_portions(model, missing, rows):
+            laws, constant = condition_rows(model, missing, codes[part])
+            values[part] = Auto().log_partition(laws).value + constant
+    return values[inverse]
+
+
+def row_chains(
+    model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor, num_chains: int, gibbs: ClampedGibbs, seed: int
+) -> GibbsChains:
+    """Chains of the missing variables of rows, annealed and burnt in; those of one row are next to each other.
+
+    Shape:
+        codes (R, d); the chains' states are (R * num_chains, d).
+
+    Randomness:
+        From ``seed`` only.
+    """
+    gone = set(missing)
+    clamped = {
+        name: codes[:, i].repeat_interleave(num_chains) for i, name in enumerate(model.domain.names) if name not in gone
+    }
+    chains = GibbsChains(model, len(codes) * num_chains, clamped=clamped, seed=seed)
+    chains.anneal(torch.linspace(0, 1, gibbs.num_temperatures + 1, dtype=torch.float64))
+    chains.sweep(gibbs.burn_in)
+    return chains

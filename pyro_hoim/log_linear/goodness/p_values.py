@@ -1,0 +1,263 @@
+"""P-values of tests of log-linear models: by which distribution, and why.
+
+Private to :mod:`pyro_hoim.log_linear.goodness.goodness_of_fit`. The larger model is the saturated one, or that of a
+test of nested models.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import chdtrc
+
+from ...errors import InputError
+from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.design import cell_codes, cell_counts
+from ..fitting.result import FitResult
+from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
+from .conditional_test import conditional_cost, conditional_tables
+
+__all__ = ["MAX_MEAN_EXCESS", "NUM_TABLES", "Comparison", "PValue", "p_value_of"]
+
+MAX_MEAN_EXCESS = 0.05
+"""Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
+
+NUM_TABLES = 999
+_MAX_TABLES = 10**6
+_BUDGET = 3e8
+"""Cell updates of a bootstrap that was not asked for by name: about two seconds."""
+
+_ROW = 20
+"""Cost of moving a row to draw a table given its margins, in cell updates."""
+
+_MAX_LEVERAGE_COST = 2e9
+_RANK_TOLERANCE = 1e-12
+_MIN_MARGIN = 5
+_MAX_TOTAL = 2**53
+_NONE_OF = {
+    "early_stopped": "the fit was stopped early on validation rows",
+    "max_iterations": "the fit has not converged",
+    "stalled": "the fit has not converged",
+    "interrupted": "the fit was interrupted",
+}
+
+
+@dataclass(frozen=True)
+class PValue:
+    """A p-value and that of Pearson's statistic, see :class:`~pyro_hoim.log_linear.GoodnessOfFit`."""
+
+    note: str
+    """Why this method, or why none."""
+    value: float = math.nan
+    pearson: float = math.nan
+    method: Literal["chi-square", "bootstrap", "exact"] | None = None
+    std_error: float = 0.0
+    num_tables: int = 0
+    statistic: Literal["deviance", "pearson"] | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A fitted model and a larger one, and the statistics of the test between them."""
+
+    result: FitResult
+    larger: FitResult | None
+    """None for the saturated model."""
+    deviance: float
+    pearson: float
+    """NaN beside a larger model that is not saturated."""
+    df: int
+
+
+def _chi_square_tail(statistic: float, df: int) -> float:
+    """Probability of a larger value."""
+    return math.nan if math.isnan(statistic) else float(chdtrc(df, max(statistic, 0.0)))
+
+
+def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) -> PValue:
+    """P-values by the method asked for, or by the one that the expected counts allow.
+
+    Raises:
+        InputError: an unknown method, numbers out of range, or a method that cannot be had.
+    """
+    if how not in ("auto", "chi-square", "exact", "bootstrap", None):
+        raise InputError(f"p_value: expected 'auto', 'chi-square', 'exact', 'bootstrap' or None, received {how!r}")
+    for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise InputError(f"{name}: expected a whole number from {low} to {high}, received {value!r}")
+    result = test.result
+    if how is None:
+        return PValue("none was asked for")
+    if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
+        return PValue(_why_no_maximum(result))
+    if test.df <= 0:
+        return PValue("no degrees of freedom are left")
+    by_deviance, by_pearson = (_chi_square_tail(statistic, test.df) for statistic in (test.deviance, test.pearson))
+    by_chi_square = (by_deviance, by_pearson, "chi-square", 0.0, 0, "deviance")
+    if how == "chi-square":
+        return PValue("it was asked for", *by_chi_square)
+    expected = _expected(result)
+    reason = "it was asked for"
+    if how == "auto":
+        if expected is None:
+            return PValue("the table is too large to list its expected counts")
+        if result.data is not None and result.data.has_missing:
+            return PValue("of rows with missing cells it is not known where the chi-square distribution holds")
+        leverage = _leverage(test.larger, _cells(result), expected)
+        excess = float((leverage**2 / expected).sum()) / (6 * math.sqrt(2 * test.df))
+        reason = f"{_excess_text(excess)} (limit {MAX_MEAN_EXCESS})"
+        if excess <= MAX_MEAN_EXCESS:
+            return PValue(reason, *by_chi_square)
+    refusal = _refusal(test, expected)
+    graph = result.hypergraph
+    is_exact = graph.is_decomposable and result.possible is None
+    if refusal is None and how == "exact" and not is_exact:
+        refusal = "the model is not decomposable, or has structural zeros"
+    if refusal is not None or expected is None:
+        if how != "auto":
+            raise InputError(f"p_value: no method {how!r}, because {refusal}; use 'chi-square' or None")
+        return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
+    method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
+    return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")
+
+
+def _leverage(larger: FitResult | None, cells: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Leverage of every cell in the larger model at expected counts (num_cells,), at most 1 as in the saturated one."""
+    design = None if larger is None else larger._design
+    if design is None or len(expected) * (design.shape[1] + 1) ** 2 > _MAX_LEVERAGE_COST:
+        return np.ones(len(expected))
+    scaled = np.column_stack([np.ones(len(expected)), design[cells]]) * np.sqrt(expected)[:, None]
+    left, values, _ = np.linalg.svd(scaled, full_matrices=False)
+    return np.square(left[:, values > values[0] * _RANK_TOLERANCE]).sum(1)
+
+
+def _by_drawing(
+    test: Comparison,
+    expected: np.ndarray,
+    method: Literal["bootstrap", "exact"],
+    reason: str,
+    num_tables: int,
+    seed: int,
+    *,
+    is_bounded: bool,
+) -> PValue:
+    """P-values by tables drawn given the margins that the model fits, or from the fitted model."""
+    result, graph, cells = test.result, test.result.hypergraph, _cells(test.result)
+    data = result.complete_data()
+    margins: list[np.ndarray] = []
+    larger = None if test.larger is None else _margins(test.larger.hypergraph, cells)
+    if method == "exact":
+        draw, drawing = conditional_tables(graph, data, cells, seed), _ROW * conditional_cost(graph, data)
+    else:
+        margins = _margins(graph, cells)
+        draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
+        refusal = _no_bootstrap(test, expected, margins) if is_bounded else None
+        if refusal is not None:
+            return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
+    least = bootstrap_cost(len(expected), len(margins) + len(larger or ())) if drawing is None else drawing
+    if is_bounded and MIN_TABLES * least > _BUDGET:
+        return _too_long(reason, method)
+    found = drawn_statistics(
+        draw,
+        cell_counts(data)[cells],
+        expected,
+        margins,
+        larger,
+        test.df,
+        num_tables=num_tables,
+        budget=_BUDGET if is_bounded else math.inf,
+        drawing=drawing,
+    )
+    if len(found) < MIN_TABLES:
+        return _too_long(reason, method)
+    return _counted(found, "pearson" if method == "bootstrap" and larger is None else "deviance", method, reason)
+
+
+def _no_bootstrap(test: Comparison, expected: np.ndarray, margins: list[np.ndarray]) -> str | None:
+    """Why tables drawn from the fitted model would be too unlike those from the true one."""
+    smallest = min(float(np.bincount(m, expected)[np.unique(m)].min()) for m in margins)
+    if smallest < _MIN_MARGIN:
+        return f"some fitted margins hold fewer than {_MIN_MARGIN} rows ({smallest:.3g}), too few for a bootstrap"
+    if test.larger is not None:  # the mean of G2 moves with the estimates, that of X2 does not
+        own, larger = (_leverage(fitted, _cells(test.result), expected) for fitted in (test.result, test.larger))
+        shift = float((own * (larger / expected) ** 2).sum()) / (6 * math.sqrt(2 * test.df))
+        if shift > MAX_MEAN_EXCESS:
+            return f"errors of the fit raise that mean by up to {shift:.2g} more in a bootstrap"
+    return None
+
+
+def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray]:
+    """Of every maximal interaction, the number of the marginal cell that each cell in a mask belongs to."""
+    codes, cards = cell_codes(graph)[cells], graph.domain.cardinalities
+    members = [list(graph.domain.indices(edge)) for edge in graph.maximal_edges]
+    return [np.asarray(np.ravel_multi_index(tuple(codes[:, m].T), [cards[i] for i in m])) for m in members]
+
+
+def _too_long(reason: str, method: str) -> PValue:
+    what = "an exact test" if method == "exact" else "a bootstrap"
+    return PValue(
+        f"{reason}, too much for the chi-square distribution, and {what} with {MIN_TABLES} tables would take longer "
+        "than about two seconds"
+    )
+
+
+def _counted(
+    found: DrawnStatistics,
+    statistic: Literal["deviance", "pearson"],
+    method: Literal["bootstrap", "exact"],
+    reason: str,
+) -> PValue:
+    """Shares of tables with statistics at least as large as those of the observed one, which is among them."""
+    values = {
+        name: float((column >= column[0] - 1e-9 * (1 + abs(column[0]))).mean())
+        for name, column in (("deviance", found.deviance), ("pearson", found.pearson))
+    }
+    value, size = values[statistic], len(found)
+    late = f"; {found.num_unfinished} refits were cut short" if found.num_unfinished else ""
+    error = math.sqrt(value * (1 - value) / size)
+    return PValue(reason + late, value, values["pearson"], method, error, size, statistic)
+
+
+def _why_no_maximum(result: FitResult) -> str:
+    """Why a fit is not one of maximum likelihood."""
+    if result.objective != "likelihood":
+        return f"the fit is one of the {result.objective}"
+    if result.penalty is not None:
+        return "the fit is penalised"
+    return _NONE_OF.get(result.status, "the fit has not converged")
+
+
+def _excess_text(excess: float) -> str:
+    shown = f"{excess:.2g}" if excess < 100 else "more than 100"
+    return f"small expected counts raise the mean of G\N{SUPERSCRIPT TWO} by up to {shown} standard deviations"
+
+
+def _cells(result: FitResult) -> np.ndarray:
+    """Mask of the cells that are not fitted as zero."""
+    if result._face is not None:
+        return result._face.cells
+    return np.ones(result.hypergraph.domain.num_states, dtype=bool)
+
+
+def _expected(result: FitResult) -> np.ndarray | None:
+    """Expected counts of the cells that are not fitted as zero; None without a list of cells."""
+    if result._design is None:
+        return None
+    return result.num_rows * result.probs.numpy()[_cells(result)]
+
+
+def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
+    """Why tables of this model cannot be drawn and refitted."""
+    result = test.result
+    if expected is None:
+        return "the cells are too many to be listed"
+    if not all(fitted.hypergraph.is_hierarchical for fitted in (result, test.larger) if fitted is not None):
+        return "the collection is not hierarchical"
+    if result.data is None or result.data.has_missing:
+        return "the fit is not one to complete rows"
+    if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or bool((result.data.counts % 1 != 0).any()):
+        return "the counts are not whole numbers"
+    return None

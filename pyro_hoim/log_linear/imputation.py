@@ -1,0 +1,162 @@
+"""Filling missing cells of rows from a fitted model: several random completions, or the most probable one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..core.imputation import Imputation
+from ..core.prediction import extend_rows
+from ..core.rows import (
+    ClampedGibbs,
+    RowMethod,
+    chain_portions,
+    check_count,
+    check_rows,
+    checked_gibbs,
+    drawn_seed,
+    row_patterns,
+)
+from ..data.observations import Observations
+from ..errors import InputError
+from ..runs.arguments import checked_seed
+from .auto import Auto
+from .chains.gibbs import GibbsChains
+from .energy import LogLinearEnergy
+from .given import check_energy, check_model, condition_rows, exact_portions, is_exactly_feasible, row_chains
+
+__all__ = ["impute"]
+
+
+def impute(
+    model: LogLinearEnergy,
+    data: Observations,
+    num_imputations: int = 1,
+    *,
+    how: Literal["draws", "most probable"] = "draws",
+    method: RowMethod = "auto",
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Imputation:
+    r"""Fill the missing cells of every row given its known cells.
+
+    .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
+
+    Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion is
+    jointly most probable, and makes the data look more alike than they are. Exact where conditioning on the known cells
+    leaves a law within reach (then draws are independent); otherwise every draw is the last state of a Gibbs chain of
+    its own with the known cells clamped, and the most probable completion is the best state that the chains visited,
+    improved one variable at a time until no change helps: a local maximum. Completions are given the parameters of the
+    model; their uncertainty is not included.
+
+    Args:
+        model: one model.
+        data: rows over the model's variables, or over some of them; the others are missing.
+        num_imputations: completions of every row; 1 for the most probable one.
+        how: ``draws`` or ``most probable``.
+        method: ``auto``: exact where a row needs at most 2e7 operations or all rows together at most 2e9, else Gibbs;
+            ``exact``: exact or refused; ``gibbs``: chains.
+        gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.rows.ClampedGibbs`.
+        seed: seed of everything random.
+
+    Returns:
+        Completed rows.
+
+    Raises:
+        InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
+            completions.
+        InputTypeError: no LogLinearEnergy, no observations, a number of imputations or a seed that is no whole number,
+            or ``gibbs`` that is no ``ClampedGibbs``.
+        IntractableError: ``exact`` beyond the reach of the backends.
+
+    Randomness:
+        From ``seed`` only.
+
+    References:
+        Donald Rubin, Multiple Imputation for Nonresponse in Surveys, 1987.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [-1, 1]]), graph.domain)
+        >>> impute(model, rows).codes.tolist()
+        [[[0, 0], [1, 1]]]
+    """
+    check_energy(model)
+    check_rows(data)
+    check_count(num_imputations, "num_imputations")
+    seed = checked_seed(seed)
+    if how not in ("draws", "most probable"):
+        raise InputError(f"how: expected 'draws' or 'most probable', received {how!r}")
+    if how == "most probable" and num_imputations > 1:
+        raise InputError("num_imputations: there is one most probable completion of a row; ask for 1 or for draws")
+    data = extend_rows(data, model.domain)
+    check_model(model, data.domain, method)
+    settings = checked_gibbs(gibbs)
+    generator = torch.Generator().manual_seed(seed)
+    codes = data.codes.repeat(num_imputations, 1, 1)
+    is_exact = torch.ones(len(data.codes), dtype=torch.bool)
+    num_incomplete = int((data.codes < 0).any(1).sum())
+    for missing, rows in row_patterns(data):
+        columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
+        if not missing:
+            continue
+        if is_exactly_feasible(model, missing, num_incomplete, method):
+            for part in exact_portions(model, missing, rows):
+                laws, _ = condition_rows(model, missing, data.codes[part])
+                found = (
+                    Auto().sample(laws, (num_imputations,), generator)
+                    if how == "draws"
+                    else Auto().mode(laws)[0].unsqueeze(0)
+                )
+                codes[:, part[:, None], columns] = found
+            continue
+        is_exact[rows] = False
+        num_chains = num_imputations if how == "draws" else settings.num_chains
+        for part in chain_portions(rows, num_chains):
+            chains = row_chains(model, missing, data.codes[part], num_chains, settings, drawn_seed(generator))
+            if how == "draws":
+                states = chains.codes.reshape(len(part), num_chains, -1).movedim(1, 0)
+            else:
+                best = _best_states(model, chains, settings, len(part))
+                states = _ascend(model, best, columns.tolist()).unsqueeze(0)
+            codes[:, part[:, None], columns] = states[..., columns]
+    return Imputation(data, codes, is_exact, how)
+
+
+def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
+    """State of least energy that the chains of every row visit, (num_rows, d)."""
+    best = chains.codes.clone()
+    least = chains.energy.clone()
+    for _ in range(gibbs.num_records):
+        chains.sweep(gibbs.thin)
+        energy = chains.energy
+        better = energy < least
+        least = torch.where(better, energy, least)
+        best[better] = chains.codes[better]
+    chosen = least.reshape(num_rows, -1).argmin(1)
+    return best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
+
+
+def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:
+    """Set one variable after the other to its most probable level until nothing changes, (R, d).
+
+    In double precision: sums of single precision differ from variable to variable by more than a gain may be, so that
+    ties would send states around in circles.
+    """
+    model = model.to(dtype=torch.float64)
+    states = states.clone()
+    moving = torch.arange(len(states))
+    while len(moving):
+        before = states[moving]
+        now = before.clone()
+        for column in columns:
+            log_probs = model.block_conditional([model.domain.names[column]], now)
+            gain = log_probs.max(1).values - log_probs.gather(1, now[:, column, None]).squeeze(1)
+            now[:, column] = torch.where(gain > 1e-12, log_probs.argmax(1), now[:, column])
+        states[moving] = now
+        moving = moving[(now != before).any(1)]
+    return states

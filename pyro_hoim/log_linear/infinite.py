@@ -1,0 +1,221 @@
+"""Interactions of an infinite estimate: in how many directions they are infinite, and which contrasts are finite."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import IntractableError
+from .coding import parametrization
+from .fitting.design import edge_basis
+from .fitting.result import FitResult
+
+__all__ = ["FiniteContrast", "has_cheap_covariance", "infinite_to_json", "mark_infinite", "with_infinite"]
+
+_MAX_CONTRASTS = 5000
+_LISTED = 20
+_MAX_DENSE_PARAMETERS = 1000
+_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class FiniteContrast:
+    r"""A contrast between two levels of every variable of an interaction.
+
+    .. math:: \sum_{\varepsilon \in \{0, 1\}^S} (-1)^{|S| - |\varepsilon|}\, \theta^S[x_\varepsilon]
+
+    with :math:`x_\varepsilon` the level ``before`` where :math:`\varepsilon_i = 0` and ``after`` where it is 1. Of a
+    pair that is in no larger interaction it is the log odds ratio given all other variables; of interactions in larger
+    ones it is averaged over the levels of the other variables.
+
+    Attributes:
+        before: labels of the first level of every variable.
+        after: labels of the second.
+        estimate: the contrast, in nats.
+        std_error: its large-sample standard error; NaN where it was not computed.
+    """
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    estimate: float
+    std_error: float
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of plain values."""
+        error = self.std_error if math.isfinite(self.std_error) else None
+        return {"before": list(self.before), "after": list(self.after), "estimate": self.estimate, "std_error": error}
+
+
+def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of :func:`interaction_table` with what an infinite estimate leaves of them, infinite ones first.
+
+    Args:
+        result: a fit.
+        rows: its interactions, the strongest first.
+
+    Returns:
+        The rows with ``is_infinite``, ``num_parameters`` of the interaction, ``num_identified`` of its directions in
+        which the data identify it (None where that was not computed) and ``finite_contrasts``, the twenty largest as
+        mappings (see :class:`FiniteContrast`). An
+        infinite interaction has an infinite ``value``, and as ``coefficient`` and ``levels`` the entry that falls
+        fastest towards minus infinity. Infinite ones are sorted by the share of their directions that are infinite.
+    """
+    slices = result.hypergraph.parameter_slices
+    sizes = [slices[tuple(row["edge"])].stop - slices[tuple(row["edge"])].start for row in rows]
+    marked = [
+        {**row, "is_infinite": False, "num_parameters": size, "num_identified": size, "finite_contrasts": []}
+        for row, size in zip(rows, sizes, strict=True)
+    ]
+    if result.status != "infinite" or result.existence is None:
+        return marked
+    facial = result.existence.facial_set is not None and result.hypergraph.num_parameters <= _MAX_DENSE_PARAMETERS
+    basis = result.identified if facial else None
+    marked = [_from_margins(result, row) if basis is None else _from_basis(result, row, basis) for row in marked]
+    return sorted(marked, key=lambda row: (not row["is_infinite"], -_infinite_share(row)))
+
+
+def infinite_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model file keeps of an infinite interaction, because the tables in it are finite."""
+    kept = ("edge", "levels", "position", "num_parameters", "num_identified", "finite_contrasts")
+    return {**{key: row[key] for key in kept}, "sign": int(math.copysign(1, row["coefficient"]))}
+
+
+def with_infinite(rows: Sequence[dict[str, Any]], infinite: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of :func:`interaction_table` of a stored model, its infinite interactions marked and first.
+
+    Args:
+        rows: interactions, the strongest first.
+        infinite: what :func:`infinite_to_json` has kept, in the order of the fit.
+    """
+    found = {tuple(row["edge"]): row for row in rows}
+    first = [
+        {
+            **found.pop(tuple(kept["edge"])),
+            **{key: value for key, value in kept.items() if key != "sign"},
+            "is_infinite": True,
+            "value": math.inf,
+            "coefficient": kept["sign"] * math.inf,
+        }
+        for kept in infinite
+        if tuple(kept["edge"]) in found
+    ]
+    return [*first, *({**row, "is_infinite": False} for row in found.values())]
+
+
+def _infinite_share(row: dict[str, Any]) -> float:
+    """Share of an interaction's directions that are infinite; all where that was not computed."""
+    return 1.0 if row["num_identified"] is None else 1 - row["num_identified"] / row["num_parameters"]
+
+
+def _from_margins(result: FitResult, row: dict[str, Any]) -> dict[str, Any]:
+    """Of a large table: an interaction that shares its variables with an empty margin counts as infinite."""
+    assert result.existence is not None
+    edge = set(row["edge"])
+    near = [c for c in result.existence.offending if set(c.edge) <= edge or set(c.edge) >= edge]
+    if not near:
+        return row
+    own = next((c for c in near if set(c.edge) == edge), None)
+    levels = row["levels"] if own is None else list(own.levels)
+    coefficient = -math.inf if own is not None else math.copysign(math.inf, row["coefficient"])
+    infinite = {"is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
+    return {**row, **infinite, "levels": levels}
+
+
+def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> dict[str, Any]:
+    """An interaction by the directions that the facial set identifies."""
+    edge = tuple(row["edge"])
+    block = basis[result.hypergraph.parameter_slices[edge]]
+    # A direction of this interaction alone is identified if and only if the basis holds all of it.
+    held = torch.linalg.eigvalsh(block @ block.T)
+    identified = int((held > 1 - _TOLERANCE).sum())
+    if identified == len(block):
+        return row
+    position, sign = _fastest(result, edge, row)
+    shape = [result.hypergraph.domain[name].cardinality for name in edge]
+    codes = np.unravel_index(position, shape)
+    return {
+        **row,
+        "is_infinite": True,
+        "value": math.inf,
+        "coefficient": sign * math.inf,
+        "levels": [result.hypergraph.domain[n].labels[int(c)] for n, c in zip(edge, codes, strict=True)],
+        "position": position,
+        "num_identified": identified,
+        "finite_contrasts": [c.to_json() for c in _contrasts(result, edge, block)[:_LISTED]] if identified else [],
+    }
+
+
+def _fastest(result: FitResult, edge: tuple[str, ...], row: dict[str, Any]) -> tuple[int, float]:
+    """The entry of a balanced table that falls fastest along the direction of recession, and which way it moves."""
+    table = torch.zeros(1)
+    if result.recession is not None:
+        coordinates = parametrization(result.hypergraph)
+        table = coordinates.split(coordinates.to_tables(result.recession))[edge].flatten()
+    position = int(table.argmin())
+    if float(table[position]) < -1e-9:
+        return position, -1.0
+    return row["position"], math.copysign(1.0, row["coefficient"])
+
+
+def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) -> tuple[FiniteContrast, ...]:
+    """Identified contrasts of one interaction, the largest first; those against first levels where there are many."""
+    variables = [result.hypergraph.domain[name] for name in edge]
+    pairs = [list(itertools.combinations(range(v.cardinality), 2)) for v in variables]
+    if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
+        pairs = [[(0, level) for level in range(1, v.cardinality)] for v in variables]
+    if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
+        return ()
+    differences: list[np.ndarray] = []
+    for variable, chosen in zip(variables, pairs, strict=True):
+        difference = np.zeros((len(chosen), variable.cardinality))
+        rows = np.arange(len(chosen))
+        difference[rows, [after for _, after in chosen]] = 1
+        difference[rows, [before for before, _ in chosen]] = -1
+        differences.append(difference)
+    tables = reduce(np.kron, differences)
+    free = torch.from_numpy(tables @ edge_basis(tuple(v.cardinality for v in variables)))
+    lost = free.square().sum(1) - (free @ block).square().sum(1)
+    known = (lost <= _TOLERANCE * free.square().sum(1)).nonzero().squeeze(-1)
+    where = result.hypergraph.parameter_slices[edge]
+    estimates = free[known] @ result.theta[where]
+    errors = torch.full_like(estimates, math.nan)
+    if has_cheap_covariance(result):
+        try:
+            covariance = result.covariance[where, where]
+        except IntractableError:  # singular information: the data do not tell the coefficients apart
+            covariance = torch.full((len(block), len(block)), math.nan, dtype=torch.float64)
+        errors = ((free[known] @ covariance) * free[known]).sum(1).clamp(min=0).sqrt()
+    levels = list(itertools.product(*pairs))
+    found = [
+        FiniteContrast(
+            tuple(v.labels[a] for v, (a, _) in zip(variables, levels[index], strict=True)),
+            tuple(v.labels[b] for v, (_, b) in zip(variables, levels[index], strict=True)),
+            float(estimate),
+            float(error),
+        )
+        for index, estimate, error in zip(known.tolist(), estimates, errors, strict=True)
+    ]
+    return tuple(sorted((_turned(c) for c in found), key=lambda c: -c.estimate))
+
+
+def _turned(contrast: FiniteContrast) -> FiniteContrast:
+    """The same contrast with its first variable turned round where that makes it positive."""
+    if contrast.estimate >= 0:
+        return contrast
+    before = (contrast.after[0], *contrast.before[1:])
+    after = (contrast.before[0], *contrast.after[1:])
+    return replace(contrast, before=before, after=after, estimate=-contrast.estimate)
+
+
+def has_cheap_covariance(result: FitResult) -> bool:
+    """Whether large-sample intervals exist and are a matter of seconds."""
+    size = result.hypergraph.num_parameters
+    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**23
+    return small and result.is_converged and result.objective == "likelihood"

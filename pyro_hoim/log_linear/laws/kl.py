@@ -1,0 +1,75 @@
+r"""Kullback-Leibler divergences, registered for :func:`torch.distributions.kl_divergence`.
+
+.. math:: D(p, q) = \sum_{S \in \mathcal I_p \cup \mathcal I_q} \eta_p^S \cdot (\theta_p^S - \theta_q^S)
+    - \log Z_p + \log Z_q
+
+Exact where the backends of both laws are. With an annealed backend the estimates of log Z and eta are put in: the
+result is biased in O(1 / chains), has the errors of ``log_partition`` of both laws, and may be a little below zero.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.distributions import kl_divergence, register_kl
+
+from ...errors import InputError
+from ._tables import extended_expectations
+from .backends import exact_backend
+from .law import HierarchicalLogLinear
+from .statistics import LogLinearStatistics
+
+__all__: list[str] = []
+
+
+@register_kl(HierarchicalLogLinear, HierarchicalLogLinear)
+def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
+    """D(p, q) in nats over the union of the edges, (*broadcast batch)."""
+    if p.domain != q.domain:
+        raise InputError(
+            f"kl_divergence: the laws have different domains, {p.domain.names} and {q.domain.names} "
+            "(names, labels and order must agree)"
+        )
+    if not (p._law.is_finite and q._law.is_finite):
+        raise InputError("kl_divergence: theta holds NaN or an infinity")
+    own = (p._law.eta * p._law.tables).sum(-1) - p._law.log_partition.value
+    cross = _mean_log_potential(p, q) - q._law.log_partition.value
+    shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
+    return (own - cross).expand(shape)
+
+
+def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
+    """Expectation under p of the sum of q's tables."""
+    slices = p.hypergraph.term_slices
+    missing = [edge for edge in q.hypergraph.edges if edge not in slices]
+    if not missing:
+        eta = {edge: p._law.eta[..., slices[edge]] for edge in q.hypergraph.edges}
+    else:
+        union = p.hypergraph.add_edges(missing, hierarchical=False)
+        backend = exact_backend(p.partition) if p._law.is_exact else p.partition
+        if backend.plan(union).feasible:
+            _, flat, where = extended_expectations(p._law, missing)
+            eta = {edge: flat[..., where[edge]] for edge in q.hypergraph.edges}
+        else:
+            model, batch = p._law.model, p._law.batch_shape
+            eta = {
+                edge: p._law.eta[..., slices[edge]]
+                if edge in slices
+                else backend.marginal(model, edge).reshape((*batch, math.prod(p.domain[n].cardinality for n in edge)))
+                for edge in q.hypergraph.edges
+            }
+    total = p._law.theta.new_zeros(())
+    for edge, where in q.hypergraph.term_slices.items():
+        total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)
+    return total
+
+
+@register_kl(LogLinearStatistics, LogLinearStatistics)
+def _kl_statistics(p: LogLinearStatistics, q: LogLinearStatistics) -> torch.Tensor:
+    """N times the divergence of one row; the statistic must be the same (hypergraph and total_count)."""
+    if p.hypergraph != q.hypergraph:
+        raise InputError("kl_divergence: the statistics belong to different hypergraphs")
+    if not bool((p.total_count == q.total_count).all()):
+        raise InputError("kl_divergence: the numbers of rows differ")
+    return p.total_count * kl_divergence(p.rows, q.rows)

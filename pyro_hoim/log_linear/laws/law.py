@@ -1,0 +1,541 @@
+"""Hierarchical log-linear models as Pyro distributions over vectors of level codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+
+from ...checks import check_finite
+from ...core.laws.expansion import check_cells, enumerated_states
+from ...core.laws.shared import SharedLaw
+from ...core.laws.support import StateSpace
+from ...core.laws.traces import check_probabilities, expand_result
+from ...core.laws.values import check_value
+from ...core.partition import LogPartition, PartitionBackend
+from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import Coding, parametrization
+from ..energy import LogLinearEnergy
+from ._law import Law
+from ._tables import extended_expectations, flatten_tables, log_prob_cells, marginal_tables
+from .backends import acting_backend, exact_backend
+
+__all__ = ["HierarchicalLogLinear"]
+
+
+_IF_MISSING = (
+    "; where -1 stands for a missing cell, row_log_likelihood(law.energy_model, observations) of pyro_hoim sums over "
+    "what is missing, and pyro.factor puts it into a program"
+)
+
+
+class HierarchicalLogLinear(SharedLaw):
+    r"""The law of d finite variables whose log-probability is a sum of interaction tables.
+
+    .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
+
+    A value is a vector of level codes in schema order, so the event shape is (d,). The law is an ordinary Pyro
+    site: put a prior on ``theta``, use it in plates and mixtures, observe it, or leave it latent and let Pyro
+    enumerate it. Probabilities, gradients and samples are exact unless an annealed backend was asked for, and cost what
+    :meth:`partition.plan <pyro_hoim.core.PartitionBackend.plan>` says for the hypergraph. (To draw a
+    latent site back with ``infer_discrete``, wrap the program in ``poutine.reparam`` with
+    :class:`~pyro_hoim.inference.StateIndexReparam`; Pyro cannot do that for sites with event dimensions.)
+    For N observed rows use :class:`~pyro_hoim.log_linear.LogLinearStatistics`, whose cost does not depend on N.
+
+    With ``partition=AnnealedImportance(...)`` (or ``Auto(annealed=...)`` beyond the exact budget) the law serves models
+    of any size by estimates:
+
+    ==============================================  ===============================================================
+    quantity                                        with an annealed backend
+    ==============================================  ===============================================================
+    ``log_prob``, ``log_partition``, ``entropy``    estimates; log Z-hat biased low, hence ``log_prob`` biased high
+    ``eta``, ``mean``, ``variance``, ``gradient``   estimates, biased in O(1 / chains)
+    Kullback-Leibler divergence                     estimate, may be a little below zero
+    ``sample``                                      states of Gibbs chains after ``sample_burn_in`` sweeps
+    ``energy``, ``log_pseudo_prob``, ``condition``  exact, they need no log Z
+    ``log_prob_table``, ``probs``                   exact: the table is normalised by its own sum
+    ``mode``, ``marginal``                          exact by ``Auto()`` or, beyond its budget, IntractableError
+    ==============================================  ===============================================================
+
+    One law makes one estimate of log Z and keeps it (one with a graph for gradients, one without), so that all its
+    log-probabilities share one error, which :attr:`log_partition` tells; a law made anew, as in every run of a Pyro
+    program, makes a new one. HMC, NUTS, random-walk kernels and importance weights need one function of theta and would
+    go wrong silently, so inside them a ``log_prob`` with fresh randomness raises
+    :class:`~pyro_hoim.errors.InputError`; give the backend a ``seed`` to accept one estimate per theta with its bias,
+    or use SVI or stochastic-gradient Langevin dynamics, for which fresh randomness is right.
+
+    Args:
+        hypergraph: the interactions :math:`\mathcal I`.
+        theta: natural parameters (nats) in the given coding.
+        coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
+            priors and of NUTS; raising the coordinate of given levels of an interaction raises their probability,
+            see :class:`~pyro_hoim.log_linear.Parametrization`), "corner" (level 0 is the reference) or "balanced" (full
+            tables, fibres sum to 0).
+        partition: backend; ``Auto()``, which is exact, when None.
+        validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Theta must be finite
+            whatever its value. Only where validation is switched off globally, as inside Pyro's MCMC, a theta that
+            is not finite is kept and its log-probability is NaN, which HMC treats as a divergence.
+
+    Shape:
+        theta (*batch, num_parameters), or (*batch, num_terms) for "balanced"; samples (*sample, *batch, d) of dtype
+        ``torch.long``; :meth:`log_prob` takes integer or floating codes and returns (*sample, *batch).
+
+    Raises:
+        InputError: theta of the wrong shape or not finite; an unknown coding; the corner coding for a collection
+            that is not hierarchical. :meth:`log_prob` raises it for values outside the support when validating, and
+            where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling or a trace.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: on use, when an exact computation exceeds the backend's budget.
+
+    Randomness:
+        :meth:`sample`, and with an annealed backend without a seed every estimate, uses PyTorch's global generator, so
+        ``pyro.set_rng_seed`` makes them reproducible.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3 and equations (21, 22).
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 1)
+        >>> law = HierarchicalLogLinear(hypergraph, torch.zeros(3))
+        >>> law.event_shape, law.log_prob(torch.tensor([1, 2])).exp()
+        (torch.Size([2]), tensor(0.1667))
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
+        "theta": constraints.real_vector,
+    }
+    has_enumerate_support = True
+    _law: Law
+
+    max_enumerated_states: int = 2**16
+    """Most states that :meth:`enumerate_support` lists, and so Pyro's sums over a latent site; may be raised."""
+
+    max_table_cells: int = 2**24
+    """Most cells (batch included) of :attr:`log_prob_table` and :attr:`probs`; a subclass may raise it."""
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        theta: torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
+        self._law = Law(hypergraph, theta, coding, partition, is_lenient=is_validation_off)
+        self._settle(self._law.batch_shape, len(hypergraph.domain), validate_args)
+
+    # Alternative constructors
+
+    @classmethod
+    def from_tables(
+        cls,
+        hypergraph: InteractionHypergraph,
+        tables: Mapping[Sequence[str] | str, Any] | torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> HierarchicalLogLinear:
+        """The law whose log-probability is the sum of arbitrary tables, up to its normalising constant.
+
+        The tables need not be balanced; their constant is dropped (hierarchical collections).
+
+        Args:
+            hypergraph: the interactions.
+            tables: ``{edge: table}``, every table with axes in schema order (edges left out have zero tables; an edge
+                of one variable may be given by its name), or flat tables.
+            coding: coding of the theta of the result.
+            partition: as in the class.
+            validate_args: as in the class.
+
+        Shape:
+            each table (*batch, *cardinalities of its edge); flat (*batch, num_terms).
+
+        Raises:
+            InputError: an edge that is not in the hypergraph, a wrong shape, or an entry that is not finite.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+            >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
+            >>> law.probs
+            tensor([[0.3655, 0.1345],
+                    [0.1345, 0.3655]])
+        """
+        flat = tables if isinstance(tables, torch.Tensor) else flatten_tables(hypergraph, tables)
+        if flat.dim() == 0 or flat.shape[-1] != hypergraph.num_terms:
+            raise InputError(f"tables: expected shape (..., {hypergraph.num_terms}), received {tuple(flat.shape)}")
+        check_finite(flat.detach(), "tables")
+        theta = parametrization(hypergraph).from_tables(flat, coding)
+        return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+
+    @classmethod
+    def from_logits(
+        cls,
+        domain: Domain,
+        logits: torch.Tensor,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> HierarchicalLogLinear:
+        """The saturated law with the given cell log-probabilities, which need not be normalised.
+
+        Args:
+            domain: the variables.
+            logits: log-probability of every cell up to a constant, finite (a cell of probability zero has no finite
+                theta).
+            coding: coding of the theta of the result.
+            partition: as in the class.
+            validate_args: as in the class.
+
+        Shape:
+            logits (*batch, *cardinalities).
+
+        Raises:
+            InputError: a wrong shape or an entry that is not finite.
+        """
+        d = len(domain)
+        if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
+            raise InputError(f"logits: expected shape (..., *{domain.cardinalities}), received {tuple(logits.shape)}")
+        hypergraph = InteractionHypergraph.saturated(domain)
+        batch = logits.shape[: logits.dim() - d]
+        full = logits.reshape((*batch, domain.num_states))  # the last table; all others start at zero
+        zeros = full.new_zeros((*batch, max(hypergraph.num_terms - domain.num_states, 0)))
+        flat = torch.cat([zeros, full], -1) if d else zeros
+        return cls.from_tables(hypergraph, flat, coding=coding, partition=partition, validate_args=validate_args)
+
+    # Parameters and structure
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self._law.hypergraph
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._law.hypergraph.domain
+
+    @property
+    def coding(self) -> Coding:
+        """The coding of :attr:`theta`."""
+        return self._law.coding
+
+    @property
+    def partition(self) -> PartitionBackend:
+        """The backend that normalises and draws."""
+        return self._law.partition
+
+    @property
+    def theta(self) -> torch.Tensor:
+        """Natural parameters in :attr:`coding`, (*batch, size)."""
+        return self._expanded(self._law.theta, 1)
+
+    def theta_as(self, coding: Coding) -> torch.Tensor:
+        """Theta in another coding, (*batch, size of that coding).
+
+        Raises:
+            InputError: unknown coding, or the corner coding of a collection that is not hierarchical.
+        """
+        theta = self._law.parametrization.convert(self._law.theta, self.coding, coding)
+        return self._expanded(theta, 1)
+
+    @property
+    def energy_model(self) -> LogLinearEnergy:
+        """The unnormalised model: energies and conditionals without the normalising constant."""
+        return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> StateSpace:  # type: ignore[override]
+        """Vectors of level codes."""
+        return StateSpace(self.domain.cardinalities)
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls,
+        *,
+        hypergraph: InteractionHypergraph,
+        theta: Sequence[int],
+        **other: Any,  # noqa: ARG003
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shape of theta.
+
+        Args:
+            hypergraph: the interactions, whose variables fix the event shape.
+            theta: shape of theta.
+            other: further arguments of the constructor, ignored.
+
+        Returns:
+            The pair (batch_shape, event_shape).
+        """
+        return torch.Size(tuple(theta)[:-1]), torch.Size((len(hypergraph.domain),))
+
+    def __repr__(self) -> str:
+        return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
+
+    # Probabilities
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        check_value(value, self.domain, self.batch_shape, if_missing=_IF_MISSING)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
+
+        Args:
+            value: level codes, integer or floating.
+
+        Shape:
+            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
+                HMC, NUTS or a traced function.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give the state, which is named,
+                more than probability one, beyond the error.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        if not self._law.is_finite:
+            shape = self._sample_batch(value)
+            return (self._law.theta.sum(-1) * math.nan).expand(shape)
+        energy = self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
+        log_z = self._law.log_partition
+        result = check_probabilities(log_z, self._law.diverging(-energy - log_z.value), value, self.domain)
+        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+
+    def energy(self, value: torch.Tensor) -> torch.Tensor:
+        """Minus the log-probability without its normalising constant (balanced tables), (*sample, *batch)."""
+        if self._validate_args:
+            self._validate_sample(value)
+        energy = self._law.model.energy(value, validate=not self._validate_args)
+        return energy.expand(self._sample_batch(value))
+
+    def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, which needs no normalising constant.
+
+        It is not a log-probability; it is cheap for models whose log Z is out of reach.
+
+        Shape:
+            value (*sample, *batch, d) -> (*sample, *batch).
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._law.model.log_pseudo_prob(value).expand(self._sample_batch(value))
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant of the balanced tables with its kind, error and cost, computed once per law.
+
+        Shape:
+            value, and what an estimate says about its errors, (*batch).
+
+        Raises:
+            InputError: a random estimate inside HMC, NUTS or a traced function.
+            IntractableError: log Z exceeds the backend's budget.
+        """
+        result = self._law.log_partition
+        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
+
+    @property
+    def log_prob_table(self) -> torch.Tensor:
+        """Log-probability of every cell, (*batch, *cardinalities); normalised by its own sum when log Z is estimated.
+
+        Raises:
+            IntractableError: more than :attr:`max_table_cells` cells.
+        """
+        return self._expanded(self._log_prob_table(), len(self.domain))
+
+    def _log_prob_table(self) -> torch.Tensor:
+        num_cells = self.domain.num_states * max(self._law.batch_shape.numel(), 1)
+        check_cells(num_cells, self.max_table_cells, "log_prob_table")
+        return log_prob_cells(self._law)
+
+    @property
+    def probs(self) -> torch.Tensor:
+        """Probability of every cell, (*batch, *cardinalities); see :attr:`log_prob_table`."""
+        return self.log_prob_table.exp()
+
+    # Samples and enumeration
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law: true where the backend is exact (no Markov chain)."""
+        return self._law.is_exact
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Gibbs sweeps at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact.
+
+        The annealed backend counts them after the run that leads its chains to the model (its ``burn_in``).
+        """
+        backend = acting_backend(self.partition, self.hypergraph)
+        return 0 if backend.is_exact else int(getattr(backend, "burn_in", 0))
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Draws, level codes of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
+
+        Otherwise they are states of Gibbs chains, annealed and then burnt in by :attr:`sample_burn_in` sweeps, whose
+        law is as near to this one as the chains mix; nothing here can tell how near. Compare energies and statistics
+        for shorter and longer burn-in.
+
+        Shape:
+            (*sample_shape, *batch, d).
+
+        Randomness:
+            PyTorch's global generator.
+        """
+        self._require_finite()
+        codes = torch.zeros((), dtype=torch.long, device=self._law.theta.device)
+        return self._drawn(sample_shape, lambda shape: self.partition.sample(self._law.model, shape), codes)
+
+    def _require_finite(self) -> None:
+        if not self._law.is_finite:
+            check_finite(self._law.theta.detach(), "theta")
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state once, the last variable fastest.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            IntractableError: more than :attr:`max_enumerated_states` states.
+        """
+        if (num_states := self.domain.num_states) > self.max_enumerated_states:
+            raise IntractableError(
+                f"enumerate_support: a latent site is summed over its states, expected at most "
+                f"max_enumerated_states={self.max_enumerated_states}, received {size_text(num_states, 'states')}; draw "
+                "the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
+                "HierarchicalLogLinear.max_enumerated_states"
+            )
+        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.theta.device)
+
+    # Moments
+
+    @property
+    def eta(self) -> torch.Tensor:
+        """Marginal probabilities of every edge, flat (*batch, num_terms), and the gradient of log Z in the tables.
+
+        Exact where the backend is, otherwise an estimate, biased in O(1 / chains).
+        """
+        return self._expanded(self._law.eta, 1)
+
+    def _code_moments(self, *powers: int) -> list[torch.Tensor]:
+        """Expectations of powers of every code from one eta, each (*law batch, d)."""
+        law, names = self._law, self.domain.names
+        eta, slices = law.eta, law.hypergraph.term_slices
+        if missing := [name for name in names if (name,) not in slices]:
+            _, eta, slices = extended_expectations(law, [(name,) for name in missing])
+        if not names:
+            return [eta.new_zeros((*law.batch_shape, 0)) for _ in powers]
+        levels = [(slices[(v.name,)], torch.arange(v.cardinality, device=eta.device).to(eta)) for v in self.domain]
+        return [torch.stack([(eta[..., where] * code**p).sum(-1) for where, code in levels], -1) for p in powers]
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
+        return self._expanded(self._code_moments(1)[0], 1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance of every level code (*batch, d)."""
+        first, second = self._code_moments(1, 2)
+        return self._expanded((second - first**2).clamp(min=0), 1)
+
+    @property
+    def mode(self) -> torch.Tensor:
+        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination; always exact.
+
+        Raises:
+            IntractableError: no exact backend is within its budget.
+        """
+        self._require_finite()
+        with torch.no_grad():
+            states, _ = exact_backend(self.partition).mode(self._law.model)
+        return self._expanded(states, 1)
+
+    def entropy(self) -> torch.Tensor:
+        """Shannon entropy in nats, (*batch): exact where the backend is, else from estimates of log Z and eta."""
+        law = self._law
+        return self._expanded(law.log_partition.value - (law.eta * law.tables).sum(-1))
+
+    # Conditional and marginal laws
+
+    def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> HierarchicalLogLinear:
+        r"""The law of the remaining variables given the values of some.
+
+        Every interaction is sliced at the evidence and merged with those on the same remaining variables; the result
+        is a log-linear law on :math:`\{S \setminus E\}`, in the coding of this one. Cost O(num_terms).
+
+        Args:
+            evidence: ``{name: label or code}``, or a tensor of codes: one for every row and batch element.
+
+        Shape:
+            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common
+            one. For N rows given other values each, with a batch of parameters, pass tensors (N, 1, ..., 1).
+
+        Raises:
+            UnknownNameError: an unknown name or label; the closest ones are listed.
+            InputError: a code out of range, or tensors whose shapes do not broadcast.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+            >>> law = HierarchicalLogLinear.from_tables(hypergraph, {("a", "b"): torch.eye(2)})
+            >>> law.condition({"a": "1"}).probs
+            tensor([0.2689, 0.7311])
+            >>> law.condition({"a": torch.tensor([1, 0])}).probs  # one value for every row
+            tensor([[0.2689, 0.7311],
+                    [0.7311, 0.2689]])
+        """
+        self._require_finite()
+        model, _ = self._law.model.condition(evidence)
+        return self._derived(model.hypergraph, model.tables)
+
+    def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
+        """A law of the same class settings from balanced tables, of their batch shape and of this law's."""
+        theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
+        options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
+        law = type(self)(hypergraph, theta, coding=self.coding, **options)
+        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
+
+    def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
+        """The law of some of the variables, the others summed out exactly (whatever the backend of the law).
+
+        The variables that go fall into connected components; each leaves one table on its boundary. The structure of
+        the result is the edges inside ``names`` and, for every component, all subsets of its boundary. Every other
+        component is untouched, so the cost is that of eliminating the components, known before it runs.
+
+        Args:
+            names: the variables that stay, in any order (the result is in schema order).
+            max_terms: most table entries of the result's boundaries.
+
+        Raises:
+            UnknownNameError: an unknown name.
+            IntractableError: eliminating a component, or the result, exceeds the budget.
+
+        Example:
+            >>> from pyro_hoim.schema import Domain
+            >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+            >>> hypergraph = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
+            >>> law = HierarchicalLogLinear(hypergraph, torch.ones(5))
+            >>> law.marginal(["c", "a"]).hypergraph.edges
+            (('a',), ('c',), ('a', 'c'))
+        """
+        self._require_finite()
+        if isinstance(names, str):
+            raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
+        return self._derived(*marginal_tables(self._law, names, max_terms))

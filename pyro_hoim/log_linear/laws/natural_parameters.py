@@ -1,0 +1,275 @@
+r"""From mean coordinates back to natural ones: which means have a theta, which theta, and how curved log Z is there.
+
+The map :math:`\theta \mapsto \eta(\theta)` is a bijection onto the (relative) interior of the marginal polytope. The
+conjugate prior needs its inverse for the mode and membership of the interior for propriety.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy import optimize, sparse
+
+from ...core.laws.traces import refuse_traced
+from ...core.partition import PartitionBackend
+from ...errors import InputError, IntractableError
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from .backends import exact_backend
+from .hyper_dirichlet import mode_tables
+
+__all__ = [
+    "MAX_DENSE_PARAMETERS",
+    "consistent_margins",
+    "fisher_information",
+    "interior_margin",
+    "solve_natural_parameters",
+]
+
+MAX_DENSE_PARAMETERS = 2000
+_MAX_STEPS = 200
+_MAX_DESIGN = 2**23  # entries of a table of statistics by cells: 64 MB
+_SOLVED, _INFEASIBLE = 0, 2  # status codes of SciPy's linprog
+
+
+def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max_cells: int = 2**12) -> float | None:
+    r"""How far mean coordinates lie inside the marginal polytope, by a linear program over the joint table.
+
+    .. math:: \max \{ \varepsilon \in [-1, 1] : A p = \eta,\ p_x \ge \varepsilon \text{ for every cell } x \}
+
+    The maximum is positive exactly when a strictly positive law has these marginals, that is when theta exists, and
+    negative when no law has them. Solved by HiGHS with a feasibility tolerance of 1e-10; values up to 1e-9 cannot be
+    told from the boundary. Margins that agree only up to rounding contradict each other for the program: see
+    :func:`consistent_margins`.
+
+    Args:
+        hypergraph: the interactions.
+        eta: marginal probabilities of every hyperedge, shape (num_terms,), no batch.
+        max_cells: largest joint table for which the program is solved.
+
+    Returns:
+        The smallest cell of the most interior table with marginals ``eta``: negative when no law has them, and -1.0
+        when no table has them or only one with cells far from probabilities. None when it is not decided: the joint
+        table has more than ``max_cells`` cells, or the solver gave up.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> round(interior_margin(hypergraph, torch.tensor([0.5, 0.5, 0.5, 0.5])), 9)
+        0.25
+    """
+    domain = hypergraph.domain
+    cells = domain.num_states
+    if cells > max_cells:
+        return None
+    codes = np.indices(domain.cardinalities).reshape(len(domain), cells)
+    columns = np.arange(cells)
+    blocks: list[sparse.csr_array] = [sparse.csr_array(np.ones((1, cells)))]
+    values = [np.ones(1)]
+    target = eta.detach().cpu().double().numpy()
+    for edge, indices, shape in zip(hypergraph.edges, hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
+        if edge in hypergraph.maximal_edges or not hypergraph.is_hierarchical:
+            rows = np.ravel_multi_index(tuple(codes[list(indices)]), shape)
+            blocks.append(sparse.csr_array((np.ones(cells), (rows, columns)), shape=(int(np.prod(shape)), cells)))
+            values.append(target[hypergraph.term_slices[edge]])
+    design, wanted = sparse.vstack(blocks, format="csr"), np.concatenate(values)
+    # Unknowns are the excess q = p - epsilon of every cell, then epsilon; HiGHS is steadier when all are bounded.
+    matrix = sparse.hstack([design, sparse.csr_array(design.sum(axis=1).reshape(-1, 1))], format="csr")
+    cost = np.zeros(cells + 1)
+    cost[-1] = -1.0
+    bounds = np.tile([0.0, 2.0], (cells + 1, 1))
+    bounds[-1] = [-1.0, 1.0]
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    for presolve in (True, False):
+        options["presolve"] = presolve
+        result = optimize.linprog(cost, A_eq=matrix, b_eq=wanted, bounds=bounds, method="highs", options=options)
+        if result.status == _SOLVED:
+            return float(result.x[-1])
+        if result.status == _INFEASIBLE:
+            return -1.0
+    return None
+
+
+def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> torch.Tensor:
+    r"""Margins that agree on all shared subsets and sum to one exactly, next to margins that do so up to rounding.
+
+    Every table is centred along its axes (:math:`\eta \mapsto \pi`, which reads the table of S alone), and the tables
+    are rebuilt from the centred ones, all in double precision. The tables of absent subsets of a collection that is
+    not hierarchical are first summed from the largest edge that holds them.
+
+    Args:
+        hypergraph: the interactions.
+        eta: marginal probabilities of every hyperedge.
+
+    Shape:
+        eta (*batch, num_terms); returns (*batch, num_terms), float64. Consistent margins come back as they are.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> consistent_margins(hypergraph, torch.tensor([0.3001, 0.7, 0.5, 0.5]))
+        tensor([0.3001, 0.6999, 0.5000, 0.5000], dtype=torch.float64)
+    """
+    closed = hypergraph if hypergraph.is_hierarchical else hypergraph.closure()
+    pieces = parametrization(hypergraph).split(eta.double())
+    for edge in reversed(hypergraph.edges):
+        for kept in closed.edges if closed is not hypergraph else ():
+            if kept not in pieces and set(kept) <= set(edge):
+                pieces[kept] = pieces[edge].sum([i - len(edge) for i, name in enumerate(edge) if name not in kept])
+    codings = parametrization(closed)
+    whole = codings.pi_to_eta(codings.eta_to_pi(codings.join({edge: pieces[edge] for edge in closed.edges})))
+    slices = closed.term_slices
+    parts = [whole[..., slices[edge]] for edge in hypergraph.edges]
+    return torch.cat(parts, -1) if parts else whole
+
+
+def solve_natural_parameters(
+    hypergraph: InteractionHypergraph,
+    eta: torch.Tensor,
+    partition: PartitionBackend,
+    *,
+    precision: torch.Tensor | None = None,
+    centre: torch.Tensor | None = None,
+    tolerance: float = 1e-10,
+) -> torch.Tensor:
+    r"""The free theta with given mean coordinates, :math:`\eta(\theta) = \eta`, unique when it exists.
+
+    In closed form on decomposable collections; otherwise the maximum of the concave function
+    :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
+    in double precision. Each step costs one evaluation and one Fisher information.
+
+    Args:
+        hypergraph: the interactions.
+        eta: marginal probabilities of every hyperedge; in the interior of the marginal polytope unless there is a
+            ``precision``.
+        partition: backend for log Z and eta; in the place of one that is not exact stands ``Auto()``.
+        precision: :math:`\lambda`, for the mode under a normal prior: its inverse variances divided by the number of
+            rows. None leaves the term out.
+        centre: :math:`\mu`, zero when None.
+        tolerance: largest allowed error of a free statistic.
+
+    Shape:
+        eta (num_terms,), precision and centre (num_parameters,), no batch; returns (num_parameters,) in the dtype of
+        eta.
+
+    Raises:
+        InputError: no such theta was found: eta lies on or outside the boundary of the polytope.
+        IntractableError: log Z exceeds the backend's budget, or the collection has more than 2,000 parameters and
+            no closed form.
+        InputError: likewise inside ``torch.jit.trace``, where there is no closed form.
+
+    Example:
+        >>> from pyro_hoim.log_linear import Auto
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
+        >>> theta = solve_natural_parameters(hypergraph, torch.tensor([0.75, 0.25]), Auto())
+        >>> parametrization(hypergraph).convert(theta, "free", "corner").exp()  # odds of the second level
+        tensor([0.3333])
+    """
+    codings = parametrization(hypergraph)
+    if hypergraph.is_decomposable and precision is None:
+        return codings.from_tables(mode_tables(hypergraph, eta.detach()), "free")
+    refuse_traced("mode", "the solution of Newton's method")
+    _check_dense(hypergraph, "mode")
+    partition = exact_backend(partition)  # Newton's method does not converge on estimates
+    target = codings.free_statistics(eta.detach().double())
+    weight = torch.zeros_like(target) if precision is None else precision.detach().double()
+    middle = torch.zeros_like(target) if centre is None else centre.detach().double()
+
+    def objective(theta: torch.Tensor) -> torch.Tensor:
+        model = LogLinearEnergy.from_theta(hypergraph, theta)
+        value = (target * theta).sum() - partition.log_partition(model).value
+        return value - (weight * (theta - middle).square()).sum() / 2
+
+    theta = middle.clone()
+    value = objective(theta)
+    error = float("inf")
+    for _ in range(_MAX_STEPS):
+        mean, information = _statistics_and_information(hypergraph, theta, partition)
+        gradient = target - mean - weight * (theta - middle)
+        error = float(gradient.abs().max()) if gradient.numel() else 0.0
+        factor, failed = torch.linalg.cholesky_ex(information + torch.diag(weight))
+        if bool(failed):
+            break
+        step = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
+        # On the boundary the gradient vanishes too, but theta keeps moving outwards by steps that do not shrink.
+        is_still = not step.numel() or bool(step.abs().max() <= 1e-3)
+        if error <= tolerance and is_still:
+            return theta.to(eta.dtype)
+        slope = float((gradient * step).sum())
+        size = 1.0
+        # Near the optimum the objective no longer resolves a step of this slope, and full steps are safe.
+        while slope > 1e-13 * (1 + float(value.abs())) and size > 1e-10:
+            if bool(objective(theta + size * step) >= value + 1e-4 * size * slope):
+                break
+            size /= 2
+        theta = theta + size * step
+        value = objective(theta)
+    raise InputError(
+        f"mean_statistics: no theta has these marginals (largest error {error:.3g} after Newton's method, theta up to "
+        f"{float(theta.abs().max()):.3g} and moving); they must lie in the interior of the marginal polytope, for "
+        "instance those of a table without zeros"
+    )
+
+
+def fisher_information(
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
+) -> torch.Tensor:
+    """Hessian of log Z in the free coordinates: the covariance of the free statistics.
+
+    Summed over the cells while their free statistics take at most 2^23 numbers, otherwise by automatic
+    differentiation, one backward pass per parameter. In the place of a backend that is not exact stands ``Auto()``.
+
+    Shape:
+        theta (num_parameters,), no batch; returns (num_parameters, num_parameters).
+
+    Raises:
+        IntractableError: more than 2,000 parameters, or log Z exceeds the backend's budget.
+    """
+    _check_dense(hypergraph, "fisher_information")
+    return _statistics_and_information(hypergraph, theta, exact_backend(partition))[1]
+
+
+def _statistics_and_information(
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean (P,) and covariance (P, P) of the free statistics at theta (P,)."""
+    codings = parametrization(hypergraph)
+    cells = hypergraph.domain.num_states
+    if cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN:
+        with torch.no_grad():
+            model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
+            mean = codings.free_statistics(partition.expectations(model))
+            design = _design(hypergraph).to(theta)
+            weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
+            centred = design - mean
+            return mean, centred.mT @ (weight * centred)
+    with torch.enable_grad():
+        point = theta.detach().requires_grad_()
+        model = LogLinearEnergy.from_theta(hypergraph, point)
+        mean = codings.free_statistics(partition.expectations(model))
+        rows: Sequence[torch.Tensor] = [
+            torch.autograd.grad(mean[i], point, retain_graph=True)[0] for i in range(mean.shape[0])
+        ]
+    covariance = torch.stack(rows) if rows else theta.new_zeros(0, 0)
+    return mean.detach(), (covariance + covariance.mT) / 2
+
+
+@lru_cache(maxsize=4)
+def _design(hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Free statistics of every cell (num_states, P), float64."""
+    codings = parametrization(hypergraph)
+    states = np.indices(hypergraph.domain.cardinalities).reshape(len(hypergraph.domain), hypergraph.domain.num_states)
+    return codings.free_statistics(codings.statistics(torch.from_numpy(states.T.copy())).double())
+
+
+def _check_dense(hypergraph: InteractionHypergraph, what: str) -> None:
+    if hypergraph.num_parameters > MAX_DENSE_PARAMETERS:
+        raise IntractableError(
+            f"{what}: needs a dense matrix over {hypergraph.num_parameters} parameters, the limit is "
+            f"{MAX_DENSE_PARAMETERS}; use fewer interactions, or a decomposable collection"
+        )

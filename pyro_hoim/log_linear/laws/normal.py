@@ -1,0 +1,161 @@
+"""Independent normal priors over the free coordinates of a log-linear model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from numbers import Integral, Real
+from typing import Literal, TypeAlias, cast
+
+import torch
+from pyro.distributions import Independent, Normal
+
+from ...checks import is_hidden
+from ...errors import InputError, InputTypeError
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ._margins import check_hypergraph
+
+__all__ = ["normal_prior"]
+
+_Value: TypeAlias = float | torch.Tensor
+_Per: TypeAlias = Literal["edge", "coordinate"]
+
+
+def normal_prior(
+    hypergraph: InteractionHypergraph,
+    scale: _Value | Mapping[int, _Value] | Mapping[Edge, _Value] = 1.0,
+    *,
+    per: _Per | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Independent:
+    r"""Independent centred normals over the free coordinates, one scale per hyperedge or per coordinate.
+
+    .. math:: \theta_{\mathrm{free}}^S \sim \mathcal N(0, \sigma_S^2 I), \qquad
+        \log p = -\sum_S \frac{\lVert \theta^S_{\mathrm{balanced}} \rVert^2}{2 \sigma_S^2} + \text{const}
+
+    The free basis is orthonormal, so with one scale per hyperedge the density depends on the balanced tables alone and
+    does not change when the levels of a variable are renamed; the same prior on corner coordinates would single out
+    the reference level, as scales that differ between the coordinates of a hyperedge do. For two levels the table is
+    :math:`(-t, t)` with :math:`\theta_{\mathrm{free}} = \sqrt 2 t`: a scale of 1 puts a standard deviation of
+    :math:`\sqrt 2` on a main effect's log odds and of 2 on a pair's log odds ratio.
+
+    Scales may be random and carry gradients, as in hierarchical priors: draw one per hyperedge and hand the tensor
+    over (horseshoe, automatic relevance determination), or one per order and hand over ``{1: first, 2: second}``.
+
+    Args:
+        hypergraph: the interactions.
+        scale: standard deviations :math:`\sigma > 0` in nats: one number for all; ``{size of S: scale}`` for every
+            size that occurs; ``{S: scale}`` for every hyperedge; or a tensor with one entry per hyperedge or per
+            coordinate. Values of a mapping are numbers or tensors (*batch).
+        per: what the last dimension of a tensor runs over. None reads it from the length, which is refused where
+            there are as many hyperedges as coordinates but not one each (some variable has a single level).
+        dtype: floating dtype; that of the tensors, or PyTorch's default, when None.
+        device: device of the parameters; that of the tensors when None.
+
+    Shape:
+        scale (), (*batch, num_edges) or (*batch, num_parameters); batch shape (*batch), event shape (num_parameters,).
+
+    Raises:
+        InputError: a scale that is not a positive finite number, a mapping that leaves out a hyperedge or names
+            something else, or a tensor of another length. Tensors are not looked into where validation is switched off
+            globally, as inside Pyro's MCMC; a scale of zero gives a log-density that is not a number, which HMC treats
+            as a divergence.
+        InputTypeError: arguments of the wrong type.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> normal_prior(hypergraph, {1: 1.0, 2: 0.5}).stddev
+        tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.5000])
+        >>> normal_prior(hypergraph, torch.tensor([3.0, 2.0, 1.0])).stddev
+        tensor([3., 2., 2., 1., 1.])
+
+        A horseshoe over interactions, in which few are large:
+
+        >>> import pyro
+        >>> def program():
+        ...     overall = pyro.sample("overall", pyro.distributions.HalfCauchy(0.1))
+        ...     own = pyro.sample("own", pyro.distributions.HalfCauchy(torch.ones(len(hypergraph))).to_event(1))
+        ...     return pyro.sample("theta", normal_prior(hypergraph, overall * own, per="edge"))
+        >>> program().shape
+        torch.Size([5])
+    """
+    check_hypergraph(hypergraph)
+    if per not in (None, "edge", "coordinate"):
+        raise InputError(f"per: expected 'edge', 'coordinate' or None, received {per!r}")
+    if isinstance(scale, Mapping):
+        scale, per = _from_mapping(hypergraph, scale), "edge"
+    elif not isinstance(scale, torch.Tensor) or scale.ndim == 0:
+        scale, per = _values([scale]).expand(len(hypergraph)), "edge"
+    else:
+        _check(scale)
+        per = _meaning(hypergraph, scale.shape[-1], per)
+    scales = hypergraph.spread(scale) if per == "edge" else scale
+    scales = scales.to(dtype=dtype, device=device)
+    return Normal(torch.zeros_like(scales), scales).to_event(1)
+
+
+def _meaning(hypergraph: InteractionHypergraph, size: int, per: _Per | None) -> _Per:
+    """What the last dimension of a tensor runs over."""
+    sizes: dict[_Per, int] = {"edge": len(hypergraph), "coordinate": hypergraph.num_parameters}
+    found: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
+    if not found:
+        wanted = " or ".join(f"{n} ({key}s)" for key, n in sizes.items() if per in (None, key))
+        raise InputError(f"scale: expected a last dimension of {wanted}, received {size}")
+    if len(found) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
+        raise InputError(
+            f"scale: {size} entries may belong to the hyperedges or to the coordinates, of which there are as many but "
+            "not one each; say per='edge' or per='coordinate'"
+        )
+    return found[0]
+
+
+def _from_mapping(
+    hypergraph: InteractionHypergraph, scale: Mapping[int, _Value] | Mapping[Edge, _Value]
+) -> torch.Tensor:
+    """Checked scales (*batch, num_edges) from those of sizes or of hyperedges."""
+    given: dict[object, _Value] = {
+        int(key) if isinstance(key, Integral) else tuple(cast("Edge", key)): value for key, value in scale.items()
+    }
+    keys = list(given)
+    by_size = all(isinstance(key, int) for key in keys)
+    wanted = [len(e) if by_size else e for e in hypergraph.edges]
+    missing, unknown = sorted({str(k) for k in wanted if k not in keys}), [k for k in keys if k not in wanted]
+    if missing or (unknown and not by_size):
+        raise InputError(
+            f"scale: expected one entry per {'size of hyperedge' if by_size else 'hyperedge'}, "
+            + (f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge")
+        )
+    return _values([given[key] for key in wanted])
+
+
+def _values(values: list[_Value]) -> torch.Tensor:
+    """Checked numbers and tensors (*batch) side by side (*batch, len(values)); the dtype is that of the tensors."""
+    for value in values:
+        _check(value)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    dtype = reduce(torch.promote_types, [t.dtype for t in tensors]) if tensors else torch.get_default_dtype()
+    device = tensors[0].device if tensors else None
+    placed = [torch.as_tensor(value, dtype=dtype, device=device) for value in values]
+    return torch.stack(torch.broadcast_tensors(*placed), -1) if placed else torch.empty(0, dtype=dtype)
+
+
+def _check(value: object) -> None:
+    """Refuse what is no scale; tensors are looked into unless validation is switched off globally."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_floating_point():
+            raise InputTypeError(f"scale: expected floating-point numbers, received dtype {value.dtype}")
+        if not torch.distributions.Distribution._validate_args or is_hidden(value):
+            return
+        is_good = torch.isfinite(value) & (value > 0)
+        if not bool(is_good.all()):
+            worst = value[~is_good][0]
+            raise InputError(f"scale: expected positive finite numbers, received {float(worst):g}")
+    elif isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(
+            f"scale: expected a number, a mapping to numbers or a tensor, received {type(value).__name__}"
+        )
+    elif not (math.isfinite(value) and float(value) > 0):
+        raise InputError(f"scale: expected positive finite numbers, received {value!r}")

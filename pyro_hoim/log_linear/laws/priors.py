@@ -1,0 +1,418 @@
+"""The conjugate prior of Diaconis and Ylvisaker over the free coordinates of a log-linear model.
+
+It is invariant under renaming the levels of a variable; for saturated and decomposable collections it is the
+(hyper-)Dirichlet law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, cast
+
+import torch
+from pyro.distributions import TorchDistribution, constraints
+
+from ...checks import check_finite, checked_sample_shape
+from ...core.laws.expansion import check_expandable
+from ...core.laws.parameter_cache import version_of
+from ...core.partition import PartitionBackend
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError
+from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from ._margins import check_conjugate_arguments, check_hypergraph, check_interior, check_margins
+from .backends import check_estimate
+from .hyper_dirichlet import log_normaliser, mean_tables, sample_tables
+from .natural_parameters import fisher_information, solve_natural_parameters
+from .statistics import statistics_of
+
+__all__ = ["DiaconisYlvisaker"]
+
+
+class DiaconisYlvisaker(TorchDistribution):
+    r"""The conjugate prior of a log-linear model: a fictive sample of size n0 with mean statistics s.
+
+    .. math:: \log p(\theta) = n_0 \big(s \cdot \theta - \log Z(\theta)\big) - \log C(n_0 s, n_0)
+
+    over the free coordinates, with the balanced tables of theta in the inner product. It is proper exactly when s
+    lies in the interior of the marginal polytope and :math:`n_0 > 0`. Then the mean coordinates have expectation s,
+    the mode solves :math:`\eta(\theta) = s`, and after N observed rows with marginal counts t the posterior is the
+    same law with :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`. A saturated collection has the Dirichlet law
+    with parameters :math:`n_0 s` over its cells, a decomposable one the hyper-Dirichlet law.
+
+    ====================  =========================  ===========================================================
+    quantity              decomposable (saturated)   otherwise
+    ====================  =========================  ===========================================================
+    ``log_prob``          exact                      exact up to the constant log C: ``unnormalised`` is True
+    ``sample``            exact                      a proposal: normal at the mode, covariance (n0 I)^-1
+    propriety             exact                      linear program up to 4,096 cells, else ``is_proper`` is None
+    marginal likelihood   exact                      IntractableError
+    ====================  =========================  ===========================================================
+
+    The proposal exists so that the law can be a prior site of NUTS, which draws a first value from every site and
+    then uses ``log_prob`` alone. One evaluation of ``log_prob`` costs one log Z. With an annealed backend that log Z,
+    and with it ``log_prob``, is an estimate, refused inside HMC and NUTS unless the backend has a ``seed`` (see
+    :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`); everything else in the table stays as it is, the mode of
+    the proposal by ``Auto()``.
+
+    Args:
+        hypergraph: the interactions.
+        mean_statistics: s, the prior expectation of the marginal probability tables of all hyperedges; each table
+            sums to one and agrees with the tables of its subsets.
+        prior_sample_size: n0, positive.
+        partition: backend for log Z; ``Auto()``, which is exact, when None.
+        validate_args: check arguments and values; default is Pyro's global setting. Propriety is always checked.
+
+    Shape:
+        mean_statistics ``(*batch, num_terms)``, prior_sample_size ``(*batch)``, broadcast together; event shape
+        (num_parameters,); :meth:`log_prob` takes ``(*sample, *batch, num_parameters)``, in nats.
+
+    Raises:
+        InputError: the prior is improper, or the margins are inconsistent or of the wrong shape.
+        InputTypeError: arguments of the wrong type.
+        IntractableError: on use, when log Z exceeds the backend's budget.
+
+    Randomness:
+        :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
+
+    References:
+        Persi Diaconis and Donald Ylvisaker, Conjugate priors for exponential families, Annals of Statistics 7, 1979,
+        theorems 1 and 2. Hélène Massam, Jinnan Liu and Adrian Dobra, A conjugate prior for discrete hierarchical
+        log-linear models, Annals of Statistics 37, 2009, sections 3 and 4.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
+        >>> prior = DiaconisYlvisaker.uniform(hypergraph, 2.0)  # the uniform law on the probability of a level
+        >>> posterior = prior.posterior(torch.tensor([3.0, 1.0]), 4)
+        >>> posterior.mean_statistics, posterior.prior_sample_size
+        (tensor([0.6667, 0.3333]), tensor(6.))
+        >>> prior.log_marginal_likelihood(torch.tensor([3.0, 1.0]), 4).exp()  # 3! 1! / 5!
+        tensor(0.0500)
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
+        "mean_statistics": constraints.independent(constraints.unit_interval, 1),
+        "prior_sample_size": constraints.positive,
+    }
+    support = constraints.real_vector  # type: ignore[assignment]
+    has_rsample = False
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        mean_statistics: torch.Tensor,
+        prior_sample_size: torch.Tensor | float,
+        *,
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        s, n0 = check_conjugate_arguments(hypergraph, mean_statistics, prior_sample_size)
+        proper = check_interior(hypergraph, s.detach())
+        self._set(hypergraph, s, n0, Auto() if partition is None else partition, proper, validate_args)
+
+    def _set(
+        self,
+        hypergraph: InteractionHypergraph,
+        mean_statistics: torch.Tensor,
+        prior_sample_size: torch.Tensor,
+        partition: PartitionBackend,
+        is_proper: bool | None,
+        validate_args: bool | None,
+    ) -> None:
+        """Fill the fields from checked values."""
+        batch = torch.broadcast_shapes(mean_statistics.shape[:-1], prior_sample_size.shape)
+        self.hypergraph = hypergraph
+        self.partition = partition
+        self.is_proper = is_proper
+        self.mean_statistics = mean_statistics.expand(*batch, hypergraph.num_terms)
+        self.prior_sample_size = prior_sample_size.expand(batch)
+        self._codings = parametrization(hypergraph)
+        self._source: DiaconisYlvisaker | None = None  # of an expanded law: the one that keeps the values
+        self._kept: dict[str, tuple[tuple[int, int], torch.Tensor]] = {}
+        # The base class would store the global setting of this moment; without an own value it is read when used.
+        super().__init__(batch, torch.Size((hypergraph.num_parameters,)), validate_args=False)
+        del self._validate_args
+        if validate_args is not None:
+            self._validate_args = validate_args
+
+    @classmethod
+    def _trusted(
+        cls,
+        hypergraph: InteractionHypergraph,
+        mean_statistics: torch.Tensor,
+        prior_sample_size: torch.Tensor,
+        partition: PartitionBackend,
+        is_proper: bool | None,
+        validate_args: bool | None,
+    ) -> DiaconisYlvisaker:
+        new = cls.__new__(cls)
+        new._set(hypergraph, mean_statistics, prior_sample_size, partition, is_proper, validate_args)
+        return new
+
+    @classmethod
+    def uniform(
+        cls,
+        hypergraph: InteractionHypergraph,
+        prior_sample_size: torch.Tensor | float = 1.0,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> DiaconisYlvisaker:
+        """The prior whose mean statistics are those of the uniform law, n0 spread evenly over the cells; proper.
+
+        Args:
+            hypergraph: the interactions.
+            prior_sample_size: n0, a number or tensor ``(*batch)``.
+            dtype: floating dtype, that of a tensor ``prior_sample_size`` or else PyTorch's default when None.
+            device: likewise.
+            partition: as in the class.
+            validate_args: as in the class.
+        """
+        if isinstance(prior_sample_size, torch.Tensor) and prior_sample_size.is_floating_point():
+            dtype, device = dtype or prior_sample_size.dtype, device or prior_sample_size.device
+        check_hypergraph(hypergraph)
+        sizes = [math.prod(shape) for shape in hypergraph.edge_shapes]
+        cells = [1 / size for size in sizes for _ in range(size)]
+        s = torch.tensor(cells, dtype=dtype or torch.get_default_dtype(), device=device)
+        s, n0 = check_conjugate_arguments(hypergraph, s, prior_sample_size)
+        return cls._trusted(hypergraph, s, n0, Auto() if partition is None else partition, True, validate_args)
+
+    # What is exact
+
+    @property
+    def unnormalised(self) -> bool:
+        """Whether :attr:`log_prob` leaves out the constant log C, which has no closed form for this collection."""
+        return not self.hypergraph.is_decomposable
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this law itself and not from the normal proposal at its mode."""
+        return self.hypergraph.is_decomposable
+
+    # Pyro's contract
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls,
+        *,
+        hypergraph: InteractionHypergraph,
+        mean_statistics: Sequence[int],
+        prior_sample_size: Sequence[int] = (),
+        **_: Any,
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of s and n0."""
+        batch = torch.broadcast_shapes(tuple(mean_statistics)[:-1], tuple(prior_sample_size))
+        return batch, torch.Size((hypergraph.num_parameters,))
+
+    def __repr__(self) -> str:
+        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"{type(self).__name__}({self.hypergraph!r}{batch})"
+
+    def expand(self, batch_shape: Sequence[int], _instance: DiaconisYlvisaker | None = None) -> DiaconisYlvisaker:
+        """The law with its batch dimensions broadcast to a larger shape; mode and constants are shared."""
+        new = cast("DiaconisYlvisaker", self._get_checked_instance(DiaconisYlvisaker, _instance))
+        shape = check_expandable(self.batch_shape, batch_shape)
+        s = self.mean_statistics.expand(*shape, self.hypergraph.num_terms)
+        n0 = self.prior_sample_size.expand(shape)
+        new._set(self.hypergraph, s, n0, self.partition, self.is_proper, self.__dict__.get("_validate_args"))
+        new._source = self if self._source is None else self._source
+        return new
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> DiaconisYlvisaker:
+        """The law with its tensors in another dtype or on another device."""
+        s, n0 = (t.to(dtype=dtype, device=device) for t in (self.mean_statistics, self.prior_sample_size))
+        validate_args = self.__dict__.get("_validate_args")
+        return self._trusted(self.hypergraph, s, n0, self.partition, self.is_proper, validate_args)
+
+    def with_partition(self, partition: PartitionBackend) -> DiaconisYlvisaker:
+        """The same law with another backend for log Z."""
+        validate_args = self.__dict__.get("_validate_args")
+        s, n0 = self.mean_statistics, self.prior_sample_size
+        return self._trusted(self.hypergraph, s, n0, partition, self.is_proper, validate_args)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-density over the free coordinates, in nats; without its constant when :attr:`unnormalised`.
+
+        Shape:
+            value ``(*sample, *batch, num_parameters)``; returns ``(*sample, *batch)``.
+
+        Raises:
+            InputError: value of the wrong shape, or not finite while validating; a random estimate of log Z inside
+                HMC, NUTS or a traced function. Without validation, as inside Pyro's MCMC, values that are not finite
+                give NaN, which HMC treats as a divergence.
+        """
+        if value.shape[-1:] != self.event_shape:
+            raise InputError(f"value: expected shape (..., {self.event_shape[0]}), received {tuple(value.shape)}")
+        if self._validate_args:
+            check_finite(value.detach(), "value")
+        is_finite = torch.isfinite(value.detach()).all(-1)
+        value = torch.where(is_finite.unsqueeze(-1), value, torch.zeros_like(value))
+        check_estimate(self.partition, self.hypergraph)
+        model = LogLinearEnergy.from_theta(self.hypergraph, value, validate=False)
+        log_z = self.partition.log_partition(model).value
+        s = self._keep("statistics", lambda law: law._codings.free_statistics(law.mean_statistics))
+        inner = (s * value).sum(-1)
+        kernel = torch.where(is_finite, self.prior_sample_size * (inner - log_z), torch.nan)
+        return kernel if self.unnormalised else kernel - self.log_normaliser
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Draws of theta ``(*sample, *batch, num_parameters)``: exact, or the proposal (see the class).
+
+        Raises:
+            IntractableError: the proposal needs a mode that exceeds the backend's budget or 2,000 parameters.
+        """
+        shape = checked_sample_shape(sample_shape)
+        with torch.no_grad():
+            if self.sample_is_exact:
+                return self._codings.from_tables(sample_tables(self.hypergraph, self._counts, shape), "free")
+            mode, factor = self.mode, self._proposal_factor
+            noise = torch.randn(*shape, *mode.shape, dtype=mode.dtype, device=mode.device)
+            # L L^T = n0 I(mode), so L^-T noise has the inverse as covariance.
+            return mode + torch.linalg.solve_triangular(factor.mT, noise.unsqueeze(-1), upper=True).squeeze(-1)
+
+    def _keep(self, name: str, compute: Callable[[DiaconisYlvisaker], torch.Tensor]) -> torch.Tensor:
+        """``compute(law)``, found once for this law and those expanded from it, until s or n0 change in place."""
+        law = self if self._source is None else self._source
+        versions = (version_of(law.mean_statistics), version_of(law.prior_sample_size))
+        kept = law._kept.get(name)
+        value = kept[1] if kept is not None and kept[0] == versions else compute(law)
+        if not (value.requires_grad or value.is_inference()):
+            law._kept[name] = versions, value
+        return value.expand(self.batch_shape + value.shape[len(law.batch_shape) :])
+
+    @property
+    def _proposal_factor(self) -> torch.Tensor:
+        """Cholesky factor of n0 times the Fisher information at the mode ``(*batch, P, P)``."""
+        return self._keep("factor", DiaconisYlvisaker._find_proposal_factor)
+
+    def _find_proposal_factor(self) -> torch.Tensor:
+        pairs = zip(self.mode.reshape(-1, *self.event_shape).unbind(), self.prior_sample_size.reshape(-1), strict=True)
+        factors = [
+            torch.linalg.cholesky(n0 * fisher_information(self.hypergraph, mode, self.partition)) for mode, n0 in pairs
+        ]
+        return torch.stack(factors).detach().reshape(*self.batch_shape, *self.event_shape, *self.event_shape)
+
+    @property
+    def mode(self) -> torch.Tensor:
+        """The theta of largest density, at which eta(theta) = s; detached, ``(*batch, num_parameters)``.
+
+        Raises:
+            InputError: no such theta exists, which proves the prior improper (possible when ``is_proper`` is None).
+            IntractableError: see :func:`~pyro_hoim.log_linear.laws.natural_parameters.solve_natural_parameters`.
+        """
+        return self._keep("mode", DiaconisYlvisaker._find_mode)
+
+    def _find_mode(self) -> torch.Tensor:
+        rows = self.mean_statistics.detach().reshape(-1, self.hypergraph.num_terms)
+        found: dict[tuple[float, ...], torch.Tensor] = {}
+        modes = []
+        for row in rows.unbind():
+            key = tuple(row.tolist())
+            if key not in found:
+                found[key] = solve_natural_parameters(self.hypergraph, row, self.partition)
+            modes.append(found[key])
+        return torch.stack(modes).reshape(*self.batch_shape, *self.event_shape)
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Expectation of theta (not of eta, which is ``mean_statistics``), in closed form.
+
+        Raises:
+            IntractableError: the collection is not decomposable.
+        """
+        return self._codings.from_tables(mean_tables(self.hypergraph, self._counts), "free")
+
+    # Conjugacy
+
+    @property
+    def _counts(self) -> torch.Tensor:
+        return self.prior_sample_size.unsqueeze(-1) * self.mean_statistics
+
+    @property
+    def log_normaliser(self) -> torch.Tensor:
+        """Constant log C ``(*batch)``: log-integral of exp(n0 (s . theta - log Z)) over the free coordinates, exact.
+
+        Raises:
+            IntractableError: the collection is not decomposable.
+        """
+        return self._keep(
+            "log_normaliser", lambda law: log_normaliser(law.hypergraph, law._counts, law.prior_sample_size)
+        )
+
+    def posterior(
+        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
+    ) -> DiaconisYlvisaker:
+        r"""The law of theta given observed rows: :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`.
+
+        Args:
+            data: complete observations of the same domain, or their marginal counts t over every hyperedge.
+            total_count: number of rows N; needed with counts, not allowed with observations.
+
+        Shape:
+            counts ``(*batch, num_terms)``, total_count ``(*batch)``, broadcast with this law.
+
+        Raises:
+            InputError: another domain, counts that are negative or do not add up to ``total_count``.
+            MissingDataError: missing cells, which leave the family.
+        """
+        counts, total = self._statistics(data, total_count, self.mean_statistics.dtype)
+        size = self.prior_sample_size + total
+        mean = (self._counts + counts) / size.unsqueeze(-1)
+        # The new mean is a mixture of an interior point and a point of the polytope, hence interior.
+        validate_args = self.__dict__.get("_validate_args")
+        return self._trusted(self.hypergraph, mean, size, self.partition, self.is_proper, validate_args)
+
+    def log_marginal_likelihood(
+        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
+    ) -> torch.Tensor:
+        """Log-probability of the observed rows, in their order, with theta integrated out; exact, ``(*batch)``, nats.
+
+        A difference of large constants: found in double precision, returned in the dtype of the prior.
+
+        Args:
+            data: as in :meth:`posterior`.
+            total_count: as in :meth:`posterior`.
+
+        Raises:
+            IntractableError: the collection is not decomposable, so that the constants have no closed form.
+            InputError: as in :meth:`posterior`.
+        """
+        counts, total = self._statistics(data, total_count, torch.float64)
+        s, n0 = self.mean_statistics.double(), self.prior_sample_size.double()
+        alpha = n0.unsqueeze(-1) * s
+        updated, size = alpha + counts, n0 + total
+        shape = torch.broadcast_shapes(updated.shape[:-1], size.shape)
+        value = log_normaliser(self.hypergraph, updated.expand(*shape, -1), size.expand(shape))
+        return (value - log_normaliser(self.hypergraph, alpha, n0)).to(self.mean_statistics.dtype)
+
+    def _statistics(
+        self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Marginal counts ``(*batch, num_terms)`` and rows ``(*batch)``, checked in the dtype of the prior."""
+        like = self.mean_statistics
+        if isinstance(data, Observations):
+            if total_count is not None:
+                raise InputError("total_count: observations carry their own number of rows; leave it out")
+            counts = statistics_of(data, self.hypergraph).to(dtype=dtype, device=like.device)
+            return counts, torch.as_tensor(data.total_count, dtype=dtype, device=like.device)
+        if not isinstance(data, torch.Tensor):
+            raise InputTypeError(f"data: expected Observations or a tensor of counts, received {type(data).__name__}")
+        if total_count is None:
+            raise InputError("total_count: expected the number of rows when data are marginal counts")
+        if data.dim() == 0 or data.shape[-1] != self.hypergraph.num_terms:
+            raise InputError(f"data: expected shape (..., {self.hypergraph.num_terms}), received {tuple(data.shape)}")
+        total = torch.as_tensor(total_count, dtype=like.dtype, device=like.device)
+        counts = data.to(like)
+        check_finite(counts, "data")
+        check_finite(total, "total_count")
+        if bool((counts < 0).any()) or bool((total < 0).any()):
+            raise InputError("data: expected counts that are not negative")
+        check_margins(self.hypergraph, counts, total, "data")
+        total = torch.as_tensor(total_count, dtype=dtype, device=like.device)
+        return data.to(dtype=dtype, device=like.device), total

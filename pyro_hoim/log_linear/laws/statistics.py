@@ -1,0 +1,424 @@
+"""The law of the sufficient statistics of N rows, as Multinomial is to Categorical."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import constraints
+from pyro.distributions.util import broadcast_shape
+
+from ...checks import check_finite, checked_sample_shape
+from ...core.laws.shared import SharedLaw
+from ...core.laws.support import MarginalCounts, StateSpace
+from ...core.laws.traces import refuse_traced
+from ...core.laws.values import check_shape
+from ...core.partition import LogPartition, PartitionBackend
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import Coding
+from .law import HierarchicalLogLinear
+
+__all__ = ["LogLinearStatistics", "statistics_of"]
+
+_MAX_CELLS = 2**20
+_CHUNK = 2**22
+
+
+class LogLinearStatistics(SharedLaw):
+    r"""The marginal counts of N independent rows of a hierarchical log-linear law.
+
+    .. math:: \log p(x_1, \dots, x_N) = \sum_{S \in \mathcal I} \sum_{x_S} \theta^S_{x_S} t^S_{x_S} - N \log Z(\theta),
+        \qquad t^S_{x_S} = \#\{n : x_{n,S} = x_S\}
+
+    A value is the flat vector t of the count tables of all edges (the layout of eta), so the event shape is
+    (num_terms,). :meth:`log_prob` is the log-likelihood of N *ordered* rows with these counts: it equals the sum of
+    :meth:`HierarchicalLogLinear.log_prob <pyro_hoim.log_linear.HierarchicalLogLinear.log_prob>` over the rows. The
+    number h(t) of ordered data sets with statistic t does not depend on theta and is left out, so posteriors and
+    gradients are those of the rows; log_prob is not normalised over t. One evaluation costs one log Z whatever N is.
+    With an annealed backend everything that :class:`~pyro_hoim.log_linear.HierarchicalLogLinear` says about
+    estimates and about HMC and NUTS holds here, and the error of log Z counts N times: its standard error must be small
+    against 1 / N, or the noise be left to stochastic-gradient methods, which average it out.
+    Use double precision for large N: the rounding error of single precision is about 1e-7 N.
+
+    Args:
+        hypergraph: the interactions.
+        theta: natural parameters in the given coding, nats.
+        total_count: number of rows N, whole and non-negative; a number or a tensor that broadcasts with the batch.
+        coding: "free" (default), "corner" or "balanced".
+        partition: backend; ``Auto()``, which is exact, when None.
+        validate_args: check values given to :meth:`log_prob` (signs, sums, agreement of overlapping margins); default
+            is Pyro's global setting.
+
+    Shape:
+        theta (*batch, size of the coding), total_count (*batch); values (*sample, *batch, num_terms), integer or
+        floating (weights are allowed); samples have the dtype of theta.
+
+    Raises:
+        InputError: theta or total_count of the wrong shape or value; inconsistent counts when validating; on use, a
+            random estimate of log Z inside HMC, NUTS or a traced function.
+        IntractableError: on use, when log Z exceeds the backend's budget.
+
+    Randomness:
+        :meth:`sample` uses PyTorch's global generator.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, section 3.1.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> rows = torch.tensor([[0, 1], [1, 1], [1, 0]])
+        >>> counts = statistics_of(rows, hypergraph)
+        >>> counts.tolist()
+        [1.0, 2.0, 1.0, 2.0]
+        >>> theta = torch.tensor([0.3, -0.2], dtype=torch.float64)
+        >>> law = LogLinearStatistics(hypergraph, theta, 3)
+        >>> bool((law.log_prob(counts) - law.rows.log_prob(rows).sum()).abs() < 1e-12)
+        True
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
+        "theta": constraints.real_vector,
+        "total_count": constraints.nonnegative_integer,
+    }
+    _shared = ("_rows", "_total")
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        theta: torch.Tensor,
+        total_count: torch.Tensor | float,
+        *,
+        coding: Coding = "free",
+        partition: PartitionBackend | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        rows = HierarchicalLogLinear(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+        self._total: float | torch.Tensor = _checked_count(total_count)
+        shape = rows.batch_shape
+        if isinstance(self._total, torch.Tensor):
+            try:
+                shape = torch.Size(broadcast_shape(shape, self._total.shape))
+            except ValueError:
+                raise InputError(
+                    f"total_count: expected a shape that broadcasts with the batch {tuple(shape)}, "
+                    f"received {tuple(self._total.shape)}"
+                ) from None
+        self._rows = rows
+        self._settle(shape, hypergraph.num_terms, validate_args)
+
+    @property
+    def rows(self) -> HierarchicalLogLinear:
+        """The law of one row, with the batch shape of this distribution."""
+        return self._rows if self._rows.batch_shape == self.batch_shape else self._rows.expand(self.batch_shape)
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self._rows.hypergraph
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._rows.domain
+
+    @property
+    def coding(self) -> Coding:
+        """The coding of :attr:`theta`."""
+        return self._rows.coding
+
+    @property
+    def partition(self) -> PartitionBackend:
+        """The backend that normalises and draws."""
+        return self._rows.partition
+
+    @property
+    def theta(self) -> torch.Tensor:
+        """Natural parameters in :attr:`coding`, (*batch, size)."""
+        return self.rows.theta
+
+    @property
+    def total_count(self) -> torch.Tensor:
+        """Number of rows, (*batch), in the dtype of theta."""
+        return self._count_like(self._rows._law.theta).expand(self.batch_shape)
+
+    def _count_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self._total, dtype=tensor.dtype, device=tensor.device)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> MarginalCounts:  # type: ignore[override]
+        """Consistent marginal counts."""
+        return MarginalCounts(self.hypergraph, self._total)
+
+    @classmethod
+    def infer_shapes(  # type: ignore[override]
+        cls,
+        *,
+        hypergraph: InteractionHypergraph,
+        theta: Sequence[int],
+        total_count: Sequence[int] = (),
+        **other: Any,  # noqa: ARG003
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of theta and total_count."""
+        batch = torch.Size(broadcast_shape(torch.Size(tuple(theta)[:-1]), torch.Size(tuple(total_count))))
+        return batch, torch.Size((hypergraph.num_terms,))
+
+    def __repr__(self) -> str:
+        total = self._total if not isinstance(self._total, torch.Tensor) else f"shape {tuple(self._total.shape)}"
+        return self._repr(repr(self.hypergraph), f"total_count={total}", f"coding={self.coding!r}")
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        value = check_shape(value, "counts", self.batch_shape, self.event_shape)
+        if not bool(self.support.check(value).all()):
+            raise InputError(
+                "value: expected non-negative counts of every edge that sum to total_count and agree on shared "
+                f"margins, received {_first_fault(value, self)}; build them with statistics_of"
+            )
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-likelihood of N ordered rows with these counts, in nats; the cost does not depend on N.
+
+        Shape:
+            value broadcasts with (*sample, *batch, num_terms); the result is (*sample, *batch).
+
+        Raises:
+            InputError: a wrong shape or inconsistent counts, when validating; a random estimate of log Z inside HMC,
+                NUTS or a traced function.
+            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts more than
+                probability one, beyond the error.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        law = self._rows._law
+        if not law.is_finite:
+            return (law.theta.sum(-1) * math.nan).expand(self._sample_batch(value))
+        log_z = law.log_partition
+        count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z.value)
+        result = law.diverging((law.tables * value).sum(-1) - count * log_z.value)
+        log_z.check_log_probs(result, lambda place: f"the table of counts at place {place}", count)
+        return result if not self.batch_shape else result.expand(self._sample_batch(value))
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant log Z of one row."""
+        return self.rows.log_partition
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Expected counts N eta, (*batch, num_terms)."""
+        return self.rows.eta * self.total_count.unsqueeze(-1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance N eta (1 - eta) of every count, (*batch, num_terms)."""
+        eta = self.rows.eta
+        return self.total_count.unsqueeze(-1) * eta * (1 - eta)
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law: where the backend is exact or the full table is small."""
+        return self._has_small_table or self._rows.sample_is_exact
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Gibbs sweeps before a row is drawn; 0 where draws are exact."""
+        return 0 if self._has_small_table else self._rows.sample_burn_in
+
+    @property
+    def _has_small_table(self) -> bool:
+        """Whether samples go by way of the full table."""
+        num_cells = self.domain.num_states
+        return num_cells <= _MAX_CELLS and num_cells * self._rows._law.batch_shape.numel() <= _CHUNK
+
+    @staticmethod
+    def statistics_of(observations: Observations | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """The value for given data, see :func:`statistics_of`."""
+        return statistics_of(observations, hypergraph)
+
+    def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
+        """Counts of N fresh rows, in the dtype of theta.
+
+        Up to 2**20 cells (2**22 with the batch) the cell counts are drawn by repeated binomial halving, whose time does
+        not depend on N; that is exact with every backend. Beyond that N rows are drawn by the backend and counted.
+
+        Shape:
+            (*sample_shape, *batch, num_terms).
+        """
+        refuse_traced("sample", "the draws")
+        law = self._rows._law
+        if not law.is_finite:
+            check_finite(law.theta.detach(), "theta")
+        sample_shape = checked_sample_shape(sample_shape)
+        with torch.no_grad():
+            count = self.total_count.to(torch.float64)
+            draw = self._sample_cells if self._has_small_table else self._sample_rows
+            return draw(sample_shape, count).to(law.theta.dtype)
+
+    def _sample_cells(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
+        """Counts by way of the full table."""
+        d, law = len(self.domain), self._rows._law
+        probs = self._rows._log_prob_table().exp().to(torch.float64).reshape(-1, self.domain.num_states)
+        shape = sample_shape + self.batch_shape
+        which = torch.arange(len(probs), device=probs.device).reshape(law.batch_shape).expand(shape).reshape(-1)
+        flat_count = count.expand(shape).reshape(-1)
+        step = max(1, _CHUNK // probs.shape[-1])
+        pieces = []
+        for start in range(0, len(flat_count), step):
+            cells = multinomial_counts(flat_count[start : start + step], probs[which[start : start + step]])
+            table = cells.reshape((len(cells), *self.domain.cardinalities))
+            margins = [
+                table.sum([1 + i for i in range(d) if i not in edge]).flatten(1) if len(edge) < d else table.flatten(1)
+                for edge in self.hypergraph.edge_indices
+            ]
+            pieces.append(torch.cat(margins, -1) if margins else table.new_zeros((len(cells), 0)))
+        result = torch.cat(pieces) if pieces else probs.new_zeros((0, self.hypergraph.num_terms))
+        return result.reshape((*shape, self.hypergraph.num_terms))
+
+    def _sample_rows(self, sample_shape: torch.Size, count: torch.Tensor) -> torch.Tensor:
+        """Counts by drawing and counting rows in portions."""
+        shape = sample_shape + self.batch_shape
+        total = int(count.max()) if shape.numel() else 0
+        result = count.new_zeros((*shape, self.hypergraph.num_terms))
+        step = max(1, _CHUNK // max(1, shape.numel() * max(len(self.domain), len(self.hypergraph))))
+        for start in range(0, total, step):
+            size = min(step, total - start)
+            states = self.rows.sample(torch.Size((size, *sample_shape))).movedim(0, -2)
+            is_wanted = start + torch.arange(size, device=count.device) < count.unsqueeze(-1)
+            result += _count_states(states, self.hypergraph, is_wanted.expand((*shape, size)).to(result))
+        return result
+
+
+def statistics_of(observations: Observations | torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Marginal counts of every edge: the sufficient statistics of a log-linear law.
+
+    Args:
+        observations: encoded data over the hypergraph's variables, or a tensor of level codes.
+        hypergraph: the edges.
+
+    Shape:
+        codes (*batch, N, d) -> (*batch, num_terms); Observations -> (num_terms,); float64.
+
+    Raises:
+        MissingDataError: the observations have missing cells.
+        InputError: another domain, or codes outside it.
+
+    Example:
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> statistics_of(torch.tensor([[0, 1], [1, 1]]), hypergraph)
+        tensor([1., 1., 0., 2.], dtype=torch.float64)
+    """
+    if isinstance(observations, torch.Tensor):
+        d = len(hypergraph.domain)
+        if observations.dim() < 2 or observations.shape[-1] != d:
+            raise InputError(
+                f"observations: expected codes of shape (..., N, {d}), received {tuple(observations.shape)}"
+            )
+        if not bool(StateSpace(hypergraph.domain.cardinalities).check(observations).all()):
+            raise InputError(
+                "observations: expected level codes of the hypergraph's domain (-1 for missing is not one)"
+            )
+        codes = observations.long()
+        return _count_states(codes, hypergraph, torch.ones(codes.shape[:-1], dtype=torch.float64, device=codes.device))
+    if not isinstance(observations, Observations):
+        raise InputTypeError(
+            f"observations: expected Observations or a tensor of codes, received {type(observations).__name__}"
+        )
+    if observations.domain != hypergraph.domain:
+        raise InputError(
+            f"observations: their domain {observations.domain.names} is not the hypergraph's "
+            f"{hypergraph.domain.names} (names, labels and order must agree); use observations.project"
+        )
+    return observations.marginal_counts(hypergraph.edges)
+
+
+def multinomial_counts(total: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+    r"""Multinomial counts by repeated binomial halving; time independent of the totals.
+
+    The total is split between the two halves of the cells by one binomial draw, then every half again, in
+    :math:`\lceil \log_2 K \rceil` vectorised rounds.
+
+    Args:
+        total: number of trials of each row (B,), whole numbers, float64.
+        probs: cell probabilities (B, K), float64.
+
+    Returns:
+        Counts (B, K), float64.
+
+    Randomness:
+        PyTorch's global generator.
+    """
+    num_cells = probs.shape[-1]
+    depth = max(0, math.ceil(math.log2(num_cells)))
+    weights = [torch.nn.functional.pad(probs, (0, 2**depth - num_cells))]
+    for _ in range(depth):
+        weights.append(weights[-1].unflatten(-1, (-1, 2)).sum(-1))
+    counts = total.unsqueeze(-1)
+    for level in reversed(weights[:-1]):
+        pairs = level.unflatten(-1, (-1, 2))
+        share = (pairs[..., 0] / pairs.sum(-1)).nan_to_num(nan=0.5).clamp(0, 1)
+        left = torch.binomial(counts, share)
+        counts = torch.stack([left, counts - left], -1).flatten(-2)
+    return counts[..., :num_cells]
+
+
+def _count_states(states: torch.Tensor, hypergraph: InteractionHypergraph, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted counts (*batch, num_terms) of states (*batch, N, d) with weights (*batch, N)."""
+    batch = states.shape[:-2]
+    result = weights.new_zeros((*batch, hypergraph.num_terms))
+    starts = [where.start for where in hypergraph.term_slices.values()]
+    for start, members, shape in zip(starts, hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
+        strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+        index = sum((states[..., i] * s for i, s in zip(members, strides, strict=True)), start=states.new_tensor(start))
+        result.scatter_add_(-1, index, weights)
+    return result
+
+
+def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
+    """A finite, whole, non-negative number or tensor."""
+    if isinstance(total_count, torch.Tensor):
+        if total_count.is_complex() or total_count.dtype == torch.bool:
+            raise InputTypeError(f"total_count: expected numbers, received {total_count.dtype}")
+        valid = (total_count >= 0) & (total_count == total_count.floor()) & torch.isfinite(total_count)
+        if not torch.jit.is_tracing() and not bool(valid.all()):
+            raise InputError(
+                f"total_count: expected whole numbers >= 0, received {total_count[~valid].flatten()[0].item()}"
+            )
+        return total_count
+    if isinstance(total_count, bool) or not isinstance(total_count, int | float):
+        raise InputTypeError(f"total_count: expected a number or a tensor, received {type(total_count).__name__}")
+    if not (total_count >= 0 and math.isfinite(total_count) and float(total_count).is_integer()):
+        raise InputError(f"total_count: expected a whole number >= 0, received {total_count!r}")
+    return float(total_count)
+
+
+def _first_fault(value: torch.Tensor, law: LogLinearStatistics) -> str:
+    """Describe the first inconsistency of the first bad vector."""
+    bad = ~law.support.check(value)
+    bad = bad.expand(torch.broadcast_shapes(bad.shape, law.batch_shape))
+    where = tuple(bad.nonzero()[0].tolist())
+    total = float(law.total_count.expand(bad.shape)[where])
+    table = value.expand((*bad.shape, value.shape[-1]))[where].to(torch.float64)
+    if not bool((table >= 0).all()):
+        worst = int((~(table >= 0)).nonzero()[0])
+        return f"the count {table[worst].item()} at position {worst}"
+    for edge, part in law.hypergraph.term_slices.items():
+        if abs(float(table[part].sum()) - total) > 1e-6 * max(total, 1):
+            return f"a table of {':'.join(edge)} that sums to {float(table[part].sum()):g}, not {total:g}"
+    slices = law.hypergraph.term_slices
+    shapes = dict(zip(law.hypergraph.edges, law.hypergraph.edge_shapes, strict=True))
+    for edge, shape in shapes.items():
+        for facet in itertools.combinations(range(len(edge)), len(edge) - 1):
+            small = tuple(edge[i] for i in facet)
+            if small in slices:
+                dropped = next(i for i in range(len(edge)) if i not in facet)
+                margin = table[slices[edge]].reshape(shape).sum(dropped).flatten()
+                if bool(((margin - table[slices[small]]).abs() > 1e-6 * max(total, 1)).any()):
+                    return f"a table of {':'.join(edge)} whose margin is not the table of {':'.join(small)}"
+    return "tables that differ by more than rounding"

@@ -1,0 +1,254 @@
+"""The search that learns a model: single variables, pairs, then larger sets. Private to the analysis."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.trainer import Loss, Trainer
+from ...data.observations import Observations
+from ...errors import InputError
+from ...structure.hypergraph import InteractionHypergraph
+from ..search.candidates import CandidatePool, Heredity
+from ..search.result import Selection, SelectionRound, SelectionStatus, Verdict
+from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, count_argument, run_file
+from ..search.scores import Gain, Score, ScoreContext, ScoreName, checked_score
+from ..search.screening import Screened
+from ..training.exact import ExactTrainer
+from ..training.pseudo import PseudoTrainer
+from ..training.ridge import InteractionRidge
+from ..training.sampled.trainer import SampledTrainer
+
+__all__ = ["StagedSearch"]
+
+_MAX_ALL_PAIRS = 1500
+_SEARCH, _STRENGTHS = "search.safetensors", "strengths.json"
+
+
+@dataclass(frozen=True)
+class _Rule(StopRule):
+    """A round improved when its loss is lower by more than one standard error of the difference, else it was worse.
+
+    Larger collections under a strong penalty are nearly harmless, so there is little to lose by taking one and much
+    time to lose by rounds that decide nothing. The first rounds, up to ``num_trials``, are trials of the same
+    collection under different strengths; the search goes on after them, because pairs may be worth nothing without the
+    larger sets that hold them.
+    """
+
+    num_trials: int = 0
+
+    def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
+        """What a validation loss says against the best round."""
+        if best is None:
+            return "start"
+        noise = math.hypot(best.validation_std_error, loss.std_error)
+        return "improved" if loss.value < best.validation_loss - noise else "worse"
+
+    def status(self, rounds: Sequence[SelectionRound], best: int) -> SelectionStatus | None:
+        """Why a search that has made these rounds ends now, None if it goes on."""
+        last = len(rounds) - 1
+        if rounds[-1].training_status == "diverged" and last > self.num_trials:
+            return "diverged"
+        since = max(best, self.num_trials)
+        if sum(entry.verdict == "worse" for entry in rounds[since + 1 :]) >= self.patience:
+            return "stopped early"
+        if self.max_rounds is not None and last >= self.max_rounds:
+            return "max_rounds"
+        return None
+
+
+class StagedSearch:
+    """Rounds of a search: single variables, pairs under weak strengths and under chosen ones, then larger sets.
+
+    The training rows choose strengths, the validation rows say whether these are used after the trials.
+
+    Args:
+        train: rows that the trainer was made with.
+        validation: rows for early stopping.
+        trainer: at the single variables, with the weak penalty and without evidence; taken over.
+        strong: penalty that rounds of evidence begin with.
+        evidence_rounds: of every fit; 0 leaves that trial out.
+        strong_damping: Adam's damping of sampled training under strengths that the rows chose; None leaves it.
+        heredity: see :func:`~pyro_hoim.log_linear.select`.
+        score: likewise.
+        per_round: sets added in the first round after that of the pairs; every further round may add twice as many.
+        max_order: largest set.
+        candidates: sets of two variables or more that may be added; None for all.
+        patience: rounds without a better validation loss after which the search stops.
+        max_rounds: rounds after the first.
+        folder: of the checkpoint.
+        resume: continue from it.
+        announce: receives every round once it is known.
+    """
+
+    def __init__(
+        self,
+        train: Observations,
+        validation: Observations,
+        trainer: Trainer,
+        *,
+        strong: InteractionRidge,
+        evidence_rounds: int,
+        strong_damping: float | None = None,
+        heredity: Heredity | None,
+        score: ScoreName | Score,
+        per_round: int,
+        max_order: int,
+        candidates: Iterable[Sequence[str]] | None,
+        patience: int,
+        max_rounds: int | None,
+        folder: Path | None,
+        resume: bool,
+        announce: Callable[[SelectionRound], None],
+    ) -> None:
+        check_rows(train, validation, trainer)
+        given = None if candidates is None else [tuple(edge) for edge in candidates]
+        domain = train.domain
+        self._pool = CandidatePool(domain, heredity, max_order, given)
+        self._score_name, self._score = checked_score(score)
+        if isinstance(self._score, Gain):  # hundreds of variables have hundreds of thousands of triples
+            self._score = Screened(self._score)
+        self._per_round = count_argument(per_round, "per_round")
+        self._trainer = trainer
+        self._weak, self._strong = _penalty(trainer), strong
+        self._evidence_rounds = evidence_rounds
+        self._dampings = (None, None)
+        if isinstance(trainer, SampledTrainer) and strong_damping is not None:
+            self._dampings = (trainer.settings.damping, strong_damping)
+        self._context = ScoreContext(train, trainer)
+        self._announce = announce
+        self._announced = 0
+        self._ridges: dict[int, InteractionRidge] = {}
+        self._file = None if folder is None else folder / _STRENGTHS
+        if self._file is not None and resume and self._file.exists():
+            self._ridges = self._stored(self._file)
+        settings: dict[str, Any] = {
+            "heredity": heredity,
+            "score": self._score_name,
+            "per_round": self._per_round,
+            "max_order": max_order,
+            "candidates": None if given is None else sorted([sorted(domain.indices(e)) for e in given]),
+            "patience": count_argument(patience, "patience"),
+            "all pairs up to": _MAX_ALL_PAIRS,
+            "rounds": "doubling",
+            "evidence rounds": evidence_rounds,
+            "penalty of evidence digest": strong.to_json(),
+        }
+        limit = None if max_rounds is None else count_argument(max_rounds, "max_rounds", 0)
+        self._num_trials = 2 if evidence_rounds else 1
+        rule = _Rule(patience, limit, num_trials=2 if evidence_rounds else 0)
+        file = None if folder is None else run_file(folder / _SEARCH, resume)
+        self._runner = RoundRunner(trainer, train, validation, rule, settings, file=file)
+
+    def run(self) -> tuple[Selection, InteractionRidge, bool]:
+        """The selection, the penalty of its best round, and whether the rows chose the strengths in it."""
+        found = self._runner.run(self._trainer.hypergraph, self._propose)
+        self._note_round()
+        best = found.best_round
+        return found, self._ridges[best], best == 2 or (best > 2 and self._rows_choose)
+
+    @property
+    def _rows_choose(self) -> bool:
+        """Whether the validation rows liked the strengths that the training rows chose better than the weak ones."""
+        rounds = self._runner.rounds
+        return self._evidence_rounds > 0 and rounds[2].validation_loss < rounds[1].validation_loss
+
+    def _propose(self, hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
+        self._note_round()
+        last = len(self._runner.rounds) - 1
+        if last == 1 and self._evidence_rounds and hypergraph.order > 1:
+            self._set_strengths(self._strong, self._evidence_rounds)
+            return Proposal(hypergraph, (), (), 0)
+        if last > 1 and self._evidence_rounds:
+            if self._rows_choose:  # the same in a continued run, whose trainer has another default
+                found_before = self._ridges[last].by_edge
+                self._set_strengths(replace(self._strong, by_edge=found_before), self._evidence_rounds)
+            else:
+                self._set_strengths(self._weak, 0)
+        self._pool.add(hypergraph.edges)
+        found = self._pool.available()
+        room, least = self._per_round << max(0, last - self._num_trials), 0.0
+        if last > 1 and self._rows_choose:
+            least = -math.inf  # a set of no use is held back by its strength, and the validation rows judge the round
+        if hypergraph.order <= 1:
+            pairs = tuple(edge for edge in found if len(edge) <= 2)
+            if len(pairs) <= _MAX_ALL_PAIRS:
+                if pairs:
+                    values = self._values(pairs)
+                    larger = hypergraph.add_edges(pairs, hierarchical=False)
+                    order = np.argsort(-values, kind="stable")
+                    changed = tuple(pairs[i] for i in order)
+                    return Proposal(larger, changed, tuple(float(v) for v in values[order]), len(pairs))
+            else:
+                found, room = pairs, _MAX_ALL_PAIRS // 3
+        if not found:
+            return "exhausted"
+        values = self._values(found)
+        order = [int(i) for i in np.argsort(-values, kind="stable")[:room] if values[i] > least]
+        if not order:
+            return "exhausted"
+        edges = tuple(found[i] for i in order)
+        larger = hypergraph.add_edges(edges, hierarchical=False)
+        return Proposal(larger, edges, tuple(float(values[i]) for i in order), len(found))
+
+    def _set_strengths(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
+        trainer = self._trainer
+        if isinstance(trainer, SampledTrainer):
+            damping = self._dampings[evidence_rounds > 0]
+            settings = replace(trainer.settings, damping=trainer.settings.damping if damping is None else damping)
+            trainer.settings = replace(settings, evidence_rounds=0)
+            trainer.penalty = ridge
+            trainer.settings = replace(settings, evidence_rounds=evidence_rounds)
+        elif isinstance(trainer, ExactTrainer | PseudoTrainer):
+            trainer.penalty = ridge
+            trainer.evidence = replace(trainer.evidence, num_rounds=evidence_rounds)
+
+    def _values(self, candidates: Sequence[tuple[str, ...]]) -> np.ndarray:
+        values = np.asarray(self._score(candidates, self._context), dtype=np.float64)
+        if values.shape != (len(candidates),) or bool(np.isnan(values).any()):
+            raise InputError(f"score: expected {len(candidates)} numbers, received shape {values.shape} or NaN")
+        return values
+
+    def _note_round(self) -> None:
+        """Keep the strengths of the round that the trainer now holds, and tell of rounds not told of."""
+        rounds = self._runner.rounds
+        last = len(rounds) - 1
+        is_chosen = last == 2 or (last > 2 and self._rows_choose)
+        if self._evidence_rounds and is_chosen:
+            found = _penalty(self._trainer)
+            edges = [edge for edge in self._trainer.hypergraph.edges if len(edge) > 1]
+            self._ridges[last] = replace(self._strong, by_edge={edge: found.strength(edge) for edge in edges})
+        else:
+            self._ridges[last] = self._weak
+        if self._file is not None:
+            text = json.dumps({str(number): kept.to_json() for number, kept in self._ridges.items()})
+            draft = self._file.with_name(f".{self._file.name}.part")
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, self._file)
+        for entry in rounds[self._announced :]:
+            self._announce(entry)
+        self._announced = len(rounds)
+
+    @staticmethod
+    def _stored(file: Path) -> dict[int, InteractionRidge]:
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return {int(number): InteractionRidge.from_json(value) for number, value in found.items()}
+        except (OSError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"checkpoint: {file} cannot be read, it is damaged ({error}); delete its folder to start again"
+            ) from error
+
+
+def _penalty(trainer: Trainer) -> InteractionRidge:
+    """The present penalty of a trainer of ours."""
+    ridge = getattr(trainer, "penalty", None)
+    assert isinstance(ridge, InteractionRidge)
+    return ridge

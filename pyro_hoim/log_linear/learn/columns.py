@@ -1,0 +1,118 @@
+"""Columns before anything is learned: which cannot be, and which have levels in an order. Private to the analysis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ...data.observations import Observations
+from ...errors import InputError, check_names
+from ...schema import Domain, Variable
+
+__all__ = ["check_columns", "identifier_columns", "ordered_columns", "with_ordinal"]
+
+_FEW_ROWS = 20
+_MANY_LEVELS = 1000
+_SHOWN = 6
+_NUMBER = r"[-+]?\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"[\[(]?\s*({_NUMBER})\s*(?:-|–|to|,|\.\.)\s*({_NUMBER})\s*[\])]?")
+_BELOW = re.compile(rf"(?:<=?|under|up to)\s*({_NUMBER})")
+_ABOVE = re.compile(rf"(?:>=?|over|from)\s*({_NUMBER})|({_NUMBER})\s*\+")
+
+
+def check_columns(data: Observations) -> None:
+    """Refuse columns that name rows instead of describing them.
+
+    Raises:
+        InputError: there are :func:`identifier_columns`.
+    """
+    bad = [f"{name!r} ({levels} levels in {data.total_count:g} rows)" for name, levels in identifier_columns(data)]
+    if bad:
+        shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
+        raise InputError(
+            f"columns: expected columns that describe rows, but {shown} {'is' if len(bad) == 1 else 'are'} (almost) "
+            "unique per row, so nothing can be learned about the levels; leave such columns out, or group their values"
+        )
+
+
+def identifier_columns(data: Observations) -> list[tuple[str, int]]:
+    """Columns that name rows, with their numbers of levels.
+
+    They have as many levels as there are observations (of more than 20), or more than 1,000 levels with fewer than two
+    observations each on average.
+    """
+    total, found = data.total_count, list[tuple[str, int]]()
+    for variable, (name, counts) in zip(data.domain, _counts(data), strict=True):
+        levels = int((counts > 0).sum())
+        is_unique = levels >= total > _FEW_ROWS
+        is_nearly = variable.cardinality > _MANY_LEVELS and total < 2 * levels
+        if is_unique or is_nearly:
+            found.append((name, levels))
+    return found
+
+
+def _counts(data: Observations) -> list[tuple[str, torch.Tensor]]:
+    """Counts of the levels of every variable, missing cells left out."""
+    found = []
+    for column, variable in enumerate(data.domain):
+        codes = data.codes[:, column]
+        known = codes >= 0
+        counts = torch.zeros(variable.cardinality, dtype=torch.float64)
+        counts.index_add_(0, codes[known], data.counts[known].to(torch.float64))
+        found.append((variable.name, counts))
+    return found
+
+
+def _place(label: str) -> float | None:
+    """Where a label stands on the number line; None for words."""
+    text = label.strip().lower()
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    if found := _RANGE.fullmatch(text):
+        low, high = float(found[1]), float(found[2])
+        return (low + high) / 2 if low <= high else None
+    if found := _BELOW.fullmatch(text):
+        return float(found[1]) - 1e-9 * max(1.0, abs(float(found[1])))
+    if found := _ABOVE.fullmatch(text):
+        value = float(found[1] or found[2])
+        return value + 1e-9 * max(1.0, abs(value))
+    return None
+
+
+def ordered_columns(data: Observations) -> tuple[str, ...]:
+    """Nominal variables of three levels or more whose labels are all numbers or ranges of numbers, all different."""
+    found: list[str] = []
+    for variable in data.domain:
+        places = [_place(label) for label in variable.labels]
+        if variable.kind == "nominal" and len(places) > 2 and None not in places and len(set(places)) == len(places):
+            found.append(variable.name)
+    return tuple(found)
+
+
+def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
+    """The same rows with some variables ordinal: numbers and ranges in their order, words as they are.
+
+    Raises:
+        UnknownNameError: a name that is no variable.
+    """
+    check_names(list(names), data.domain.names, "names", noun="column")
+    if not names:
+        return data
+    codes = data.codes.clone()
+    variables: list[Variable] = []
+    for column, variable in enumerate(data.domain):
+        if variable.name not in names:
+            variables.append(variable)
+            continue
+        places = [_place(label) for label in variable.labels]
+        order = list(range(len(places)))
+        if None not in places:
+            order.sort(key=lambda code: places[code] or 0.0)
+        place = torch.full((len(order) + 1,), -1)
+        place[order] = torch.arange(len(order))
+        codes[:, column] = place[codes[:, column]]
+        variables.append(replace(variable, labels=tuple(variable.labels[code] for code in order), kind="ordinal"))
+    return Observations.from_tensor(codes, Domain(variables), weights=data.counts)

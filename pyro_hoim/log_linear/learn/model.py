@@ -1,0 +1,116 @@
+"""A model learned from rows: its collection, tables, penalty and log Z. Exported by ``learn``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...core.partition import LogPartition
+from ...core.trainer import TrainingReport
+from ...data.observations import Observations
+from ...structure.hypergraph import InteractionHypergraph
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from ..file import ModelFile, save_model
+from ..scores import RowScores, score_rows
+from ..search.elimination import Elimination
+from ..search.result import Selection
+from ..training.ridge import InteractionRidge
+
+__all__ = ["LearnedModel"]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedModel:
+    """A model learned from rows, and how it came about.
+
+    Attributes:
+        hypergraph: the collection of interactions; it need not be hierarchical.
+        tables: its balanced tables (num_terms,), float64.
+        ridge: the penalty that they were trained with; its strengths are those that the rows support.
+        log_partition: log Z of the tables, exact or estimated with an error and a sandwich.
+        trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
+        training: report of the last fit.
+        selection: the search, with its capacity curve; None where the collection was given.
+        independent: single variables with their smoothed frequencies among the rows that the model was fitted to.
+        one_body: single variables trained as the model is.
+        num_rows: observations that the tables were fitted to.
+        refit: whether those were the training and the validation rows together.
+        notes: sentences on what was estimated and what happened on the way.
+        seconds: time by stage of the whole run, which found the structure too.
+        structure: the model of the interactions that held-out rows confirm; None where none was asked for, and where
+            this is it.
+        elimination: of a structure, the test of every interaction of the richer model.
+
+    Shape:
+        tables (num_terms,).
+    """
+
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+    ridge: InteractionRidge
+    log_partition: LogPartition
+    trainer: str
+    training: TrainingReport
+    selection: Selection | None
+    independent: LogLinearEnergy
+    one_body: LogLinearEnergy
+    num_rows: float
+    refit: bool = False
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    structure: LearnedModel | None = None
+    elimination: Elimination | None = None
+
+    @property
+    def energy(self) -> LogLinearEnergy:
+        """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
+        if self.hypergraph.is_hierarchical:
+            return LogLinearEnergy(self.hypergraph, self.tables)
+        closure = self.hypergraph.closure()
+        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+
+    def score(self, rows: Observations) -> RowScores:
+        """Scores of complete rows, in nats a row, with the gain over the independent model.
+
+        All but the pseudo-NLL have the error of log Z, which the standard errors over rows leave out.
+        """
+        return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
+
+    def gain(self, rows: Observations) -> float:
+        """Log-likelihood above that of the independent model, in nats a row."""
+        return score_rows(self.independent, rows).nll - self.score(rows).nll
+
+    def _column_shares(self) -> dict[str, list[float]]:
+        """Probabilities of the levels of every column under the independent model."""
+        graph, tables = self.independent.hypergraph, self.independent.tables
+        return {edge[0]: tables[where].softmax(0).tolist() for edge, where in graph.term_slices.items()}
+
+    def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
+        """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
+
+        Raises:
+            ModelFileError: it cannot be written.
+        """
+        energy = self.energy
+        found: dict[str, Any] = {
+            "rows": self.num_rows,
+            "trainer": self.trainer,
+            "ridge": self.ridge.to_json(),
+            "learned_edges": [list(edge) for edge in self.hypergraph.edges],
+            "log_partition": self.log_partition.to_json(),
+            "independent": self._column_shares(),
+            "refit": self.refit,
+            "role": "structure" if self.elimination is not None else "predictive",
+            **({} if info is None else info),
+        }
+        if self.elimination is not None:
+            found["false_discovery_rate"] = self.elimination.false_discovery_rate
+            found["tests"] = [test.to_json() for test in self.elimination.tests]
+        if self.selection is not None:
+            found["selection"] = {n: v for n, v in self.selection.to_json().items() if n != "hypergraph"}
+        save_model(path, ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found))

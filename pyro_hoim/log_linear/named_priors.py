@@ -1,0 +1,181 @@
+"""Priors of the estimates of an analysis by name: as a penalty of a fit, strengths of a search, and a distribution."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ..errors import InputError
+from ..schema import Domain
+from ..structure.hypergraph import InteractionHypergraph
+from .fitting.penalties import L2, Conjugate, Penalty
+from .laws.normal import normal_prior
+from .laws.priors import DiaconisYlvisaker
+from .training.ridge import InteractionRidge
+
+__all__ = ["Prior"]
+
+PriorKind = Literal["none", "unit", "normal", "ridge", "conjugate"]
+GRAMMAR = "none, unit, normal:S, ridge:S or conjugate:N with positive numbers S and N"
+_MAX_SETS = 20_000
+
+
+@dataclass(frozen=True)
+class Prior:
+    r"""A prior over the natural parameters of a log-linear model in its free coordinates, written as text.
+
+    ================  ==========================================================================================
+    text              prior, and the penalty that its mode minimises beside minus the log-likelihood of all rows
+    ================  ==========================================================================================
+    ``none``          flat: maximum likelihood
+    ``unit``          normal, standard deviation :math:`\prod_{i \in S} I_i^{1/2}` for the interaction S of variables
+                      with :math:`I_i` levels: the information of one row of a uniform table
+    ``normal:S``      normal, standard deviation S for every coordinate: penalty :math:`\|\theta\|^2 / (2 S^2)`
+    ``ridge:S``       the same prior by its strength: penalty :math:`S \|\theta\|^2 / 2`, that is ``normal:`` with
+                      :math:`S^{-1/2}`
+    ``conjugate:N``   Diaconis and Ylvisaker's, N fictive rows spread evenly over the cells: penalty
+                      :math:`N \log Z(\theta)`
+    ================  ==========================================================================================
+
+    All but ``none`` make every estimate finite; a fit under them is the mode of the posterior. All are the same when
+    the levels of a variable are renamed.
+
+    Attributes:
+        kind: the word.
+        number: S or N; None where there is none.
+
+    References:
+        Petros Dellaportas and Jonathan Forster, Markov chain Monte Carlo model determination for hierarchical and
+        graphical log-linear models, 1999, for unit information; Persi Diaconis and Donald Ylvisaker, Conjugate priors
+        for exponential families, 1979.
+
+    Example:
+        >>> prior = Prior.parse("ridge:4")
+        >>> str(prior), prior.scale, prior.describe()
+        ('ridge:4', 0.5, 'independent normal priors with standard deviation 0.5')
+    """
+
+    kind: PriorKind
+    number: float | None = None
+
+    @classmethod
+    def parse(cls, text: str, what: str = "prior") -> Prior:
+        """The prior of a text.
+
+        Args:
+            text: see the class.
+            what: argument or option that is named in the message.
+
+        Raises:
+            InputError: another word, or a number that is missing, not wanted, or not positive and finite.
+        """
+        kind, colon, digits = text.strip().partition(":")
+        refused = InputError(f"{what}: expected {GRAMMAR}, received {text!r}")
+        if kind not in get_args(PriorKind):
+            raise refused
+        if kind in ("none", "unit"):
+            if colon:
+                raise refused
+            return cls(kind)  # type: ignore[arg-type]
+        try:
+            number = float(digits)
+        except ValueError:
+            raise refused from None
+        if not (math.isfinite(number) and number > 0):
+            raise refused
+        return cls(kind, number)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.kind if self.number is None else f"{self.kind}:{self.number:.12g}"
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether there is no prior: maximum likelihood."""
+        return self.kind == "none"
+
+    @property
+    def strength(self) -> float:
+        """Strength of ``normal`` and ``ridge``, one over the variance."""
+        assert self.number is not None
+        return self.number if self.kind == "ridge" else self.number**-2
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of ``normal`` and ``ridge``, in nats."""
+        assert self.number is not None
+        return self.number if self.kind == "normal" else self.number**-0.5
+
+    def penalty(self, hypergraph: InteractionHypergraph) -> Penalty | None:
+        """Minus the log density up to a constant, for :func:`~pyro_hoim.log_linear.fitting.fit`; None for ``none``."""
+        match self.kind:
+            case "none":
+                return None
+            case "unit":
+                return InteractionRidge(by_edge=_unit_strengths(hypergraph.domain, hypergraph.edges))
+            case "conjugate":
+                assert self.number is not None
+                return Conjugate(self.number)
+            case _:
+                return L2(self.strength)
+
+    def strengths(self, domain: Domain, max_order: int, what: str = "prior") -> InteractionRidge:
+        """Strengths of all sets of up to ``max_order`` variables, for :func:`~pyro_hoim.log_linear.learn.learn`.
+
+        Raises:
+            InputError: a prior that is no normal one, or too many sets for ``unit``.
+        """
+        if self.kind in ("none", "conjugate"):
+            raise InputError(
+                f"{what}: a search needs unit, normal:S or ridge:S, received {self}; without a prior the rows choose "
+                "the strengths"
+            )
+        if self.kind != "unit":
+            return InteractionRidge(self.strength)
+        names = domain.names
+        num = sum(math.comb(len(names), size) for size in range(1, max_order + 1))
+        if num > _MAX_SETS:
+            raise InputError(
+                f"{what}: unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}; use "
+                "ridge:S or normal:S"
+            )
+        sets = itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(1, max_order + 1))
+        return InteractionRidge(by_edge=_unit_strengths(domain, list(sets)))
+
+    def distribution(self, hypergraph: InteractionHypergraph, what: str = "prior") -> Any:
+        """The prior as a distribution over the free coordinates.
+
+        Raises:
+            InputError: ``none``, which is no proper distribution.
+        """
+        match self.kind:
+            case "none":
+                raise InputError(f"{what}: a posterior needs a proper prior, received none; use normal:S or another")
+            case "unit":
+                strengths = _unit_strengths(hypergraph.domain, hypergraph.edges)
+                return normal_prior(hypergraph, {edge: strength**-0.5 for edge, strength in strengths.items()})
+            case "conjugate":
+                assert self.number is not None
+                return DiaconisYlvisaker.uniform(hypergraph, self.number)
+            case _:
+                return normal_prior(hypergraph, self.scale)
+
+    def describe(self) -> str:
+        """The prior in words."""
+        match self.kind:
+            case "none":
+                return "no prior (maximum likelihood)"
+            case "unit":
+                return "independent normal priors with the information of one row"
+            case "conjugate":
+                rows = "row" if self.number == 1 else "rows"
+                return f"the conjugate prior of {self.number:.4g} fictive {rows}, spread evenly over the cells"
+            case _:
+                return f"independent normal priors with standard deviation {self.scale:.4g}"
+
+
+def _unit_strengths(domain: Domain, edges: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+    """Information of one row of a uniform table about a coordinate of every set: one over its number of cells."""
+    return {edge: 1 / math.prod(domain[name].cardinality for name in edge) for edge in edges}

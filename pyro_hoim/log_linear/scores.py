@@ -1,0 +1,342 @@
+"""Numbers that describe a fitted model: scores of rows, predictions of a column, strengths of interactions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from ..core.rows import check_count, check_rows
+from ..core.scores import mean_gain
+from ..data.observations import Observations
+from ..errors import InputError, InputTypeError, IntractableError
+from ..schema import Domain
+from .auto import Auto
+from .coding import parametrization
+from .energy import LogLinearEnergy
+from .fitting.result import FitResult
+from .given import check_energy, row_log_weights
+from .infinite import has_cheap_covariance
+from .predictions import predict
+
+__all__ = [
+    "CoefficientInterval",
+    "RowScores",
+    "coefficient_intervals",
+    "gain_over_columns",
+    "interaction_table",
+    "matches_any",
+    "num_impossible",
+    "prediction_accuracy",
+    "score_rows",
+]
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """Mean scores of the rows of one data set, in nats a row.
+
+    Attributes:
+        rows: number of observations (sum of the counts).
+        nll: mean negative log-likelihood; infinite when a row has probability zero.
+        nll_std_error: its standard error over rows.
+        kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells.
+        pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
+        gain: mean log-likelihood above that of a reference model; None without one, see :func:`mean_gain`.
+        gain_std_error: its standard error over rows, from the differences row by row.
+    """
+
+    rows: float
+    nll: float
+    nll_std_error: float
+    kl: float | None
+    pseudo_nll: float
+    gain: float | None = None
+    gain_std_error: float | None = None
+
+
+def score_rows(
+    energy: LogLinearEnergy,
+    data: Observations,
+    *,
+    log_z: float | None = None,
+    reference: LogLinearEnergy | None = None,
+) -> RowScores:
+    """Score rows under a model; missing cells are summed over.
+
+    Args:
+        energy: one model.
+        data: rows over its domain with a positive total count.
+        log_z: normalising constant of the energy, where it is known or estimated already; exact when None.
+        reference: a model over the same variables that the gain is measured from, such as that of independent columns.
+
+    Returns:
+        The mean scores.
+
+    Raises:
+        InputError: another domain, a batch of models, or no rows.
+        InputTypeError: no LogLinearEnergy, or no observations.
+        IntractableError: log Z is out of reach, or the missing cells take too many operations to be summed over.
+    """
+    check_energy(energy, "energy")
+    check_rows(data)
+    if not data.total_count > 0:
+        raise InputError("data: expected at least one row, received a total count of 0")
+    total = data.total_count
+    present = data.counts > 0
+    weights, values = data.counts[present], _log_prob(energy, data, log_z)[present]
+    gain = gain_error = None
+    if reference is not None:
+        check_energy(reference, "reference")
+        gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], weights)
+    nll = -float((weights * values).sum()) / total
+    spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
+    unique = data.unique()
+    pseudo = -float((unique.counts * _log_pseudo_prob(energy, unique)).sum()) / total
+    return RowScores(
+        rows=total,
+        nll=nll,
+        nll_std_error=math.sqrt(spread / total),
+        kl=None if data.has_missing else nll - data.entropy(),
+        pseudo_nll=pseudo,
+        gain=gain,
+        gain_std_error=gain_error,
+    )
+
+
+def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) -> torch.Tensor:
+    """Log-probability of the known cells of every row, (N,)."""
+    return row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
+
+
+def gain_over_columns(
+    energy: LogLinearEnergy, data: Observations, log_z: float, shares: Mapping[str, Sequence[float]]
+) -> tuple[float | None, float | None]:
+    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`).
+
+    Args:
+        energy: one model.
+        data: rows over its domain with a positive total count; missing cells are summed over.
+        log_z: normalising constant of the energy.
+        shares: probabilities of the levels of every column, in the order of the domain.
+    """
+    present = data.counts > 0
+    codes = data.codes[present]
+    alone = torch.zeros(len(codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
+        alone += logs[codes[:, column]]
+    return mean_gain(_log_prob(energy, data, log_z)[present], alone, data.counts[present])
+
+
+def _log_pseudo_prob(energy: LogLinearEnergy, data: Observations) -> torch.Tensor:
+    """Sum over the known cells of a row of log q(cell | the other known cells), (N,)."""
+    complete = (data.codes >= 0).all(1)
+    values = torch.zeros(len(data.codes), dtype=energy.dtype)
+    values[complete] = energy.log_pseudo_prob(data.codes[complete])
+    if bool(complete.all()):
+        return values
+    rows = Observations.from_tensor(data.codes[~complete], data.domain)
+    total = torch.zeros(len(rows.codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        codes = rows.codes[:, column]
+        chosen = predict(energy, rows, name, method="exact").log_probs.gather(1, codes.clamp(min=0)[:, None]).squeeze(1)
+        total += torch.where(codes >= 0, chosen, 0.0)
+    values[~complete] = total.to(values.dtype)
+    return values
+
+
+def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str) -> dict[str, Any]:
+    r"""Share of rows whose ``target`` is the most probable level given the row's other cells.
+
+    .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
+
+    A summary of :func:`~pyro_hoim.log_linear.predictions.predict` with its defaults: look-ups where all other cells are
+    known, at any size; missing ones are summed over, or averaged over by seeded Gibbs chains where the sum is too
+    large. Rows whose target is missing do not count.
+
+    Args:
+        energy: one model.
+        data: rows over its domain.
+        target: the variable to predict.
+
+    Returns:
+        ``target``, ``accuracy``, ``majority_accuracy`` (of always guessing the most frequent level of these rows),
+        ``majority_p_value`` (:attr:`~pyro_hoim.core.prediction.Prediction.majority_p_value`) and ``rows``.
+
+    Raises:
+        InputError: no row has a known target.
+        InputTypeError: no LogLinearEnergy, or no observations.
+        UnknownNameError: ``target`` is no variable of the rows.
+    """
+    check_energy(energy, "energy")
+    check_rows(data)
+    column = data.domain.index(target)
+    known = (data.codes[:, column] >= 0) & (data.counts > 0)
+    if not bool(known.any()):
+        raise InputError(f"target: no row has a known value of {target!r}")
+    rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
+    found = predict(energy, rows, target)
+    return {
+        "target": target,
+        "accuracy": found.accuracy,
+        "majority_accuracy": found.majority_accuracy,
+        "majority_p_value": found.majority_p_value,
+        "rows": found.rows,
+    }
+
+
+def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
+    """Interactions of a model by strength, the strongest first.
+
+    Args:
+        energy: one model with balanced tables.
+
+    Returns:
+        For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the balanced table, in
+        nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
+        in the flat table.
+
+    Raises:
+        InputError: a batch of models.
+        InputTypeError: no LogLinearEnergy.
+    """
+    check_energy(energy, "energy")
+    if energy.batch_shape:
+        raise InputError(f"energy: expected one model, received a batch of shape {tuple(energy.batch_shape)}")
+    rows: list[dict[str, Any]] = []
+    for edge, table in parametrization(energy.hypergraph).split(energy.tables).items():
+        if all(n > 1 for n in table.shape):
+            flat = int(table.abs().argmax())
+            levels = [
+                energy.domain[name].labels[int(code)]
+                for name, code in zip(edge, torch.unravel_index(torch.tensor(flat), table.shape), strict=True)
+            ]
+            rows.append(
+                {
+                    "edge": list(edge),
+                    "value": float(table.square().mean().sqrt()),
+                    "coefficient": float(table.flatten()[flat]),
+                    "levels": levels,
+                    "position": flat,
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["value"], len(row["edge"])))
+
+
+@dataclass(frozen=True)
+class CoefficientInterval:
+    """The largest entry of an interaction's balanced table, with an interval.
+
+    Attributes:
+        edge: the interaction.
+        levels: labels of the entry.
+        index: position of the entry in the flat tables.
+        estimate: posterior mean, or the fitted value, in nats.
+        lower: lower end, minus infinity where the data do not identify the entry.
+        upper: upper end.
+        level: coverage of the interval.
+    """
+
+    edge: tuple[str, ...]
+    levels: tuple[str, ...]
+    index: int
+    estimate: float
+    lower: float
+    upper: float
+    level: float
+
+
+def coefficient_intervals(
+    result: FitResult, draws: np.ndarray | None = None, *, level: float = 0.9, top: int = 30
+) -> list[CoefficientInterval]:
+    """Intervals of the largest coefficient of each interaction, the strongest interactions first.
+
+    Args:
+        result: a fit.
+        draws: posterior draws of the free parameters; without them the intervals are the large-sample ones.
+        level: coverage; equal tails.
+        top: how many interactions.
+
+    Shape:
+        draws (num_draws, num_parameters).
+
+    Returns:
+        At most ``top`` intervals, none of coefficients that are infinite. Without draws there are none for a fit that
+        did not converge, was stopped early, is so large that its covariance would take minutes, or has none.
+
+    Raises:
+        InputError: a level outside (0, 1), or fewer than one interaction asked for.
+        InputTypeError: no FitResult, or a number of interactions that is no whole number.
+    """
+    if not isinstance(result, FitResult):
+        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_count(top, "top")
+    maps = parametrization(result.hypergraph)
+    slices = result.hypergraph.term_slices
+    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))[:top]
+    index = [slices[tuple(r["edge"])].start + r["position"] for r in rows]
+    if not rows:
+        return []
+    tail = (1 - level) / 2
+    if draws is not None:
+        tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64), "free")[:, index].numpy()
+        centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
+    elif has_cheap_covariance(result):
+        try:
+            error = result.contrast_errors(maps.matrix("free", "balanced")[index]).numpy()
+        except IntractableError:  # singular information: the data do not tell the coefficients apart
+            return []
+        centre = result.tables[index].numpy()
+        lower, upper = centre + ndtri(tail) * error, centre - ndtri(tail) * error
+    else:
+        return []
+    return [
+        CoefficientInterval(tuple(r["edge"]), tuple(r["levels"]), i, float(c), float(a), float(b), level)
+        for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
+        if math.isfinite(a) and math.isfinite(b)
+    ]
+
+
+def num_impossible(result: FitResult, part: Observations) -> float:
+    """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
+
+    Rows with missing cells are not counted.
+
+    Raises:
+        InputTypeError: no FitResult, or no observations.
+    """
+    if not isinstance(result, FitResult):
+        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
+    check_rows(part, "part")
+    existence = result.existence
+    if result.status != "infinite" or existence is None:
+        return 0.0
+    complete = (part.codes >= 0).all(1) & (part.counts > 0)
+    codes, counts = part.codes[complete], part.counts[complete]
+    if existence.facial_set is not None:
+        cells = np.ravel_multi_index(tuple(codes.numpy().T), part.domain.cardinalities)
+        return float(counts[torch.from_numpy(~existence.facial_set[cells])].sum())
+    if result.margins is None:
+        return float(counts[matches_any(codes, part.domain, existence.offending)].sum())
+    empty = torch.zeros(len(codes), dtype=torch.bool)
+    for edge, table in parametrization(result.hypergraph).split(result.margins).items():
+        empty |= table[tuple(codes[:, part.domain.indices(edge)].T)] <= 0
+    return float(counts[empty].sum())
+
+
+def matches_any(codes: torch.Tensor, domain: Domain, combinations: Sequence[Any]) -> torch.Tensor:
+    """Which rows (N, d) hold one of the combinations, each with ``edge`` and ``levels``: (N,) booleans."""
+    found = torch.zeros(len(codes), dtype=torch.bool)
+    for combination in combinations:
+        wanted = domain.encode_state(dict(zip(combination.edge, combination.levels, strict=True)))
+        columns = [domain.index(name) for name in wanted]
+        found |= (codes[:, columns] == torch.tensor(list(wanted.values()))).all(1)
+    return found

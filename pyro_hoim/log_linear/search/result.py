@@ -1,0 +1,209 @@
+"""What a search of interactions found, round by round, and its file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+
+from ...errors import InputError
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from ..file import ModelFile, load_model, save_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Selection", "SelectionRound", "SelectionStatus", "Verdict"]
+
+Verdict = Literal["start", "improved", "worse", "undecided"]
+SelectionStatus = Literal[
+    "stopped early", "exhausted", "max_rounds", "max_interactions", "undecided", "diverged", "unfinished"
+]
+
+
+@dataclass(frozen=True)
+class SelectionRound:
+    """One collection of the search, fitted.
+
+    Attributes:
+        number: 0 for the collection that the search starts from.
+        changed: interactions added (or removed, by :func:`~pyro_hoim.log_linear.search.prune`) in this round, best
+            first.
+        scores: their scores.
+        num_candidates: interactions that were scored.
+        num_interactions: sets of two and more variables in the collection.
+        num_parameters: free parameters of the collection.
+        train_loss: mean loss of the training rows, in nats; what kind of loss says ``loss_kind``.
+        train_std_error: its standard error from log Z.
+        validation_loss: mean loss of the validation rows.
+        validation_std_error: its standard error from log Z.
+        loss_kind: ``exact``, ``estimated`` or ``pseudo-likelihood``.
+        train_kl: divergence of the model from the empirical law of the training rows, in nats, whatever the trainer's
+            loss; None where log Z is out of reach.
+        validation_kl: the same for the validation rows.
+        training_status: how training of this collection ended.
+        verdict: what the validation loss says against the best round before.
+        seconds: time of scores, training and losses.
+    """
+
+    number: int
+    changed: tuple[Edge, ...]
+    scores: tuple[float, ...]
+    num_candidates: int
+    num_interactions: int
+    num_parameters: int
+    train_loss: float
+    train_std_error: float
+    validation_loss: float
+    validation_std_error: float
+    loss_kind: str
+    train_kl: float | None
+    validation_kl: float | None
+    training_status: str
+    verdict: Verdict
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description; numbers that are not finite become strings."""
+        values = asdict(self)
+        values["scores"] = [_plain(score) for score in self.scores]
+        values["changed"] = [list(edge) for edge in self.changed]
+        return {name: _plain(value) for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SelectionRound:
+        """Inverse of :meth:`to_json`."""
+        texts = ("loss_kind", "training_status", "verdict")
+        found = {name: entry if name in texts else _number(entry) for name, entry in value.items()}
+        found["changed"] = tuple(tuple(edge) for edge in value["changed"])
+        found["scores"] = tuple(float(score) for score in value["scores"])
+        return cls(**found)
+
+
+def _plain(value: Any) -> Any:
+    """A float that is not finite as a string, which JSON has no number for."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Interactions selected on validation rows, and the path that led to them.
+
+    Attributes:
+        rounds: every collection that was fitted, the start first.
+        best_round: number of the round whose collection and tables these are.
+        hypergraph: the collection of that round; it need not be hierarchical.
+        tables: its balanced tables (num_terms,), float64, in the layout of ``hypergraph.term_slices``.
+        status: why the search ended: ``stopped early`` (the validation loss did not improve), ``exhausted`` (no
+            candidate scores above the minimum, or nothing can be removed), ``max_rounds``, ``max_interactions``,
+            ``undecided`` (many rounds that the error of log Z leaves open), ``diverged``, or ``unfinished``.
+        settings: arguments of the search.
+        excluded: entries of the tables (num_terms,) that a masked trainer leaves out: combinations that no training
+            row has, to which the selected model gives probability zero whatever the tables say; None where there is
+            none. Losses and divergences of the rounds are those of the model with the mask.
+    """
+
+    rounds: tuple[SelectionRound, ...]
+    best_round: int
+    hypergraph: InteractionHypergraph
+    tables: torch.Tensor
+    status: SelectionStatus
+    settings: Mapping[str, Any]
+    excluded: torch.Tensor | None = None
+
+    def __repr__(self) -> str:
+        best = self.rounds[self.best_round]
+        kl = "" if best.validation_kl is None else f", validation KL {best.validation_kl:.4f}"
+        return (
+            f"Selection({self.status}, best of {len(self.rounds)} rounds is {self.best_round}: "
+            f"{best.num_interactions} interactions, {best.num_parameters} parameters of the family{kl})"
+        )
+
+    @property
+    def best(self) -> SelectionRound:
+        """The best round."""
+        return self.rounds[self.best_round]
+
+    def capacity_curve(self) -> pd.DataFrame:
+        """Sizes, losses and divergences of every round, one row each (paper 1, figures 4 to 6).
+
+        Columns are those attributes of :class:`SelectionRound` that are numbers or words, and ``is_best``.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame([asdict(entry) for entry in self.rounds]).drop(columns=["changed", "scores"])
+        for name in ("train_kl", "validation_kl"):
+            frame[name] = frame[name].astype(float)
+        frame["is_best"] = frame["number"] == self.best_round
+        return frame.set_index("number")
+
+    def log_linear(self) -> LogLinearEnergy:
+        """The selected model.
+
+        A collection that is not hierarchical is lifted to its closure: the tables of the interactions that the closure
+        adds are zero, and the law is the same. The model's ``hypergraph`` then is ``self.hypergraph.closure()``.
+
+        Raises:
+            InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
+        """
+        self._check_finite("log_linear")
+        if self.hypergraph.is_hierarchical:
+            return LogLinearEnergy(self.hypergraph, self.tables)
+        closure = self.hypergraph.closure()
+        return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
+
+    def _check_finite(self, asked: str) -> None:
+        """Raise where the tables are not the model because combinations are left out."""
+        if self.excluded is not None:
+            raise InputError(
+                f"{asked}: expected a model of finite tables, but masking gives probability zero to "
+                f"{int(self.excluded.sum())} combinations without a training row; select with masked=False, or take "
+                "LogLinearEnergy(selection.hypergraph, selection.tables), another law, in which all can occur"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description without the tables."""
+        return {
+            "status": self.status,
+            "best_round": self.best_round,
+            "settings": dict(self.settings),
+            "rounds": [entry.to_json() for entry in self.rounds],
+            "hypergraph": self.hypergraph.to_json(),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model file (safetensors) with the selected model, which also holds the path of the search.
+
+        Raises:
+            InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
+            ModelFileError: it cannot be written.
+        """
+        self._check_finite("save")
+        info = {name: value for name, value in self.to_json().items() if name != "hypergraph"}
+        save_model(path, ModelFile(self.hypergraph, self.tables, coding="balanced", info={"selection": info}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Selection:
+        """Inverse of :meth:`save`.
+
+        Raises:
+            ModelFileError: no such file, or not a model file.
+            InputError: a model file without a selection.
+        """
+        file = load_model(path)
+        found = file.info.get("selection")
+        if not isinstance(found, dict) or file.coding != "balanced":
+            raise InputError(f"path: {os.fspath(path)} is a model file, but holds no selection")
+        info = cast("dict[str, Any]", found)
+        rounds = tuple(SelectionRound.from_json(entry) for entry in info["rounds"])
+        return cls(rounds, info["best_round"], file.hypergraph, file.theta, info["status"], info["settings"])

@@ -1,0 +1,355 @@
+"""Rounds of a search: fit a collection, judge it on validation rows, keep the best, leave a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ...core.trainer import Loss, Trainer
+from ...data.observations import Observations
+from ...data.readers import check_complete
+from ...errors import InputError, InputTypeError, is_whole
+from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..energy import LogLinearEnergy
+from ..training.pseudo import PseudoTrainer
+from .result import Selection, SelectionRound, SelectionStatus, Verdict
+
+__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "count_argument"]
+
+_STANDARD_ERRORS = 2.0
+_UNDECIDED_PER_PATIENCE = 5
+
+
+class Proposal(NamedTuple):
+    """The next collection to fit, and how it came about."""
+
+    hypergraph: InteractionHypergraph
+    changed: tuple[Edge, ...]
+    scores: tuple[float, ...]
+    num_candidates: int
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When a search ends.
+
+    A round is ``improved`` when its validation loss is below that of the best round so far by more than twice the
+    standard error of their difference, taken as independent; ``worse`` when it is above by more than that, or equal to
+    or above it where both are exact; else ``undecided``. The search stops after ``patience`` rounds that were worse
+    since the best, or after five times as many that were worse or undecided. The best round is the last one that
+    improved, so of two collections that the error of log Z cannot tell apart the earlier is kept.
+
+    Attributes:
+        patience: see above.
+        max_rounds: rounds after the first.
+        keeps_equal: an equal or undecided round counts as improved, for searches that make a collection smaller.
+        tolerance: with ``keeps_equal``, loss in nats that still counts as equal.
+
+    Raises:
+        InputError: a patience below 1, fewer than no rounds, or a tolerance that is not finite and non-negative.
+        InputTypeError: a patience or rounds that are no whole number.
+    """
+
+    patience: int = 1
+    max_rounds: int | None = None
+    keeps_equal: bool = False
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        count_argument(self.patience, "patience")
+        if self.max_rounds is not None:
+            count_argument(self.max_rounds, "max_rounds", 0)
+        if not 0 <= self.tolerance < math.inf:
+            raise InputError(f"tolerance: expected a finite number of nats from 0, received {self.tolerance!r}")
+
+    def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
+        """What a validation loss says against a round, see :meth:`reference`."""
+        if best is None:
+            return "start"
+        noise = _STANDARD_ERRORS * math.hypot(best.validation_std_error, loss.std_error)
+        if math.isnan(loss.value):
+            return "worse"
+        if self.keeps_equal:
+            return "improved" if loss.value <= best.validation_loss + noise + self.tolerance else "worse"
+        if loss.value < best.validation_loss - noise:
+            return "improved"
+        return "undecided" if noise > 0 and loss.value <= best.validation_loss + noise else "worse"
+
+    def reference(self, rounds: Sequence[SelectionRound], best: int) -> SelectionRound | None:
+        """The round that the next one is compared with.
+
+        Where equal rounds are kept it is that of the lowest loss, so that small losses do not add up unseen.
+        """
+        if not rounds or not self.keeps_equal:
+            return rounds[best] if rounds else None
+        return min((entry for entry in rounds if entry.verdict != "worse"), key=lambda entry: entry.validation_loss)
+
+    def status(self, rounds: Sequence[SelectionRound], best: int) -> SelectionStatus | None:
+        """Why a search that has made these rounds ends now, None if it goes on."""
+        if rounds[-1].training_status == "diverged":
+            return "diverged"
+        later = [entry.verdict for entry in rounds[best + 1 :]]
+        if later.count("worse") >= self.patience:
+            return "stopped early"
+        if len(later) >= _UNDECIDED_PER_PATIENCE * self.patience:
+            return "undecided"
+        if self.max_rounds is not None and len(rounds) > self.max_rounds:
+            return "max_rounds"
+        return None
+
+
+class RoundRunner:
+    """Runs rounds with one trainer, from a start or from a checkpoint.
+
+    Args:
+        trainer: the trainer; it is taken over.
+        train: the training rows.
+        validation: the validation rows.
+        rule: when to stop.
+        settings: what a continued run must repeat.
+        file: the checkpoint, or None.
+        progress: show a bar on standard error.
+        label: word before the bar.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        train: Observations,
+        validation: Observations,
+        rule: StopRule,
+        settings: Mapping[str, Any],
+        *,
+        file: RunFile | None = None,
+        progress: bool = False,
+        label: str = "selection",
+    ) -> None:
+        self.trainer = trainer
+        self.rounds: list[SelectionRound] = []
+        self.best = 0
+        self._train, self._validation = train, validation
+        self._entropies = (train.entropy(), validation.entropy())
+        self._rule = rule
+        self._settings = dict(settings)
+        self._file = file
+        self._progress = progress
+        self._label = label
+        self._best_hypergraph = trainer.hypergraph
+        self._best_tables = trainer.tables
+
+    def run(
+        self,
+        start: InteractionHypergraph,
+        propose: Callable[[InteractionHypergraph], Proposal | SelectionStatus],
+    ) -> Selection:
+        """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
+        found = None if self._file is None else self._file.start(self._run_settings())
+        if found is not None:
+            self._restore(found)
+        limit = self._rule.max_rounds
+        bar = tqdm(total=limit, unit="round", desc=self._label, leave=False) if self._progress else None
+        try:
+            if found is None:
+                begin = time.monotonic()
+                self._fit(Proposal(start, (), (), 0), begin)
+            while True:
+                self._show(bar)
+                status = self._rule.status(self.rounds, self.best)
+                if status is None:
+                    begin = time.monotonic()
+                    proposal = propose(self.trainer.hypergraph)
+                    if not isinstance(proposal, str):
+                        self._fit(proposal, begin)
+                        continue
+                    status = proposal
+                return Selection(
+                    tuple(self.rounds),
+                    self.best,
+                    self._best_hypergraph,
+                    self._best_tables.clone(),
+                    status,
+                    self._settings,
+                    self._excluded(),
+                )
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def _excluded(self) -> torch.Tensor | None:
+        """Table entries of the best collection that a masked trainer leaves out, None where there is none."""
+        if not isinstance(self.trainer, PseudoTrainer):
+            return None
+        excluded = self.trainer.excluded(self._best_hypergraph)
+        return excluded if bool(excluded.any()) else None
+
+    def _show(self, bar: tqdm[Any] | None) -> None:
+        if bar is not None:
+            last, best = self.rounds[-1], self.rounds[self.best]
+            bar.n = len(self.rounds) - 1
+            bar.set_postfix_str(
+                f"{last.num_interactions} interactions, validation {last.validation_loss:.4f}, "
+                f"best {best.validation_loss:.4f}"
+            )
+
+    def _fit(self, proposal: Proposal, begin: float) -> None:
+        """Train one collection, judge it and keep a checkpoint of everything."""
+        trainer = self.trainer
+        trainer.restructure(proposal.hypergraph)
+        report = trainer.train()
+        train, validation = trainer.loss(self._train), trainer.loss(self._validation)
+        train_kl, validation_kl = self._divergences(train, validation)
+        verdict = self._rule.verdict(self._rule.reference(self.rounds, self.best), validation)
+        self.rounds.append(
+            SelectionRound(
+                number=len(self.rounds),
+                changed=proposal.changed,
+                scores=proposal.scores,
+                num_candidates=proposal.num_candidates,
+                num_interactions=proposal.hypergraph.num_interactions,
+                num_parameters=proposal.hypergraph.num_parameters,
+                train_loss=train.value,
+                train_std_error=train.std_error,
+                validation_loss=validation.value,
+                validation_std_error=validation.std_error,
+                loss_kind=validation.kind,
+                train_kl=train_kl,
+                validation_kl=validation_kl,
+                training_status=report.status,
+                verdict=verdict,
+                seconds=time.monotonic() - begin,
+            )
+        )
+        if verdict in ("start", "improved"):
+            self.best = len(self.rounds) - 1
+            self._best_hypergraph, self._best_tables = trainer.hypergraph, trainer.tables.detach().clone()
+        self._save()
+
+    def _divergences(self, train: Loss, validation: Loss) -> tuple[float | None, float | None]:
+        """KL of both parts, from the likelihood even where the trainer's loss is another one.
+
+        It is infinite where the loss is: a masked model then gives a row of the part probability zero.
+        """
+        if validation.kind != "pseudo-likelihood":
+            return train.value - self._entropies[0], validation.value - self._entropies[1]
+        log_partition = self.trainer.log_partition()
+        if log_partition is None:
+            return None, None
+        model = LogLinearEnergy(self.trainer.hypergraph, self.trainer.tables)
+        log_z = float(log_partition.value)
+        values = [
+            math.inf
+            if loss.value == math.inf
+            else log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
+            for rows, loss, entropy in zip(
+                (self._train, self._validation), (train, validation), self._entropies, strict=True
+            )
+        ]
+        return values[0], values[1]
+
+    # Checkpoints
+
+    def _run_settings(self) -> dict[str, Any]:
+        return {
+            **self._settings,
+            "trainer": type(self.trainer).__name__,
+            **_trainer_settings(self.trainer),
+            "training data digest": _digest(self._train),
+            "validation data digest": _digest(self._validation),
+        }
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        hypergraph = self.trainer.hypergraph
+        text = json.dumps(
+            {
+                "rounds": [entry.to_json() for entry in self.rounds],
+                "best": self.best,
+                "edges": hypergraph.edge_indices,
+                "best edges": self._best_hypergraph.edge_indices,
+            }
+        )
+        tensors = {f"trainer.{name}": tensor for name, tensor in self.trainer.state_dict().items()}
+        tensors["best tables"] = self._best_tables
+        tensors["path"] = torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).copy())
+        with DeferredInterrupt():
+            self._file.write(tensors)
+
+    def _restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        path = json.loads(tensors["path"].numpy().tobytes().decode())
+        domain = self._train.domain
+
+        def collection(edges: list[list[int]]) -> InteractionHypergraph:
+            return InteractionHypergraph(domain, ([domain.names[i] for i in e] for e in edges), hierarchical=False)
+
+        self.rounds = [SelectionRound.from_json(entry) for entry in path["rounds"]]
+        self.best = path["best"]
+        self._best_hypergraph, self._best_tables = collection(path["best edges"]), tensors["best tables"]
+        self.trainer.restructure(collection(path["edges"]))
+        prefix = "trainer."
+        self.trainer.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+
+
+def _trainer_settings(trainer: Trainer) -> dict[str, str]:
+    """Records and switches that a trainer shows as attributes, such as its penalty, its rows, and whether it masks."""
+    found: dict[str, str] = {}
+    for name, value in sorted(vars(trainer).items()):
+        if isinstance(value, Observations):
+            found[f"trainer {name} digest"] = _digest(value)
+        elif not name.startswith("_") and (is_dataclass(value) or isinstance(value, bool)):
+            found[f"trainer {name}"] = repr(value)
+    return found
+
+
+def _digest(rows: Observations) -> str:
+    """Digest of the law and the number of observations, whatever the order of the rows."""
+    merged = rows.unique()
+    content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
+    content.update(merged.codes.numpy().tobytes())
+    content.update(merged.counts.numpy().tobytes())
+    return content.hexdigest()[:32]
+
+
+def check_rows(train: Observations, validation: Observations, trainer: Trainer) -> None:
+    """Raise unless both parts are complete, over one domain, not empty, and the first is the trainer's."""
+    if not isinstance(trainer, Trainer):
+        raise InputTypeError(f"trainer: expected a trainer such as ExactTrainer, received {type(trainer).__name__}")
+    for rows, name in ((train, "train"), (validation, "validation")):
+        if not isinstance(rows, Observations):
+            raise InputTypeError(f"{name}: expected Observations, received {type(rows).__name__}")
+        if rows.domain != trainer.rows.domain:
+            raise InputError(f"{name}: expected rows over the trainer's variables and levels, received another domain")
+        check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
+        if not rows.total_count > 0:
+            raise InputError(f"{name}: expected at least one observation, received none")
+    if train is not trainer.rows and _digest(train) != _digest(trainer.rows):
+        raise InputError("train: expected the rows that the trainer was made with; make the trainer with these rows")
+
+
+def count_argument(value: object, name: str, least: int = 1) -> int:
+    """A whole number from ``least``."""
+    if not is_whole(value):
+        raise InputTypeError(f"{name}: expected a whole number, received {value!r}")
+    if value < least:
+        raise InputError(f"{name}: expected at least {least}, received {value}")
+    return int(value)
+
+
+def run_file(checkpoint: str | os.PathLike[str] | None, resume: bool) -> RunFile | None:
+    """The checkpoint of a search, None without one."""
+    if checkpoint is None:
+        if resume:
+            raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+        return None
+    return RunFile(checkpoint, resume)

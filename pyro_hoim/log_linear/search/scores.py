@@ -1,0 +1,257 @@
+"""Scores of candidate interactions: what adding one to the present model promises, in nats per row."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol, cast, get_args
+
+import numpy as np
+
+from ...core.trainer import Trainer
+from ...data.information import InformationTable
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ._reference import closed_supersets, reference_laws
+
+__all__ = ["Gain", "GainEstimate", "InteractionInformation", "Refined", "Score", "ScoreContext", "ScoreName"]
+
+ScoreName = Literal["J", "J-per-parameter", "gain", "gain-per-parameter", "refined"]
+_CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+
+
+@dataclass(frozen=True)
+class ScoreContext:
+    """What a score may look at.
+
+    Attributes:
+        train: the training rows.
+        trainer: the trainer, whose present collection and tables the candidates would be added to.
+    """
+
+    train: Observations
+    trainer: Trainer
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The present collection."""
+        return self.trainer.hypergraph
+
+    @cached_property
+    def information(self) -> InformationTable:
+        """Entropies of the training rows, kept from round to round."""
+        return InformationTable(self.train)
+
+    def num_parameters(self, edges: Sequence[Edge]) -> np.ndarray:
+        r"""Free parameters :math:`\prod_{k \in S} (I_k - 1)` of each set, (num_edges,)."""
+        cards = dict(zip(self.train.domain.names, self.train.domain.cardinalities, strict=True))
+        return np.array([math.prod(cards[name] - 1 for name in edge) for edge in edges], dtype=np.float64)
+
+
+class Score(Protocol):
+    """A score of candidates, higher is better. A plain function will do."""
+
+    def __call__(self, candidates: Sequence[Edge], context: ScoreContext, /) -> np.ndarray:
+        """One number for every candidate, (num_candidates,)."""
+        ...
+
+
+class GainEstimate(NamedTuple):
+    r"""What :meth:`Gain.estimate` finds, one entry for every candidate.
+
+    Attributes:
+        gain: leave-one-out estimate, nats per row; no cost of the search subtracted.
+        divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`, or over a superset that S closes.
+        concentration: the concentration at which ``gain`` is reached: the weight, in rows, of the model against the
+            data. Large where the data support only a small correction.
+    """
+
+    gain: np.ndarray
+    divergence: np.ndarray
+    concentration: np.ndarray
+
+
+@dataclass(frozen=True)
+class InteractionInformation:
+    r"""The paper's score, the size of the interaction information of the data, which knows nothing of the model.
+
+    .. math:: |J_S| = \Big| \sum_{T \subseteq S} (-1)^{|S| - |T|} D(\hat p_T \| u_T) \Big|
+
+    Args:
+        per_parameter: divide by the number of free parameters of the candidate.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, equation (3) and section 4.1; figures 5 and 6 for the division.
+    """
+
+    per_parameter: bool = False
+
+    def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+        """Scores (num_candidates,), nats, divided by the number of parameters if that was asked for."""
+        values = np.abs(context.information.interaction_information(candidates).numpy())
+        return values / context.num_parameters(candidates) if self.per_parameter else values
+
+
+@dataclass(frozen=True)
+class Gain:
+    r"""Leave-one-out estimate of the refined information of a candidate at the present model; it needs no fit.
+
+    .. math:: \mathrm{LOO}_S(a) = \sum_x \frac{c_x}{n} \log \frac{c_x - 1 + a\, q_x}{(n - 1 + a)\, q_x}, \qquad
+        \mathrm{score}(S) = \max_a \mathrm{LOO}_S(a) - \frac{\log m}{n}
+
+    :math:`c` are the training counts of the candidate's cells, :math:`q` the model's margin over its variables and
+    :math:`m` the number of candidates. A row is predicted by the data without it, shrunken towards the model with the
+    weight of a rows. It is a lower bound: :math:`(c_x - 1 + a q_x) / (n - 1 + a)` sums to at most 1 over the cells, so
+    by Gibbs' inequality :math:`\mathrm{LOO}_S(a) \le D(\hat p_S \| q_S)`, and one step of iterative proportional
+    fitting, :math:`q(x)\, \hat p_S(x_S) / q_S(x_S)`, lies in the family with S and its subsets and lowers the
+    divergence by exactly :math:`D(\hat p_S \| q_S)`, which the projection onto that family can only exceed. Where the
+    data add nothing, the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best
+    of m trials.
+
+    Under weak heredity the collection may hold a superset T of S. Where S is the only subset of T that is missing, S
+    closes it: the family with S then can express every function of T's variables, so that all of the above holds with
+    T in place of S, and as :math:`D(\hat p_T \| q_T) \ge D(\hat p_S \| q_S)` it can say far more. The largest LOO
+    counts.
+
+    Where a subset of S is not in the collection, the table of S cannot express it; q is then first fitted to the data's
+    margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M
+    draws get half a pseudo-count, spread like the mean of the data's margin and the product of the model's
+    one-variable margins, so that no empty cell gives an infinite gain. Costs one margin of the model and one pass
+    over the occupied cells for every candidate and concentration.
+
+    Args:
+        per_parameter: divide by the number of free parameters of the candidate.
+        concentrations: values of a to choose from, in rows.
+        search_cost: subtract :math:`\log m / n`.
+
+    Raises:
+        InputError: no concentration, or one that is not positive and finite.
+    """
+
+    per_parameter: bool = False
+    concentrations: tuple[float, ...] = _CONCENTRATIONS
+    search_cost: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.concentrations or not all(0 < a < math.inf for a in self.concentrations):
+            raise InputError(f"concentrations: expected positive finite numbers, received {self.concentrations!r}")
+
+    def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+        """Scores (num_candidates,), nats per row, divided by the number of parameters if that was asked for."""
+        values = self.estimate(candidates, context).gain
+        if self.search_cost and len(candidates):
+            values = values - math.log(len(candidates)) / context.train.total_count
+        return values / context.num_parameters(candidates) if self.per_parameter else values
+
+    def estimate(self, candidates: Sequence[Edge], context: ScoreContext) -> GainEstimate:
+        """The gains with the concentrations that they are reached at, and the plain divergences."""
+        if not candidates:
+            return GainEstimate(np.empty(0), np.empty(0), np.empty(0))
+        names = context.train.domain.names
+        candidates = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in candidates]
+        closed = closed_supersets(candidates, context.hypergraph)
+        larger = list(dict.fromkeys(edge for _, edge in closed))
+        sets = [*candidates, *larger]
+        counts = context.train.marginal_counts(sets).numpy()
+        total = context.train.total_count
+        laws, sizes = reference_laws(sets, len(candidates), context.trainer, counts, total)
+        owner = np.repeat(np.arange(len(sets)), sizes)
+        occupied = counts > 0
+        c, q, owner = counts[occupied], laws[occupied], owner[occupied]
+        q = np.maximum(q, np.finfo(np.float64).tiny)
+        weight, log_q = c / total, np.log(q)
+
+        def per_set(values: np.ndarray) -> np.ndarray:
+            return np.bincount(owner, weights=values, minlength=len(sets))
+
+        divergence = per_set(weight * (np.log(weight) - log_q))
+        rest = np.maximum(c - 1, 0.0)
+        gain = np.full(len(sets), -np.inf)
+        best = np.zeros(len(sets))
+        for a in self.concentrations:
+            values = per_set(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
+            better = values > gain
+            gain[better], best[better] = values[better], a
+        places = {edge: number for number, edge in enumerate(larger, start=len(candidates))}
+        for i, edge in closed:
+            j = places[edge]
+            divergence[i] = max(divergence[i], divergence[j])
+            if gain[j] > gain[i]:
+                gain[i], best[i] = gain[j], best[j]
+        num = len(candidates)
+        return GainEstimate(gain[:num], divergence[:num], best[:num])
+
+
+@dataclass(frozen=True)
+class Refined:
+    r"""The refined information itself, :math:`RI_{\mathcal I, S}(\hat p)`, by a fit of every candidate.
+
+    A copy of the trainer is fitted to the present collection, further copies of that one to it with one candidate
+    added; the score is the fall of the training loss. For small domains and few candidates. With a penalty, or with a
+    loss that is not the exact likelihood, it is the fall of that loss.
+
+    Args:
+        max_states: refuse larger domains.
+
+    Raises:
+        IntractableError: the domain has more joint states than ``max_states``.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, equation (5).
+    """
+
+    max_states: int = 2**20
+
+    def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+        """Scores (num_candidates,), nats per row."""
+        states = context.train.domain.num_states
+        if states > self.max_states:
+            raise IntractableError(
+                f"score 'refined' fits every candidate: the domain has {size_text(states, 'states')}, the limit is "
+                f"{self.max_states}; use score='gain', or raise Refined(max_states=...)"
+            )
+        base = copy.deepcopy(context.trainer)
+        base.train()
+        before = base.loss(context.train).value
+        values = np.empty(len(candidates))
+        for i, edge in enumerate(candidates):
+            trial = copy.deepcopy(base)
+            trial.restructure(base.hypergraph.add_edges([edge], hierarchical=False))
+            trial.train()
+            values[i] = before - trial.loss(context.train).value
+        return values
+
+
+_NAMED: dict[str, Callable[[], Score]] = {
+    "J": InteractionInformation,
+    "J-per-parameter": lambda: InteractionInformation(per_parameter=True),
+    "gain": Gain,
+    "gain-per-parameter": lambda: Gain(per_parameter=True),
+    "refined": Refined,
+}
+
+
+def checked_score(score: object) -> tuple[str, Score]:
+    """Name, for the settings of a run, and callable of a score.
+
+    Raises:
+        InputError: an unknown name.
+        InputTypeError: neither a name nor callable.
+    """
+    if isinstance(score, str):
+        if score not in _NAMED:
+            names = ", ".join(map(repr, get_args(ScoreName)))
+            raise InputError(f"score: expected one of {names} or a function, received {score!r}")
+        found = _NAMED[score]()
+        return repr(found), found
+    if not callable(score):
+        raise InputTypeError(f"score: expected a name or a function, received {type(score).__name__}")
+    is_ours = isinstance(score, Gain | InteractionInformation | Refined)
+    name = repr(score) if is_ours else getattr(score, "__qualname__", type(score).__qualname__)
+    return str(name), cast(Score, score)

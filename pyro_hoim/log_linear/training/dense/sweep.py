@@ -1,0 +1,252 @@
+"""Log Z and all margins of a model over a small domain, in a few passes over its table of states. Private to training.
+
+The sets of variables of a collection are joined two at a time, the pair with the smallest union first, until no two
+that are left have a variable in common: a tree whose leaves are the interactions and whose roots are the connected
+components of the model. Energies go up the tree by additions that broadcast, probabilities come down it by sums over
+axes. A pass over all the states happens only near the root, whatever the number of interactions.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from ....structure.hypergraph import InteractionHypergraph
+
+__all__ = ["DenseSweep", "SweepPlan", "sweep_plan"]
+
+_Key = Callable[[int, int, int], float]
+"""Priority of joining two nodes, from the numbers of cells of their union and of themselves."""
+
+
+class SweepPlan:
+    """The tree of sums of one collection: where every node lies in the work space and in which steps it is filled.
+
+    Nodes are bit masks over axes, numbered by increasing cardinality so that the innermost loops are long.
+
+    Args:
+        hypergraph: the interaction structure.
+
+    Attributes:
+        axes: schema positions in order of axes.
+        steps: steps upwards, rows as in :func:`.kernels.scatter_up`.
+        order: position in the work space of every entry of the flat tables.
+        roots: (mask, position, number of cells) of every component.
+        component: number of the root of every entry of the flat tables.
+        first_leaf: positions in the work space of one leaf of every component, as a slice.
+        root_cells: cells of all roots.
+        work_cells: length of the work space.
+        step_cells: cells written in one way up.
+        free_states: product of the cardinalities of the variables that no interaction holds.
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        cards = hypergraph.domain.cardinalities
+        self.axes = tuple(sorted(range(len(cards)), key=lambda v: (cards[v], v)))
+        self._sizes = [cards[v] for v in self.axes]
+        self._cells: dict[int, int] = {}
+        rank = {v: i for i, v in enumerate(self.axes)}
+        leaves = [sum(1 << rank[v] for v in edge) for edge in hypergraph.edge_indices]
+        plans = [_join(leaves, self.cells, key) for key in (_smallest_union, _least_growth)]
+        joins = min(plans, key=lambda plan: sum(self.cells(up) for up, _ in plan))
+
+        self._places: dict[int, int] = {}
+        for mask, where in zip(leaves, hypergraph.term_slices.values(), strict=True):
+            self._places[mask] = where.start
+        self.work_cells = hypergraph.num_terms
+        self._steps: list[tuple[int, int, int, int, int, int]] = []
+        self._filled = set(leaves)
+        parent: dict[int, int] = {}
+        for up, down in joins:
+            parent[down] = up
+            self._expand(down, up)
+        self.steps = np.array(self._steps, dtype=np.int64).reshape(-1, 6)
+        self.step_cells = sum(a * m * c for _, _, _, a, m, c in self._steps)
+
+        roots = [mask for mask in dict.fromkeys([*leaves, *(up for up, _ in joins)]) if mask not in parent]
+        self.roots = [(mask, self._places[mask], self.cells(mask)) for mask in roots]
+        self.root_cells = sum(cells for _, _, cells in self.roots)
+        number = {mask: i for i, mask in enumerate(roots)}
+        component: list[int] = []
+        self.first_leaf = [slice(0, 0)] * len(roots)
+        for mask, where in zip(leaves, hypergraph.term_slices.values(), strict=True):
+            top = mask
+            while top in parent:
+                top = parent[top]
+            component.append(number[top])
+            if self.first_leaf[number[top]] == slice(0, 0):
+                self.first_leaf[number[top]] = where
+        lengths = [where.stop - where.start for where in hypergraph.term_slices.values()]
+        self.component = np.repeat(np.array(component, dtype=np.int64), lengths)
+        covered = reduce(int.__or__, leaves, 0)
+        self.free_states = math.prod(n for i, n in enumerate(self._sizes) if not covered >> i & 1)
+        self.order = _transposition(hypergraph, rank)
+
+    def cells(self, mask: int) -> int:
+        """Number of cells of a node."""
+        found = self._cells.get(mask)
+        if found is None:
+            found = self._cells[mask] = math.prod(self._sizes[i] for i in _bits(mask))
+        return found
+
+    def shape(self, mask: int) -> tuple[int, ...]:
+        """Axis lengths of a node."""
+        return tuple(self._sizes[i] for i in _bits(mask))
+
+    def _place(self, mask: int) -> int:
+        if mask not in self._places:
+            self._places[mask] = self.work_cells
+            self.work_cells += self.cells(mask)
+        return self._places[mask]
+
+    def _expand(self, down: int, up: int) -> None:
+        """Steps from a node to its parent: one for every run of axes that it lacks, the shortest run first."""
+        runs: list[int] = []
+        open_run = False
+        for i in _bits(up):
+            if down >> i & 1:
+                open_run = False
+            elif open_run:
+                runs[-1] |= 1 << i
+            else:
+                runs.append(1 << i)
+                open_run = True
+        runs.sort(key=self.cells)
+        here, at = down, self._places[down]
+        for run in runs:
+            there = here | run
+            if there == up:
+                place, add = self._place(up), up in self._filled
+                self._filled.add(up)
+            else:  # between two nodes: a place of its own, whatever nodes there are
+                place, add = self.work_cells, False
+                self.work_cells += self.cells(there)
+            low = (run & -run) - 1
+            before, after = self.cells(there & low), self.cells(there & ~low & ~run)
+            self._steps.append((int(add), place, at, before, self.cells(run), after))
+            here, at = there, place
+
+
+def _bits(mask: int) -> list[int]:
+    """Numbers of the axes of a mask, increasing."""
+    found: list[int] = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def _smallest_union(union: int, first: int, second: int) -> float:
+    return union + 1e-9 * (first + second)
+
+
+def _least_growth(union: int, first: int, second: int) -> float:
+    return union - first - second
+
+
+def _join(leaves: Sequence[int], cells: Callable[[int], int], key: _Key) -> list[tuple[int, int]]:
+    """Arcs (parent, child) of the tree, every child before its parent becomes a child."""
+    arcs: list[tuple[int, int]] = []
+    active: set[int] = set()
+    for mask in sorted(leaves, key=lambda m: (m.bit_count(), m)):
+        larger = [m for m in leaves if m != mask and m & mask == mask]
+        if larger:
+            arcs.append((min(larger, key=lambda m: (cells(m), m)), mask))
+        else:
+            active.add(mask)
+    heap: list[tuple[float, int, int, int]] = []
+
+    def offer(first: int, second: int) -> None:
+        if first & second:
+            union = first | second
+            heapq.heappush(heap, (key(cells(union), cells(first), cells(second)), union, first, second))
+
+    ordered = sorted(active)
+    for i, first in enumerate(ordered):
+        for second in ordered[:i]:
+            offer(first, second)
+    while heap:
+        _, union, first, second = heapq.heappop(heap)
+        if first not in active or second not in active:
+            continue
+        active -= {first, second}
+        # A third node inside the union is joined at once: it costs no larger table.
+        inside = sorted(m for m in active if m & union == m and m != union)
+        active.difference_update(inside)
+        arcs.extend((union, m) for m in (first, second, *inside) if m != union)
+        for other in sorted(active):
+            if other != union:
+                offer(union, other)
+        active.add(union)
+    return arcs
+
+
+def _transposition(hypergraph: InteractionHypergraph, rank: dict[int, int]) -> np.ndarray:
+    """Place in the work space of every entry of the flat tables: the same tables with their axes in order of rank."""
+    place = np.empty(hypergraph.num_terms, dtype=np.int64)
+    pieces = zip(hypergraph.edge_indices, hypergraph.edge_shapes, hypergraph.term_slices.values(), strict=True)
+    for edge, shape, where in pieces:
+        axes = sorted(range(len(edge)), key=lambda i: rank[edge[i]])
+        stored = np.arange(where.start, where.stop).reshape([shape[i] for i in axes])
+        place[where] = stored.transpose(np.argsort(axes)).reshape(-1)
+    return place
+
+
+@lru_cache(maxsize=16)
+def sweep_plan(hypergraph: InteractionHypergraph) -> SweepPlan:
+    """The :class:`SweepPlan` of a hypergraph; equal hypergraphs share one."""
+    return SweepPlan(hypergraph)
+
+
+class DenseSweep:
+    r"""Log Z and eta of tables by one way up and one way down the tree of sums; exact, in log space.
+
+    .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}, \qquad \eta^S_{x_S} = \sum_{x_{-S}} q(x)
+
+    Entries of minus infinity exclude the states that they belong to. The results of :meth:`law` are those of the
+    tables evaluated last.
+
+    Args:
+        hypergraph: the interaction structure.
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        self.hypergraph = hypergraph
+        self.plan = sweep_plan(hypergraph)
+        self._work = np.empty(self.plan.work_cells)
+        self._totals = np.ones(len(self.plan.roots))
+
+    def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log Z in nats and eta (num_terms,) of tables (num_terms,); NaN where a table holds NaN."""
+        from .kernels import gather_down, scatter_up
+
+        plan, work = self.plan, self._work
+        work[plan.order] = tables
+        scatter_up(plan.steps, work)
+        log_z = math.log(plan.free_states)
+        for _, start, cells in plan.roots:
+            root = work[start : start + cells]
+            top = float(root.max())
+            if not math.isfinite(top):
+                return (top if top == -math.inf else math.nan), np.full(len(tables), math.nan)
+            np.subtract(root, top, out=root)
+            np.exp(root, out=root)
+            log_z += top
+        gather_down(plan.steps, work)
+        for number, leaf in enumerate(plan.first_leaf):
+            self._totals[number] = work[leaf].sum()
+        log_z += float(np.log(self._totals).sum())
+        return log_z, work[plan.order] / self._totals[plan.component]
+
+    def law(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Joint law of every component: schema positions of its axes and probabilities, copied."""
+        found: list[tuple[tuple[int, ...], np.ndarray]] = []
+        for total, (mask, start, cells) in zip(self._totals, self.plan.roots, strict=True):
+            axes = tuple(self.plan.axes[i] for i in _bits(mask))
+            found.append((axes, (self._work[start : start + cells] / total).reshape(self.plan.shape(mask))))
+        return found

@@ -1,0 +1,184 @@
+"""Strengths of a ridge from the training rows themselves: the fixed point of the evidence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InputError, InputTypeError
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from .ordinal import contrast_spectrum, is_smooth_axis
+from .ridge import InteractionRidge
+
+__all__ = ["Evidence", "num_effective", "updated_ridge"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A ridge whose strengths were moved towards the maximum of the evidence.
+
+    Attributes:
+        ridge: the penalty with the new strengths in ``by_edge``.
+        num_effective: by interaction, how many of its parameters the rows determine under the *old* strengths: from 0
+            (the prior decides) to its number of free parameters (the rows do).
+    """
+
+    ridge: InteractionRidge
+    num_effective: dict[Edge, float]
+
+    @property
+    def total(self) -> float:
+        """Effective number of parameters of the whole collection."""
+        return math.fsum(self.num_effective.values())
+
+
+def updated_ridge(
+    ridge: InteractionRidge,
+    hypergraph: InteractionHypergraph,
+    tables: Floats,
+    margins_data: Floats,
+    num_rows: float,
+    *,
+    damping: float = 0.5,
+    floor: float = 0.05,
+    ceiling: float = 1e6,
+    pseudo: bool = False,
+) -> Evidence:
+    r"""One step of the fixed point of the evidence, for interactions of two or more variables.
+
+    .. math:: \lambda_S \leftarrow \lambda_S^{1 - d} \Big( \frac{\gamma_S}{b_S^\top K_S b_S} \Big)^d, \qquad
+        \gamma_S = \sum_c \sum_k \frac{1}{\prod_{i \in S} I_i} \frac{h_c}{h_c + \lambda_S k}
+
+    The ridge is read as a normal prior. At the strengths that maximise the probability of the rows, the parameters
+    integrated out by a normal approximation around the fitted tables b, the expected and the fitted squared norm agree:
+    that is the fixed point. The effective number of parameters :math:`\gamma_S` of an interaction is approximated
+    once more, by a diagonal curvature: cell c has the curvature :math:`h_c`, its number of rows, and every free
+    coordinate the mean over the cells; interactions count as independent of each other. The sum over k runs over the
+    eigenvalues of :math:`K_S` within the balanced tables, all 1 without smoothness. No validation rows are needed.
+
+    Interactions that the rows do not support receive strengths that grow from step to step, up to the ceiling. The
+    tables must be refitted between steps. Single variables keep their strengths.
+
+    Args:
+        ridge: the penalty that the tables were fitted with.
+        hypergraph: the collection.
+        tables: balanced tables of the fit.
+        margins_data: frequencies of the cells of every interaction among the rows.
+        num_rows: number of rows, with multiplicity.
+        damping: share d of the step that is made, on the logarithmic scale; 1 is the whole step.
+        floor: no goal of a step and no new strength is smaller; so a strength of zero does not stay zero.
+        ceiling: no goal of a step and no new strength is larger.
+        pseudo: whether the tables maximise the pseudo-likelihood, which counts a row once for every variable of an
+            interaction; the strength is then that many times the precision of the prior.
+
+    Shape:
+        tables and margins_data (num_terms,).
+
+    Returns:
+        The ridge with new strengths, and the effective number of parameters under the old ones.
+
+    Raises:
+        InputError: a damping outside (0, 1], bounds that are not 0 < floor <= ceiling, no rows, or wrong lengths.
+        InputTypeError: no InteractionRidge.
+
+    References:
+        David MacKay, Bayesian interpolation, 1992, Neural Computation 4(3), section 4; Michael Tipping, Sparse Bayesian
+        learning and the relevance vector machine, 2001, Journal of Machine Learning Research 1, section 2.
+
+    Example:
+        >>> from pyro_hoim.data import Observations
+        >>> from pyro_hoim.log_linear import ExactTrainer
+        >>> from pyro_hoim.schema import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> graph, ridge = InteractionHypergraph.saturated(rows.domain), InteractionRidge(1.0)
+        >>> trainer = ExactTrainer(rows, graph, penalty=ridge)
+        >>> _ = trainer.train()
+        >>> margins = (rows.marginal_counts(graph.edges) / 100).numpy()
+        >>> found = updated_ridge(ridge, graph, trainer.tables.numpy(), margins, 100, damping=1.0)
+        >>> round(found.num_effective["a", "b"], 3), round(found.ridge.strength(("a", "b")), 3)
+        (0.951, 1.321)
+    """
+    if not isinstance(ridge, InteractionRidge):
+        raise InputTypeError(f"ridge: expected an InteractionRidge, received {type(ridge).__name__}")
+    check_damping(damping, "damping")
+    if not 0 < floor <= ceiling < math.inf:
+        raise InputError(f"floor, ceiling: expected 0 < floor <= ceiling, received {floor!r} and {ceiling!r}")
+    if np.shape(tables) != (hypergraph.num_terms,):
+        raise InputError(f"tables: expected shape ({hypergraph.num_terms},), received {np.shape(tables)}")
+    effective = num_effective(ridge, hypergraph, margins_data, num_rows, pseudo=pseudo)
+    unit = replace(ridge, default=1.0, by_order={}, by_edge={})
+    squares = tables * unit.gradient(tables, hypergraph)
+    strengths = {frozenset(edge): (edge, strength) for edge, strength in ridge.by_edge.items()}
+    for edge, where in hypergraph.term_slices.items():
+        if len(edge) < 2 or not _num_free(hypergraph, edge):
+            continue
+        norm, goal = float(squares[where].sum()), ceiling
+        weight = len(edge) if pseudo else 1
+        if norm > 0:
+            goal = min(max(weight * effective[edge] / norm, floor), ceiling)
+        strength = ridge.strength(edge) ** (1 - damping) * goal**damping
+        strengths[frozenset(edge)] = (edge, min(max(strength, floor), ceiling))
+    return Evidence(replace(ridge, by_edge=dict(strengths.values())), effective)
+
+
+def num_effective(
+    ridge: InteractionRidge,
+    hypergraph: InteractionHypergraph,
+    margins_data: Floats,
+    num_rows: float,
+    *,
+    pseudo: bool = False,
+) -> dict[Edge, float]:
+    r"""Effective number of parameters :math:`\gamma_S` of every interaction; see :func:`updated_ridge`.
+
+    Shape:
+        margins_data (num_terms,).
+
+    Raises:
+        InputError: no rows, or another length.
+    """
+    if np.shape(margins_data) != (hypergraph.num_terms,):
+        raise InputError(f"margins_data: expected shape ({hypergraph.num_terms},), received {np.shape(margins_data)}")
+    if not 0 < num_rows < math.inf:
+        raise InputError(f"num_rows: expected a positive number, received {num_rows!r}")
+    result: dict[Edge, float] = {}
+    for edge, where in hypergraph.term_slices.items():
+        rows, num_cells = np.unique(np.round(num_rows * margins_data[where], 9), return_counts=True)
+        strength = ridge.strength(edge) / (len(edge) if pseudo else 1)
+        eigenvalues, multiplicities = _spectrum(ridge, hypergraph, edge)
+        prior = strength * eigenvalues
+        seen = rows > 0
+        shares = rows[seen, None] / (rows[seen, None] + prior)
+        result[edge] = float(num_cells[seen] @ shares @ multiplicities) / (where.stop - where.start)
+    return result
+
+
+def check_damping(damping: object, argument: str) -> float:
+    """Raise unless a number above 0 and at most 1."""
+    if isinstance(damping, bool) or not isinstance(damping, int | float) or not 0 < damping <= 1:
+        raise InputError(f"{argument}: expected a number above 0, at most 1, received {damping!r}")
+    return float(damping)
+
+
+def _num_free(hypergraph: InteractionHypergraph, edge: Edge) -> int:
+    where = hypergraph.parameter_slices[edge]
+    return where.stop - where.start
+
+
+def _spectrum(ridge: InteractionRidge, hypergraph: InteractionHypergraph, edge: Edge) -> tuple[Floats, Floats]:
+    """Distinct eigenvalues of the precision of balanced tables, and how often each occurs."""
+    eigenvalues, multiplicity = np.ones(1), 1
+    is_smooth = ridge.smoothness > 0 and (len(edge) > 1 or ridge.smooth_singles)
+    for name in edge:
+        variable = hypergraph.domain[name]
+        if is_smooth and is_smooth_axis(variable):
+            axis = contrast_spectrum(variable.cardinality, ridge.smoothness)
+            eigenvalues = np.multiply.outer(eigenvalues, axis).reshape(-1)
+        else:
+            multiplicity *= variable.cardinality - 1
+    return eigenvalues, np.full(len(eigenvalues), float(multiplicity))

@@ -1,0 +1,241 @@
+"""Training by pseudo-likelihood: no log Z is needed, so any number of variables will do."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...core.partition import LogPartition, PartitionBackend
+from ...core.trainer import Loss, Margins
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, IntractableError
+from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.arguments import check_data
+from ..fitting.penalties import L2
+from ._descent import Evaluate, HeldOutLoss
+from ._pseudo_loss import ConditionalLayout, PseudoRows
+from .dense.engines import BackendEngine, Engine, choose_engine
+from .ridge import InteractionRidge
+from .table_trainer import TableTrainer, join_margins, margin_edges
+
+__all__ = ["PseudoTrainer"]
+
+_KEPT_ROWS = 4
+
+
+class PseudoTrainer(TableTrainer):
+    r"""Balanced tables fitted by the mean negative log pseudo-likelihood.
+
+    .. math:: f(\theta) = -\frac1N \sum_n \sum_i \log q_\theta(x_{n,i} \mid x_{n,-i}) + \mathrm{penalty}(\theta) / N
+
+    It is a :class:`~pyro_hoim.core.trainer.Trainer`. An evaluation costs O(distinct rows x sum of edge sizes
+    x cardinality), whatever the number of states. The estimate is consistent, but on few rows it is worse than that of
+    the likelihood. Any collection will do, also one that is not hierarchical.
+
+    Args:
+        rows: complete training rows.
+        hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
+            plus one half, the others at zero.
+        penalty: ridge (or ``L2``) added to the negative log pseudo-likelihood of all rows.
+        masked: leave combinations that no training row has in some interaction out of every conditional: the model
+            gives them probability zero, and a row that has one an infinite loss. Without masking all levels count, and
+            every loss is finite.
+        partition: exact backend for log Z and margins; by default the cheapest exact way.
+        method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed step.
+        max_iterations: most steps of one call of :meth:`train`.
+        tolerance: a call is done when no entry of the gradient per row is larger.
+        step: of the method ``gradient``.
+        validation: rows whose pseudo-likelihood is looked at after every step; the tables where its loss was lowest
+            are kept, and a call ends after ``patience`` steps without a lower one.
+        patience: see ``validation``.
+        evidence_rounds: how often every call of :meth:`train` moves the strengths of the penalty towards the maximum of
+            the evidence, by :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`, and fits again from there.
+            Strengths of single variables stay. An interaction that is new begins with its strength in ``penalty``.
+        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
+
+    Raises:
+        InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
+        InputTypeError: arguments of the wrong type.
+        MissingDataError: missing cells.
+
+    References:
+        Julian Besag, Statistical analysis of non-lattice data, 1975, equation (3); James Enouen and Mahito Sugiyama, A
+        Complete Decomposition of KL Error using Refined Information and Mode Interaction Selection, 2024, appendix B.1,
+        figure 6 and table 4.
+
+    Example:
+        >>> from pyro_hoim.schema import Domain
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
+        >>> trainer = PseudoTrainer(rows, InteractionHypergraph.saturated(rows.domain))
+        >>> trainer.train().status
+        'converged'
+        >>> [round(p, 4) for p in trainer.margins([("a", "b")]).probs.tolist()]  # saturated: that of the likelihood
+        [0.3, 0.1, 0.2, 0.4]
+    """
+
+    name: Literal["exact", "sampled", "pseudo-likelihood"] = "pseudo-likelihood"
+    _is_pseudo = True
+
+    def __init__(
+        self,
+        rows: Observations,
+        hypergraph: InteractionHypergraph,
+        *,
+        penalty: InteractionRidge | L2 | None = None,
+        masked: bool = False,
+        partition: PartitionBackend | None = None,
+        method: Literal["lbfgs", "gradient"] = "lbfgs",
+        max_iterations: int = 1000,
+        tolerance: float = 1e-6,
+        step: float = 0.5,
+        validation: Observations | None = None,
+        patience: int = 20,
+        evidence_rounds: int = 0,
+        evidence_damping: float = 0.5,
+    ) -> None:
+        if not isinstance(masked, bool):
+            raise InputTypeError(f"masked: expected True or False, received {masked!r}")
+        self.masked = masked
+        self._row_sets: OrderedDict[int, PseudoRows] = OrderedDict()
+        super().__init__(
+            rows,
+            hypergraph,
+            penalty=penalty,
+            partition=partition,
+            method=method,
+            max_iterations=max_iterations,
+            tolerance=tolerance,
+            step=step,
+            validation=validation,
+            patience=patience,
+            evidence_rounds=evidence_rounds,
+            evidence_damping=evidence_damping,
+        )
+        self._train_rows = PseudoRows(rows)
+
+    def _prepare(self, hypergraph: InteractionHypergraph) -> None:
+        self._layout = ConditionalLayout(hypergraph)
+        self._excluded = self.excluded(hypergraph).numpy()
+        self._engine: Engine | str | None = None
+
+    def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """Table entries (num_terms,) of a collection that masking leaves out; none without masking.
+
+        They are the combinations that no training row has.
+
+        Raises:
+            InputError: another domain.
+        """
+        if hypergraph.domain != self.rows.domain:
+            raise InputError("hypergraph: expected a collection over the domain of the rows, received another domain")
+        if not self.masked:
+            return torch.zeros(hypergraph.num_terms, dtype=torch.bool)
+        return torch.from_numpy(self._frequencies(self.rows, hypergraph) == 0)
+
+    def _effective(self, tables: np.ndarray) -> np.ndarray:
+        """Tables with minus infinity where a combination is left out."""
+        return np.where(self._excluded, -math.inf, tables) if self._excluded.any() else tables
+
+    def _pseudo_rows(self, rows: Observations) -> PseudoRows:
+        """Distinct rows in the kernel's form; those of the row sets used last are kept, found by identity."""
+        if rows is self.rows:
+            return self._train_rows
+        found = self._row_sets.pop(id(rows), None) or PseudoRows(rows)
+        self._row_sets[id(rows)] = found
+        while len(self._row_sets) > _KEPT_ROWS:
+            self._row_sets.popitem(last=False)
+        return found
+
+    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
+        def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
+            loss, raw = self._train_rows.evaluate(self._layout, self._effective(tables))
+            return self._penalised(tables, loss, raw)
+
+        if self.validation is None:
+            return evaluate, None
+        others = self._pseudo_rows(self.validation)
+
+        def held_out(tables: np.ndarray, _: float) -> float:
+            return others.value(self._layout, self._effective(tables))
+
+        return evaluate, held_out
+
+    def loss(self, rows: Observations) -> Loss:
+        """Mean negative log pseudo-likelihood of complete rows in nats; with masking infinite for what was left out.
+
+        Raises:
+            InputError: rows of another domain, or none.
+            MissingDataError: missing cells.
+        """
+        check_data(self._hypergraph, rows, "rows")
+        value = self._pseudo_rows(rows).value(self._layout, self._effective(self._tables))
+        return Loss(value, 0.0, "pseudo-likelihood")
+
+    def negative_log_likelihood(self, rows: Observations) -> Loss:
+        """Mean negative log-likelihood of complete rows in nats, exact, where log Z is within reach.
+
+        This is what compares the model with those of other trainers (paper 1, table 4).
+
+        Raises:
+            IntractableError: log Z is out of reach.
+            InputError: rows of another domain, or none.
+            MissingDataError: missing cells.
+        """
+        check_data(self._hypergraph, rows, "rows")
+        engine = self._exact("the likelihood")
+        frequencies = self._frequencies(rows, self._hypergraph)
+        if bool((frequencies[self._excluded] > 0).any()):
+            return Loss(math.inf, 0.0, "exact")
+        log_z, _ = engine.evaluate(self._effective(self._tables))
+        return Loss(log_z - float(self._tables @ frequencies), 0.0, "exact")
+
+    def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
+        """Marginal laws of the present model over sets of variables, exact where log Z is within reach.
+
+        Raises:
+            IntractableError: it is not.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated inside a set.
+        """
+        found = margin_edges(self._hypergraph, edges)
+        return join_margins(self._exact("margins").margins(self._effective(self._tables), found))
+
+    def log_partition(self) -> LogPartition | None:
+        """Log Z of the tables, exact, over the states that are not left out; None where it is out of reach."""
+        engine = self._engine_or_reason()
+        if isinstance(engine, str):
+            return None
+        result = engine.log_partition(self._effective(self._tables))
+        if self._excluded.any():
+            note = f"{int(self._excluded.sum())} combinations without a training row are left out"
+            result = replace(result, notes=(*result.notes, note))
+        return result
+
+    def _exact(self, what: str) -> Engine:
+        """The exact engine, or an error that says what it would have been for."""
+        engine = self._engine_or_reason()
+        if isinstance(engine, str):
+            raise IntractableError(
+                f"{what}: out of exact reach for a model trained by pseudo-likelihood ({engine}); "
+                "draw samples from the model, or use the loss, which needs no log Z"
+            )
+        return engine
+
+    def _engine_or_reason(self) -> Engine | str:
+        """The exact engine of the present collection, chosen once, or why there is none."""
+        if self._engine is None:
+            try:
+                engine = choose_engine(self._hypergraph, self.partition)
+            except IntractableError as error:
+                self._engine = str(error)
+            else:
+                is_backend = isinstance(engine, BackendEngine) and bool(self._excluded.any())
+                reason = "a partition backend cannot leave out combinations; use masked=False or no backend"
+                self._engine = reason if is_backend else engine
+        return self._engine

@@ -1,0 +1,286 @@
+"""A ridge penalty with a strength of its own for every interaction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...errors import InputError, InputTypeError, is_whole
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import parametrization
+from .ordinal import precision_diagonal, smooth_axes
+
+__all__ = ["InteractionRidge"]
+
+_KEPT_PLANS = 4
+
+
+class _Plan(NamedTuple):
+    """What a ridge is on one collection: strengths (num_terms,) and (num_parameters,), and the smooth axes."""
+
+    terms: NDArray[np.float64]
+    parameters: NDArray[np.float64]
+    axes: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class InteractionRidge:
+    r"""Squared norms of balanced interaction tables, each with its own strength; added to the loss of *all* rows.
+
+    .. math:: \mathrm{penalty}(\theta) = \tfrac12 \sum_{S \in \mathcal I} \lambda_S \,
+        (\theta^S)^\top K_S \, \theta^S, \qquad K_S = \bigotimes_{i \in S} K_i
+
+    The free basis is orthonormal, so the penalty is the same function of balanced tables and of free coordinates, and
+    every method takes either, by their length. Without smoothness every :math:`K_S` is the identity: a normal prior
+    with standard deviation :math:`\lambda_S^{-1/2}` for every free coordinate of S. With smoothness r the entries of
+    neighbouring levels of an ordinal variable are tied: :math:`K_i` is the tridiagonal precision of a stationary
+    first-order autoregression with correlation r and unit variance, :math:`(1 - r^2)^{-1}` times 1 (at the ends) or
+    :math:`1 + r^2` on the diagonal and -r beside it. Nominal variables, and those of fewer than three levels, keep the
+    identity. It is applied axis by axis, in time linear in the number of entries. The strength of an interaction is
+    that in ``by_edge``, else that of its number of variables in ``by_order``, else ``default``. It is a smooth penalty
+    for :func:`~pyro_hoim.log_linear.fitting.fit`, too.
+
+    Args:
+        default: strength :math:`\lambda` of interactions that the other arguments do not name; 0 is no penalty.
+        by_order: strengths by number of variables.
+        by_edge: strengths by set of variables; the order of the names is of no account.
+        smoothness: correlation r of neighbouring levels of ordinal variables, from 0 (none) to below 1.
+        smooth_singles: whether the tables of single variables are smooth, too.
+
+    Raises:
+        InputError: a strength that is not finite and non-negative, an order below 1, an empty set of variables, one
+            with a repeated name, the same set twice, or a smoothness out of range.
+        InputTypeError: an order that is no whole number, a set of variables that is a string, or
+            ``smooth_singles`` that is not True or False.
+
+    References:
+        Havard Rue and Leonhard Held, Gaussian Markov Random Fields, 2005, section 1.1.1 (the precision of a stationary
+        autoregression).
+
+    Example:
+        >>> ridge = InteractionRidge(1.0, by_order={1: 0.0}, by_edge={("b", "a"): 5.0})
+        >>> ridge.strength(("a",)), ridge.strength(("a", "b")), ridge.strength(("a", "c"))
+        (0.0, 5.0, 1.0)
+    """
+
+    default: float = 0.0
+    by_order: Mapping[int, float] = field(default_factory=dict[int, float])
+    by_edge: Mapping[Edge, float] = field(default_factory=dict[Edge, float])
+    smoothness: float = 0.0
+    smooth_singles: bool = False
+
+    def __post_init__(self) -> None:
+        _check_strength(self.default, "default")
+        orders: dict[int, float] = {}
+        for order, strength in self.by_order.items():
+            if not is_whole(order):
+                raise InputTypeError(f"by_order: expected whole numbers as keys, received {order!r}")
+            if order < 1:
+                raise InputError(f"by_order: expected numbers of variables from 1, received {order}")
+            orders[order] = _check_strength(strength, f"by_order[{order}]")
+        edges: dict[Edge, float] = {}
+        seen: set[frozenset[str]] = set()
+        for edge, strength in self.by_edge.items():
+            if isinstance(edge, str):
+                raise InputTypeError(f"by_edge: expected sets of names as keys, received {edge!r}; write ({edge!r},)")
+            names = tuple(edge)
+            if not names or len(set(names)) != len(names) or frozenset(names) in seen:
+                raise InputError(f"by_edge: expected distinct, non-empty sets of distinct names, received {names!r}")
+            seen.add(frozenset(names))
+            edges[names] = _check_strength(strength, f"by_edge[{names!r}]")
+        if _check_strength(self.smoothness, "smoothness") >= 1:
+            raise InputError(f"smoothness: expected a correlation from 0 to below 1, received {self.smoothness!r}")
+        if not isinstance(self.smooth_singles, bool):
+            raise InputTypeError(f"smooth_singles: expected True or False, received {self.smooth_singles!r}")
+        object.__setattr__(self, "default", float(self.default))
+        object.__setattr__(self, "by_order", orders)
+        object.__setattr__(self, "by_edge", edges)
+        object.__setattr__(self, "smoothness", float(self.smoothness))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # no plans
+
+    def __hash__(self) -> int:
+        strengths = (self.default, frozenset(self.by_order.items()), frozenset(self._by_set.items()))
+        return hash((strengths, self.smoothness, self.smooth_singles))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InteractionRidge):
+            return NotImplemented
+        strengths = (self.default, self.by_order, self._by_set) == (other.default, other.by_order, other._by_set)
+        return strengths and (self.smoothness, self.smooth_singles) == (other.smoothness, other.smooth_singles)
+
+    @cached_property
+    def _by_set(self) -> dict[frozenset[str], float]:
+        return {frozenset(edge): strength for edge, strength in self.by_edge.items()}
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether every strength is zero."""
+        return not (self.default or any(self.by_order.values()) or any(self.by_edge.values()))
+
+    def strength(self, edge: Iterable[str]) -> float:
+        r"""The strength :math:`\lambda_S` of a set of variables."""
+        names = frozenset((edge,) if isinstance(edge, str) else edge)
+        found = self._by_set.get(names)
+        return self.by_order.get(len(names), self.default) if found is None else found
+
+    @cached_property
+    def _plans(self) -> dict[InteractionHypergraph, _Plan]:
+        """Plans of the collections used last."""
+        return {}
+
+    def _plan(self, hypergraph: InteractionHypergraph) -> _Plan:
+        found = self._plans.get(hypergraph)
+        if found is None:
+            strengths = np.array([self.strength(edge) for edge in hypergraph.edges], dtype=np.float64)
+            num_terms = [math.prod(shape) for shape in hypergraph.edge_shapes]
+            num_free = [math.prod(n - 1 for n in shape) for shape in hypergraph.edge_shapes]
+            axes = np.zeros((0, 4), dtype=np.int64)
+            if self.smoothness:
+                axes = smooth_axes(hypergraph, 1 if self.smooth_singles else 2)
+            found = _Plan(np.repeat(strengths, num_terms), np.repeat(strengths, num_free), axes)
+            while len(self._plans) >= _KEPT_PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[hypergraph] = found
+        return found
+
+    def is_diagonal(self, hypergraph: InteractionHypergraph) -> bool:
+        """Whether no interaction of a collection is smooth along an axis: every precision is the identity."""
+        return not len(self._plan(hypergraph).axes)
+
+    def terms(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The strength of every entry of the flat tables (num_terms,), float64, without smoothness."""
+        return self._plan(hypergraph).terms.copy()
+
+    def parameters(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The strength of every free coordinate (num_parameters,), float64, without smoothness."""
+        return self._plan(hypergraph).parameters.copy()
+
+    def _are_tables(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> bool:
+        """Whether these are tables and not free coordinates; a table has more entries than coordinates."""
+        if theta.shape == (hypergraph.num_terms,):
+            return True
+        if theta.shape == (hypergraph.num_parameters,):
+            return False
+        raise InputError(
+            f"theta: expected balanced tables ({hypergraph.num_terms},) or free coordinates "
+            f"({hypergraph.num_parameters},), received shape {tuple(theta.shape)}"
+        )
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats, of balanced tables (num_terms,) or free coordinates (num_parameters,).
+
+        Raises:
+            InputError: another length.
+        """
+        return 0.5 * float(theta @ self.gradient(theta, hypergraph))
+
+    def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
+        r"""Gradient in the coordinates given, balanced tables or free coordinates.
+
+        Of tables it is :math:`\lambda_S K_S \theta^S`. With smoothness that is not balanced; descent within balanced
+        tables needs its centred part.
+
+        Raises:
+            InputError: another length.
+        """
+        are_tables = self._are_tables(theta, hypergraph)
+        plan = self._plan(hypergraph)
+        if not len(plan.axes):
+            return (plan.terms if are_tables else plan.parameters) * theta
+        from ._ridge_kernels import apply_precision
+
+        codings = parametrization(hypergraph)
+        if are_tables:
+            tables = np.array(theta, dtype=np.float64)
+        else:
+            tables = codings.to_tables(torch.from_numpy(np.array(theta, dtype=np.float64)), "free").numpy()
+        apply_precision(plan.axes, self.smoothness, tables)
+        tables *= plan.terms
+        return tables if are_tables else codings.free_statistics(torch.from_numpy(tables)).numpy()
+
+    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Diagonal of the Hessian: the strengths, times the diagonal of the precision where tables are smooth.
+
+        Raises:
+            InputError: another length; or free coordinates and a smooth interaction, because the Hessian is then not
+                diagonal, and Newton's method and covariances would take it for the whole.
+        """
+        are_tables = self._are_tables(theta, hypergraph)
+        plan = self._plan(hypergraph)
+        if not are_tables:
+            needed = "the diagonal Hessian that Newton's method and covariances need does not exist"
+            self._require_diagonal(hypergraph, f"{needed}; fit with method='lbfgs'")
+            return plan.parameters.copy()
+        return plan.terms * precision_diagonal(hypergraph, plan.axes, self.smoothness)
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Minimiser of half the squared distance from theta plus ``step`` times the penalty.
+
+        Raises:
+            InputError: another length, or an interaction that is smooth along an axis.
+        """
+        are_tables = self._are_tables(theta, hypergraph)
+        self._require_diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
+        plan = self._plan(hypergraph)
+        return theta / (1 + step * (plan.terms if are_tables else plan.parameters))
+
+    def _require_diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> None:
+        if not self.is_diagonal(hypergraph):
+            raise InputError(f"penalty: smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
+
+    def scaled(self, factor: float) -> InteractionRidge:
+        """The penalty with every strength multiplied.
+
+        Raises:
+            InputError: a factor that is not finite and non-negative.
+        """
+        _check_strength(factor, "factor")
+        return replace(
+            self,
+            default=self.default * factor,
+            by_order={order: strength * factor for order, strength in self.by_order.items()},
+            by_edge={edge: strength * factor for edge, strength in self.by_edge.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready description, inverse of :meth:`from_json`."""
+        return {
+            "default": self.default,
+            "by_order": [[order, strength] for order, strength in self.by_order.items()],
+            "by_edge": [[list(edge), strength] for edge, strength in self.by_edge.items()],
+            "smoothness": self.smoothness,
+            "smooth_singles": self.smooth_singles,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> InteractionRidge:
+        """Rebuild a penalty from :meth:`to_json`.
+
+        Raises:
+            InputError: not such a description.
+        """
+        try:
+            orders = dict(value["by_order"])
+            edges = {tuple(edge): strength for edge, strength in value["by_edge"]}
+            default = value["default"]
+            smoothness, smooth_singles = value.get("smoothness", 0.0), value.get("smooth_singles", False)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"ridge: expected an object with default, by_order and by_edge, received {value!r}"
+            ) from error
+        return cls(default, orders, edges, smoothness, smooth_singles)
+
+
+def _check_strength(strength: float, argument: str) -> float:
+    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 <= strength < math.inf:
+        raise InputError(f"{argument}: expected a finite number from 0, received {strength!r}")
+    return float(strength)

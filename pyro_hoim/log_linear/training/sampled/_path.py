@@ -1,0 +1,312 @@
+"""The training path: steps with chains that follow, checks of the chains, and recovery. Private to training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....core.trainer import TrainingReport
+from ....runs.schedule import GibbsSchedule
+from ....structure.hypergraph import InteractionHypergraph
+from ._adam import Adam
+from ._coordinates import Coordinates
+from ._start import StartLaw, law_of_singles
+from ._weighted_chains import (
+    Population,
+    WeightedChains,
+    annealed_population,
+    disagreement,
+    is_independent,
+    normalised,
+    seed_of,
+)
+from .options import SampledTraining
+
+__all__ = ["Outcome", "Problem", "SampledPath"]
+
+Floats = NDArray[np.float64]
+_MAX_SWEEPS = 4  # per step, to which sampling is raised
+_RECOVERY = 0.1  # factor of the rate after a divergence
+_MAX_RECOVERIES = 3
+_EXTRA_RATE = 0.1  # of the learning rate, where training goes on after a failed final check
+_EXTRA = 25  # iterations of every such round: enough to push a mode down, too few for noise to raise others
+_COLLAPSED = 0.02  # effective share of the chains after a step that counts as collapsed
+_MAX_COLLAPSES = 20  # in a row
+_WORSE = 0.5  # nats above the best check, or the start, that a check may find before training counts as diverged
+_MISSED = 0.9  # share of a fresh population in the union above which the chains had missed modes
+_LARGEST = 1e6  # entries of tables beyond which energies lose their digits
+_STILL_OFF = (
+    "the last check still found modes that the chains had missed; use more chains, a lower learning rate, or stronger "
+    "penalties"
+)
+_GROWN, _LARGE = 3.0, 0.3  # growth of the mean gradient from one check to the next, and its size, when it diverges
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted: a collection, the frequencies of its cells (num_terms,), and laws to start annealed runs from."""
+
+    hypergraph: InteractionHypergraph
+    goal: Floats
+    starts: tuple[StartLaw, ...]
+    schedule: GibbsSchedule
+    coordinates: Coordinates
+
+
+class Outcome(NamedTuple):
+    """Balanced tables, the chains that belong to them, and the report."""
+
+    tables: Floats
+    population: Population
+    report: TrainingReport
+
+
+class _Sound(NamedTuple):
+    """Parameters that passed a check, and their loss by the annealed population; infinite before any check."""
+
+    x: Floats
+    loss: float
+
+
+class SampledPath:
+    """One call of training.
+
+    Args:
+        problem: what is fitted.
+        settings: of the run.
+        tables: balanced tables to start from.
+        population: chains of those tables; None draws them from the independent law where the tables have one, and
+            by an annealed run elsewhere.
+        seed: of everything random.
+        is_start: whether the population has exact draws of the tables' law and its constant.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: SampledTraining,
+        tables: Floats,
+        population: Population | None,
+        seed: int,
+        *,
+        is_start: bool = False,
+    ) -> None:
+        self._problem = problem
+        self._settings = settings
+        self._coordinates = problem.coordinates
+        self._seed = seed
+        self._num_populations = 0
+        self._is_start = is_start
+        self._x = self._coordinates.of_tables(tables)
+        self._adam = Adam(self._coordinates.size, settings.damping, self._coordinates.groups)
+        self._sweeps = settings.sweeps_per_step
+        self._rate = settings.learning_rate
+        self._notes: list[str] = []
+        self._best = _Sound(self._x.copy(), self._start_loss(tables, population))
+        self._last_loss = np.inf
+        self._recoveries = self._collapses = 0
+        self._gradients: list[float] = []
+        self._last_gradient = np.inf
+        self._checks = settings.refresh_every is not None and settings.chains == "weighted"
+        if population is None and not is_independent(problem.hypergraph, tables):
+            population = self._annealed()
+        if population is None:
+            law = law_of_singles(problem.hypergraph, tables)
+            states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 0)))
+            population = Population(states, np.full(settings.num_chains, law.log_z))
+        self._chains = self._started(population)
+
+    def _started(self, population: Population) -> WeightedChains:
+        self._num_populations += 1
+        problem, tables = self._problem, self._coordinates.tables(self._x)
+        seed = seed_of(self._seed, self._num_populations)
+        return WeightedChains(problem.hypergraph, tables, self._settings, problem.schedule, seed, population)
+
+    # One step
+
+    def _gradient(self) -> Floats:
+        return self._coordinates.gradient(self._problem.goal - self._chains.eta())
+
+    def _step(self, rate: float) -> bool:
+        """A parameter step, reweighting, resampling and sweeps; False where the step was not sound."""
+        gradient = self._gradient()
+        self._gradients.append(float(np.abs(gradient).max(initial=0.0)))
+        direction, metric = self._adam.step(gradient)
+        metric *= rate
+        new = self._coordinates.step(self._x, direction, metric)
+        tables = self._coordinates.tables(new)
+        if not (np.abs(tables).max(initial=0.0) < _LARGEST):
+            self._notes.append("a step left the range of finite energies")
+            return False
+        growth = self._chains.growth(tables - self._coordinates.tables(self._x))
+        spread = self._chains.spread(growth)
+        if spread > self._settings.max_change:
+            scale = self._settings.max_change / spread
+            new = self._x + scale * (new - self._x)
+            tables, growth = self._coordinates.tables(new), scale * growth
+            self._adam.shorten(scale)
+        self._x = new
+        self._chains.set_tables(tables)
+        self._chains.grow(growth)
+        is_collapsed = self._chains.effective_size < _COLLAPSED * len(growth)
+        self._collapses = self._collapses + 1 if is_collapsed else 0
+        self._chains.resample()
+        self._chains.chains.sweep(self._sweeps)
+        if self._collapses >= _MAX_COLLAPSES:
+            self._notes.append(f"the weights collapsed in each of {_MAX_COLLAPSES} steps in a row")
+            return False
+        return True
+
+    # Checks
+
+    def _annealed(self, num_chains: int | None = None) -> Population:
+        self._num_populations += 1
+        problem, tables = self._problem, self._coordinates.tables(self._x)
+        seed = seed_of(self._seed, self._num_populations)
+        return annealed_population(
+            problem.hypergraph, tables, self._settings, problem.schedule, problem.starts, seed, num_chains
+        )
+
+    def _adopt(self, population: Population) -> None:
+        """Go on with other chains."""
+        self._chains = self._started(population)
+
+    def _raise_sampling(self) -> None:
+        self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
+
+    def _check(self, where: str) -> tuple[bool, bool]:
+        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.
+
+        Both have absolute weights, so that states of the fresh one take the share that the chains have missed. Where
+        they disagree sampling is raised, and the momentum, which belongs to the old chains, is dropped.
+        """
+        settings, before = self._settings, self._chains.population
+        annealed = self._annealed(settings.refresh_chains)
+        loss = annealed.log_z - float(self._coordinates.tables(self._x) @ self._problem.goal)
+        distance, is_off = disagreement(before, annealed, self._problem.hypergraph)
+        union = before.joined(annealed)
+        share = float(normalised(union.log_weights)[len(before.codes) :].sum())
+        self._adopt(union)
+        is_off = is_off or share > _MISSED
+        if is_off:
+            self._adam.forget_direction()
+            self._raise_sampling()
+            self._notes.append(
+                f"{where}: chains and a fresh annealed population differed by {distance:.2f} in the law of an "
+                f"interaction; joined, the fresh one has a share of {share:.2f}; {self._sweeps} sweeps per step"
+            )
+        gradient = float(np.mean(self._gradients)) if self._gradients else 0.0
+        grew = gradient > max(_LARGE, _GROWN * self._last_gradient)
+        self._gradients, self._last_gradient = [], gradient
+        is_worse = loss > self._best.loss + _WORSE
+        is_sound = not grew and not (is_worse and self._last_loss > self._best.loss + _WORSE)
+        if not is_sound:
+            why = "the gradient grew" if grew else f"the training loss rose to {loss:.2f} from {self._best.loss:.2f}"
+            self._notes.append(f"{where}: {why}")
+        self._last_loss = loss
+        if not is_off and loss < self._best.loss:
+            self._best = _Sound(self._x.copy(), loss)
+        return not is_off, is_sound
+
+    def _recover(self) -> bool:
+        """Back to the last sound parameters, with more sweeps and a tenth of the rate; False where that was in vain."""
+        self._recoveries += 1
+        self._x = self._best.x.copy()
+        self._adam = Adam(self._coordinates.size, self._settings.damping, self._coordinates.groups)
+        self._adopt(self._annealed())
+        self._collapses, self._gradients, self._last_loss = 0, [], self._best.loss
+        if self._recoveries > _MAX_RECOVERIES:
+            return False
+        self._rate *= _RECOVERY
+        self._raise_sampling()
+        self._notes.append(
+            f"training went back to its last sound parameters, with {self._sweeps} sweeps per step and a rate of "
+            f"{self._rate:.3g}"
+        )
+        return True
+
+    # The run
+
+    def run(self) -> Outcome:
+        """All iterations, final checks, and more iterations where those fail."""
+        settings = self._settings
+        count = settings.num_iterations
+        is_sound = self._iterate(count, settings.average, "iteration")
+        num = count
+        for k in range(settings.refresh_rounds + 1 if self._checks and is_sound else 0):
+            agree, is_sound = self._check("after training" if k == 0 else f"after {k} more rounds")
+            if not is_sound and (not self._recover() or k == settings.refresh_rounds):
+                break
+            if agree and is_sound:
+                break
+            is_sound = True
+            if k == settings.refresh_rounds:
+                self._notes.append(_STILL_OFF)
+                break
+            extra = min(_EXTRA, count)
+            self._rate = min(self._rate, _EXTRA_RATE * settings.learning_rate)
+            is_sound = self._iterate(extra, 0.5, f"round {k + 1}, iteration", checks=False)
+            num += extra
+            if not is_sound:
+                break
+        if not is_sound:
+            self._notes.append("training diverged; the tables are the last sound ones")
+        gradient = self._coordinates.residual(self._x, self._gradient())
+        report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
+        tables = self._coordinates.balanced(self._x)
+        self._chains.move_to(tables)  # absolute weights of the balanced tables
+        return Outcome(tables, self._chains.population, report)
+
+    def _start_loss(self, tables: Floats, population: Population | None) -> float:
+        """Loss of the first parameters where their constant is known; infinite elsewhere."""
+        fitted = float(tables @ self._problem.goal)
+        if is_independent(self._problem.hypergraph, tables):
+            return law_of_singles(self._problem.hypergraph, tables).log_z - fitted
+        if self._is_start and population is not None:
+            return population.log_z - fitted
+        return np.inf
+
+    def _iterate(self, count: int, average: float, what: str, *, checks: bool = True) -> bool:
+        """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
+        every = self._settings.refresh_every
+        warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
+        total, kept = np.zeros_like(self._x), 0
+        with _bar(count, self._settings.progress) as bar:
+            for k in range(count):
+                is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
+                if is_sound and checks and self._checks and every and (k + 1) % every == 0 and k + 1 < count:
+                    is_sound = self._check(f"{what} {k + 1}")[1]
+                if not is_sound:
+                    total, kept = np.zeros_like(self._x), 0
+                    if not self._recover():
+                        return False
+                elif k >= count * (1 - average):
+                    total += self._x
+                    kept += 1
+                bar.update(1)
+        if kept and not self._coordinates.is_sparse:
+            self._x = total / kept
+            self._chains.move_to(self._coordinates.tables(self._x))
+        return True
+
+
+class _NoBar:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, number: int) -> None:
+        pass
+
+
+def _bar(count: int, progress: bool) -> Any:
+    if not progress:
+        return _NoBar()
+    from tqdm import tqdm
+
+    return tqdm(total=count, desc="training", unit="step")

@@ -1,0 +1,264 @@
+"""Laws with known constants that sampled training and its annealed runs start from. Private to training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ....data.observations import Observations
+from ....structure.hypergraph import InteractionHypergraph
+from ...coding import parametrization
+from ..tables import MarginsOfRows, restructured_tables
+
+__all__ = ["StartLaw", "forest_law", "law_of_singles", "network_law"]
+
+Floats = NDArray[np.float64]
+_PRIOR = 0.5  # counts per level in a network
+_MAX_PARENTS = 3
+_MAX_FAMILY = 4096  # cells of a variable and its parents
+_LEAST_GAIN = 1.0  # nats per level, over all rows, that a parent must bring
+
+
+class _Draw(NamedTuple):
+    """A variable, those that it is drawn given, and log weights (states of these, levels)."""
+
+    variable: int
+    parents: tuple[int, ...]
+    log_weights: Floats
+
+
+class StartLaw(NamedTuple):
+    """A law within a collection whose constant is known and from which states are drawn exactly.
+
+    Attributes:
+        hypergraph: the collection.
+        tables: (num_terms,), not balanced.
+        log_z: their log normalising constant.
+        draws: of the variables, one after the other.
+    """
+
+    hypergraph: InteractionHypergraph
+    tables: Floats
+    log_z: float
+    draws: tuple[_Draw, ...]
+
+    def states(self, count: int, random: np.random.Generator) -> torch.Tensor:
+        """Independent states, long (count, d)."""
+        codes = np.zeros((count, len(self.draws)), dtype=np.int64)
+        cards = self.hypergraph.domain.cardinalities
+        for variable, parents, log_weights in self.draws:
+            weights = np.exp(log_weights - log_weights.max(1, keepdims=True)).cumsum(1)
+            rows = weights[_cells(codes, parents, cards)]
+            uniform = random.random(count) * rows[:, -1]
+            codes[:, variable] = (uniform[:, None] >= rows[:, :-1]).sum(1)
+        return torch.from_numpy(codes)
+
+    def padded(self, hypergraph: InteractionHypergraph, tables: Floats) -> Floats:
+        """Tables of a smaller collection in the layout of this one."""
+        if hypergraph == self.hypergraph:
+            return tables
+        return restructured_tables(torch.from_numpy(tables), hypergraph, self.hypergraph).numpy()
+
+    def balanced(self) -> Floats:
+        """Balanced tables (num_terms,) of a forest, with every subset of whose edges in the collection."""
+        hypergraph = self.hypergraph
+        inside = InteractionHypergraph(
+            hypergraph.domain,
+            [e for e, where in hypergraph.term_slices.items() if self.tables[where].any()],
+            closure=True,
+        )
+        raw = np.zeros(inside.num_terms)
+        for edge, where in inside.term_slices.items():
+            raw[where] = self.tables[hypergraph.term_slices[edge]]
+        pure = parametrization(inside).purify(torch.from_numpy(raw))[0].numpy()
+        result = np.zeros(hypergraph.num_terms)
+        for edge, where in inside.term_slices.items():
+            result[hypergraph.term_slices[edge]] = pure[where]
+        return result
+
+
+def law_of_singles(hypergraph: InteractionHypergraph, tables: Floats) -> StartLaw:
+    """The independent law with the single-variable tables of a model; uniform where a variable has none."""
+    where, kept, draws, log_z = hypergraph.term_slices, np.zeros(hypergraph.num_terms), list[_Draw](), 0.0
+    for i, (name, levels) in enumerate(zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True)):
+        weights = tables[where[(name,)]] if (name,) in where else np.zeros(levels)
+        if (name,) in where:
+            kept[where[(name,)]] = weights
+        draws.append(_Draw(i, (), weights[None].copy()))
+        log_z += float(np.logaddexp.reduce(weights))
+    return StartLaw(hypergraph, kept, log_z, tuple(draws))
+
+
+def forest_law(
+    rows: Observations,
+    hypergraph: InteractionHypergraph,
+    margins: MarginsOfRows,
+    smoothing: float = 0.5,
+    *,
+    pairs: bool = True,
+) -> StartLaw:
+    r"""The forest among the pairs of a collection that is most likely given the rows (Chow and Liu), smoothed.
+
+    .. math:: \log q(x) = \sum_i \log q(x_i \mid x_{\pi(i)}), \qquad
+        q(x_i \mid x_j) = \frac{n(x_i, x_j) + a I_i q(x_i)}{n(x_j) + a I_i}, \qquad
+        q(x_i) = \frac{n(x_i) + a}{n + a I_i}
+
+    It maximises the sum of mutual informations. Pairs count whose variables are in the collection alone, too; variables
+    without a single-variable interaction are uniform and independent. No probability is zero.
+
+    Args:
+        rows: complete training rows.
+        hypergraph: the collection; the law lies within it.
+        margins: counts of the rows.
+        smoothing: prior counts a per level.
+        pairs: False for the independent law.
+
+    References:
+        C. K. Chow and C. N. Liu, Approximating discrete probability distributions with dependence trees, IEEE
+        Transactions on Information Theory 14, 1968.
+    """
+    names, cards, slices = rows.domain.names, rows.domain.cardinalities, hypergraph.term_slices
+    total, frequencies = rows.total_count, margins(rows, hypergraph)
+    tables = np.zeros(hypergraph.num_terms)
+    single: dict[int, Floats] = {}
+    for i, name in enumerate(names):
+        if (name,) in slices:
+            counts = total * frequencies[slices[(name,)]] + smoothing
+            single[i] = counts / counts.sum()
+    counts_of: dict[tuple[int, int], Floats] = {}
+    if pairs:
+        for members, edge in zip(hypergraph.edge_indices, hypergraph.edges, strict=True):
+            if len(members) == 2 and all(i in single and cards[i] > 1 for i in members):
+                i, j = members
+                counts_of[i, j] = total * frequencies[slices[edge]].reshape(cards[i], cards[j])
+    draws: list[_Draw] = []
+    log_z = 0.0
+    for i, parent in _walk(len(names), _forest(len(names), counts_of)):
+        if parent < 0:
+            weights = np.log(single[i])[None] if i in single else np.zeros((1, cards[i]))
+            log_z += float(np.logaddexp.reduce(weights[0]))
+            if i in single:
+                tables[slices[(names[i],)]] += weights[0]
+        else:
+            pair = (min(i, parent), max(i, parent))
+            counts = counts_of[pair] if parent < i else counts_of[pair].T
+            prior = smoothing * cards[i]
+            weights = np.log((counts + prior * single[i]) / (counts.sum(1, keepdims=True) + prior))
+            tables[slices[names[pair[0]], names[pair[1]]]] += (weights if parent < i else weights.T).reshape(-1)
+        draws.append(_Draw(i, () if parent < 0 else (parent,), weights))
+    return StartLaw(hypergraph, tables, log_z, tuple(draws))
+
+
+def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: StartLaw) -> StartLaw:
+    r"""A directed network of up to three parents per variable, close to the rows; in a larger collection.
+
+    .. math:: q(x_i \mid x_P) = \frac{n(x_i, x_P) + a I_i \, q(x_i \mid x_{P \setminus \{j\}})}{n(x_P) + a I_i}
+
+    Variables come in the order of the forest. Each takes the parent j among its predecessors, with which the rows are
+    most probable when each is left out, as long as that helps. The families join the collection. It lies much closer
+    to a fitted law than a forest, so that annealed runs from it are short and their weights even.
+
+    Args:
+        rows: complete training rows.
+        hypergraph: the collection of the model.
+        forest: gives the order.
+    """
+    from ._network_kernels import parent_scores
+
+    names, cards, counts = rows.domain.names, rows.domain.cardinalities, rows.counts.numpy().astype(np.float64)
+    codes, sizes = rows.codes.numpy(), np.array(cards, dtype=np.int64)
+    columns = np.ascontiguousarray(codes.T, dtype=np.int32)
+    placed: list[int] = []
+    draws: list[_Draw] = []
+    for i, _, _ in forest.draws:
+        levels, prior = cards[i], _PRIOR * cards[i]
+        alone = np.bincount(codes[:, i], counts, levels) + _PRIOR
+        fitted = (alone / alone.sum())[None]
+        parents: tuple[int, ...] = ()
+        cells = np.zeros(len(codes), dtype=np.int64)
+        best = float(counts @ np.log(fitted[0, codes[:, i]]))
+        while len(parents) < _MAX_PARENTS:
+            free = np.array([j for j in placed if j not in parents], dtype=np.int64)
+            scores = parent_scores(columns, sizes, counts, i, cells, fitted, prior, free, _MAX_FAMILY)
+            if not len(free) or scores.max() <= best + _LEAST_GAIN * levels:
+                break
+            j, best = int(free[scores.argmax()]), float(scores.max())
+            parents, cells = (*parents, j), cells * cards[j] + codes[:, j]
+            table = np.bincount(cells * levels + codes[:, i], counts, len(fitted) * cards[j] * levels)
+            table = table.reshape(-1, levels)
+            before = prior * np.repeat(fitted, cards[j], axis=0)
+            fitted = (table + before) / (table.sum(1) + prior)[:, None]
+        draws.append(_Draw(i, parents, np.log(fitted)))
+        placed.append(i)
+    families = [tuple(sorted((draw.variable, *draw.parents))) for draw in draws]
+    joint = InteractionHypergraph(
+        rows.domain,
+        list(dict.fromkeys([*hypergraph.edges, *(tuple(names[i] for i in family) for family in families)])),
+        hierarchical=False,
+    )
+    tables = np.zeros(joint.num_terms)
+    for family, draw in zip(families, draws, strict=True):
+        given = (*draw.parents, draw.variable)
+        table = draw.log_weights.reshape([cards[j] for j in given])
+        where = joint.term_slices[tuple(names[i] for i in family)]
+        tables[where] += np.transpose(table, [given.index(i) for i in family]).reshape(-1)
+    return StartLaw(joint, tables, 0.0, tuple(draws))
+
+
+def _cells(codes: NDArray[np.int64], members: tuple[int, ...], cards: Sequence[int]) -> NDArray[np.int64]:
+    """Row-major positions (rows,) of codes (rows, d) in the table of some variables."""
+    cell = np.zeros(len(codes), dtype=np.int64)
+    for i in members:
+        cell = cell * cards[i] + codes[:, i]
+    return cell
+
+
+def _forest(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[int, int]]:
+    """Pairs of a spanning forest with the largest sum of mutual informations (Kruskal)."""
+    ranked = sorted(((-_information(counts), pair) for pair, counts in counts_of.items()), key=lambda found: found)
+    root = list(range(count))
+
+    def top(i: int) -> int:
+        while root[i] != i:
+            i = root[i]
+        return i
+
+    kept: list[tuple[int, int]] = []
+    for value, (i, j) in ranked:
+        a, b = top(i), top(j)
+        if a != b and value < 0:
+            root[a] = b
+            kept.append((i, j))
+    return kept
+
+
+def _information(counts: Floats) -> float:
+    """Mutual information in nats of a table of counts."""
+    probs = counts / counts.sum()
+    product = np.outer(probs.sum(1), probs.sum(0))
+    seen = probs > 0
+    return float((probs[seen] * np.log(probs[seen] / product[seen])).sum())
+
+
+def _walk(count: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """All nodes with their parents (-1 for none), parents first."""
+    beside: list[list[int]] = [[] for _ in range(count)]
+    for i, j in pairs:
+        beside[i].append(j)
+        beside[j].append(i)
+    found, seen = list[tuple[int, int]](), set[int]()
+    for first in range(count):
+        if first in seen:
+            continue
+        seen.add(first)
+        waiting = [(first, -1)]
+        while waiting:
+            node, parent = waiting.pop()
+            found.append((node, parent))
+            waiting.extend((other, node) for other in beside[node] if other not in seen)
+            seen.update(beside[node])
+    return found

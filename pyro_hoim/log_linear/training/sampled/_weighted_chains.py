@@ -1,0 +1,271 @@
+"""Chains that carry importance weights along a path of models, and annealed populations. Private to training."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ....runs.schedule import GibbsSchedule
+from ....structure.hypergraph import InteractionHypergraph
+from ...chains.gibbs import GibbsChains
+from ...energy import LogLinearEnergy
+from ._start import StartLaw
+from .options import SampledTraining
+
+__all__ = [
+    "Population",
+    "WeightedChains",
+    "annealed_population",
+    "disagreement",
+    "effective_size",
+    "is_independent",
+    "normalised",
+    "seed_of",
+]
+
+Floats = NDArray[np.float64]
+_WIDE = 4  # one in so many chains of an annealed population comes from the wide start
+_PIECES = 30  # parts of an annealed run between which weights are looked at
+_LEAST_DISTANCE = 0.05  # total variation of the law of an interaction that counts as nothing
+_ERRORS = 6.0  # expected distances of two samples of one law that count as agreement
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed below 2^62 that depends on all numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 2)
+
+
+def is_independent(hypergraph: InteractionHypergraph, tables: Floats) -> bool:
+    """Whether all tables but those of single variables are zero."""
+    return not any(len(edge) > 1 and tables[where].any() for edge, where in hypergraph.term_slices.items())
+
+
+def normalised(log_weights: Floats) -> Floats:
+    """Weights that sum to one (chains,)."""
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.sum()
+
+
+def effective_size(log_weights: Floats) -> float:
+    """Effective number of weights, (sum w)^2 / sum w^2."""
+    return 1 / float(np.square(normalised(log_weights)).sum())
+
+
+@dataclass(frozen=True)
+class Population:
+    """Weighted states: codes (chains, d) long, log weights (chains,).
+
+    Weights of chains that began at a law with a known constant are absolute: their mean estimates Z of the tables.
+    """
+
+    codes: torch.Tensor
+    log_weights: Floats
+
+    @property
+    def effective_size(self) -> float:
+        """Number of unweighted states that the weights leave."""
+        return effective_size(self.log_weights)
+
+    @property
+    def log_z(self) -> float:
+        """Log of the mean weight."""
+        top = float(self.log_weights.max())
+        return top + math.log(float(np.exp(self.log_weights - top).mean()))
+
+    def joined(self, other: Population) -> Population:
+        """States of both; where both have absolute weights, so has the union."""
+        codes = torch.cat([self.codes, other.codes])
+        return Population(codes, np.concatenate([self.log_weights, other.log_weights]))
+
+    def picked(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+        """Positions (count,) of a systematic sample in proportion to the weights."""
+        shares = np.cumsum(normalised(self.log_weights))
+        points = (random.random() + np.arange(count)) / count
+        return np.minimum(np.searchsorted(shares, points, side="right"), len(shares) - 1)
+
+    def resampled(self, count: int, random: np.random.Generator) -> Population:
+        """As many states with equal weights."""
+        codes = self.codes[torch.from_numpy(self.picked(count, random))]
+        return Population(codes, np.full(count, self.log_z))
+
+
+class WeightedChains:
+    """Gibbs chains with log weights that follow changes of the model.
+
+    Args:
+        hypergraph: the collection.
+        tables: first tables (num_terms,).
+        settings: number of chains, engine, precision, share below which chains are resampled.
+        schedule: of the sweeps.
+        seed: of chains and resampling.
+        population: first states, resampled where their number is another.
+        num_chains: in place of that of the settings.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        tables: Floats,
+        settings: SampledTraining,
+        schedule: GibbsSchedule,
+        seed: int,
+        population: Population,
+        num_chains: int | None = None,
+    ) -> None:
+        self._hypergraph = hypergraph
+        self._settings = settings
+        self._tables = tables.copy()
+        self._random = np.random.default_rng(seed_of(seed, 1))
+        count = settings.num_chains if num_chains is None else num_chains
+        if len(population.codes) != count:
+            population = population.resampled(count, self._random)
+        self.chains = GibbsChains(
+            self._model(tables),
+            count,
+            schedule=schedule,
+            init=population.codes,
+            seed=seed,
+            engine=settings.engine,
+            precision=settings.precision,
+        )
+        self.log_weights = population.log_weights.copy()
+        self._is_weighted = settings.chains == "weighted"
+
+    def _model(self, tables: Floats) -> LogLinearEnergy:
+        return LogLinearEnergy(self._hypergraph, torch.from_numpy(tables), validate=False)
+
+    @property
+    def population(self) -> Population:
+        """The present states and weights."""
+        return Population(self.chains.codes, self.log_weights.copy())
+
+    @property
+    def effective_size(self) -> float:
+        """Effective number of chains."""
+        return effective_size(self.log_weights)
+
+    def eta(self) -> Floats:
+        """Weighted frequencies of the cells of every interaction, (num_terms,)."""
+        return self.chains.statistics(torch.from_numpy(normalised(self.log_weights))).numpy()
+
+    def growth(self, change: Floats) -> Floats:
+        """Growth (chains,) of the log weights under a change of the tables; linear in it. Nothing changes yet."""
+        return -self.chains.energy_of(self._model(change)).numpy()
+
+    def set_tables(self, tables: Floats) -> None:
+        """New tables; the log weights stay."""
+        self.chains.set_model(self._model(tables))
+        self._tables = tables.copy()
+
+    def move_to(self, tables: Floats) -> None:
+        """New tables, with the log weights that belong to them."""
+        self.grow(self.growth(tables - self._tables))
+        self.set_tables(tables)
+
+    def spread(self, growth: Floats) -> float:
+        """Standard deviation of a growth of log weights over the weighted chains."""
+        weights = normalised(self.log_weights)
+        centred = growth - weights @ growth
+        return math.sqrt(float(weights @ np.square(centred)))
+
+    def grow(self, growth: Floats) -> None:
+        """Take up a growth of the log weights; unweighted chains take none."""
+        if self._is_weighted:
+            self.log_weights += growth
+
+    def resample(self) -> bool:
+        """Systematic resampling where the effective share is too small; whether it was."""
+        count = self.chains.num_chains
+        if self.effective_size >= self._settings.resample_below * count:
+            return False
+        states = Population(self.chains.codes[:0], self.log_weights)
+        self.chains.gather(torch.from_numpy(states.picked(count, self._random)))
+        self.log_weights = np.full(count, states.log_z)
+        return True
+
+    def anneal(self, num_temperatures: int, start: Floats) -> None:
+        """Lead the chains from other tables, which they must have been drawn from, to the present ones."""
+        pieces = min(_PIECES, num_temperatures)
+        path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
+        ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
+        for first, last in itertools.pairwise(ends):
+            self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).numpy()
+            if last < num_temperatures:
+                self.resample()
+
+
+def annealed_population(
+    hypergraph: InteractionHypergraph,
+    tables: Floats,
+    settings: SampledTraining,
+    schedule: GibbsSchedule,
+    starts: Sequence[StartLaw],
+    seed: int,
+    num_chains: int | None = None,
+) -> Population:
+    """Draws from the starts led to the model, resampled on the way; the weights are absolute.
+
+    A quarter comes from the second start, where there is one. A start that is close to the rows gives even weights but
+    may miss modes far from them; a wide one finds these.
+    """
+    count = settings.num_chains if num_chains is None else num_chains
+    wide = count // _WIDE * (len(starts) - 1)
+    found: list[Population] = []
+    for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
+        own = seed_of(seed, k)
+        first = Population(start.states(size, np.random.default_rng(seed_of(own, 2))), np.full(size, start.log_z))
+        padded = start.padded(hypergraph, tables)
+        chains = WeightedChains(start.hypergraph, padded, settings, schedule, own, first, size)
+        chains.anneal(settings.refresh_temperatures, start.tables)
+        found.append(chains.population)
+    return found[0] if len(found) == 1 else found[0].joined(found[1])
+
+
+def weighted_margins(
+    codes: NDArray[np.integer], weights: Floats, cards: Sequence[int], sets: Sequence[Sequence[int]]
+) -> list[Floats]:
+    """Weights (N,) of states, codes (d, N), summed in the cells of every set of positions; row-major, flat tables."""
+    from ....compute.lanes import run_threads
+    from ._margin_kernels import add_margins
+
+    shapes = [[cards[i] for i in members] for members in sets]
+    first = np.cumsum([0, *map(math.prod, shapes)])
+    ends = np.cumsum([0, *map(len, sets)])
+    members = np.array([i for found in sets for i in found], dtype=np.int64)
+    strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
+    total = np.zeros(int(first[-1]))
+
+    def count(begin: int, step: int) -> None:
+        add_margins(codes, weights, first[:-1], ends, members, strides, begin, step, total)
+
+    run_threads(count, len(sets))
+    return np.split(total, first[1:-1]) if len(sets) else []
+
+
+def disagreement(first: Population, second: Population, hypergraph: InteractionHypergraph) -> tuple[float, bool]:
+    r"""Largest total variation between two populations in the law of an interaction, and whether it is beyond noise.
+
+    Two samples of one law with effective sizes m and n have the expected distance
+    :math:`\tfrac12 \sum_k \sqrt{\tfrac{2}{\pi} p_k (1 - p_k) (1/m + 1/n)}`; six times that, or 0.05 where this is
+    more, counts as agreement.
+    """
+    cards = hypergraph.domain.cardinalities
+    one, two = (
+        weighted_margins(np.ascontiguousarray(p.codes.numpy().T), normalised(p.log_weights), cards, sets)
+        for p, sets in ((population, hypergraph.edge_indices) for population in (first, second))
+    )
+    noise = 1 / first.effective_size + 1 / second.effective_size
+    largest, is_off = 0.0, False
+    for p, q in zip(one, two, strict=True):
+        mean = np.clip((p + q) / 2, 0, 1)
+        distance = 0.5 * float(np.abs(p - q).sum())
+        expected = 0.5 * float(np.sqrt(2 / math.pi * mean * (1 - mean) * noise).sum())
+        largest = max(largest, distance)
+        is_off = is_off or distance > max(_LEAST_DISTANCE, _ERRORS * expected)
+    return largest, is_off

@@ -1,0 +1,172 @@
+"""Settings of training by weighted chains. Private to training; :class:`SampledTraining` is exported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ....errors import InputError, is_whole
+from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
+from ....structure.hypergraph import Edge, InteractionHypergraph
+from ...chains.gibbs import EngineName
+from ..evidence import check_damping
+
+__all__ = ["SampledTraining"]
+
+_WHOLE = {
+    "num_chains": 16,
+    "num_iterations": 1,
+    "sweeps_per_step": 1,
+    "refresh_chains": 16,
+    "refresh_temperatures": 1,
+    "refresh_rounds": 0,
+    "evidence_rounds": 0,
+    "margin_states": 1,
+    "margin_sweeps": 1,
+    "loss_budget": 1,
+    "seed": 0,
+}
+_POSITIVE = ("learning_rate", "damping", "max_change", "smoothing", "loss_standard_error")
+
+
+@dataclass(frozen=True)
+class SampledTraining:
+    r"""How chains are moved, weighted and checked while parameters are fitted to them.
+
+    Args:
+        num_chains: chains of the population; the error of every gradient entry is about
+            :math:`\sqrt{p (1 - p) / \mathrm{num\_chains}}`.
+        num_iterations: parameter steps of one call of ``train``; the rate falls linearly to zero over them.
+        learning_rate: of Adam, in nats per step.
+        damping: added to the root mean square of the gradient in Adam. The larger it is, the less sampling error
+            wanders into states that no chain visits, and the slower are small gradients.
+        warm_up: share of the iterations over which the rate rises to ``learning_rate``: at the start all
+            parameters move together, and a high rate makes large modes far from the data.
+        max_change: largest standard deviation, over the weighted chains, of the change of a state's energy in one
+            step, in nats; longer steps are shortened.
+        sweeps_per_step: Gibbs sweeps after every parameter step.
+        chains: ``"weighted"`` chains follow the parameters from the law of the start by importance weights;
+            ``"persistent"`` ones start at the training rows and carry no weights (persistent contrastive divergence):
+            they never leave the modes of the data, and are there for comparison.
+        resample_below: weighted chains are resampled where their effective share falls below it.
+        restart: every call of ``train`` begins again from the start. Otherwise tables and chains go on,
+            which is faster, but weights cannot find modes that appear when many interactions join late.
+        start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
+            three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
+            or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it
+            finds modes far from the rows. Training begins with the tree, or with the independent law.
+        average: share of the last iterations whose parameters are averaged (not under a proximal penalty, since
+            means of sparse tables are not sparse).
+        smoothing: count added to every level of a variable in the law that training and annealed runs start from.
+        blocks: draw ``"sites"`` one at a time, or whole ``"interactions"`` (those of up to 4,096 joint states).
+        emphasise_new: share of the visits that go to blocks of interactions which joined after the last call of
+            ``train``; None treats all alike.
+        refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
+            them; None never checks, not even at the end.
+        refresh_chains: of that population.
+        refresh_temperatures: of that population.
+        refresh_rounds: most times that training goes on for 25 steps at a tenth of the rate, after a final check which
+            found modes that were missed.
+        evidence_rounds: how often a call of ``train`` moves the strengths of the ridge towards the maximum of the
+            evidence and fits again; see :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`.
+        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
+        margin_states: states that margins are counted in, at least.
+        margin_sweeps: sweeps between two states of a chain there.
+        loss_standard_error: of log Z, in nats, below which annealed runs are not made longer.
+        loss_budget: most sweeps (number of chains times temperatures) of one annealed run for log Z.
+        seed: of everything random.
+        engine: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
+        precision: of the conditionals.
+        progress: show a bar on standard error.
+
+    Raises:
+        InputError: an option outside its range.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> SampledTraining(num_iterations=200).num_chains
+        4000
+    """
+
+    num_chains: int = 4000
+    num_iterations: int = 1000
+    learning_rate: float = 0.02
+    damping: float = 3e-3
+    warm_up: float = 0.2
+    max_change: float = 0.5
+    sweeps_per_step: int = 1
+    chains: Literal["weighted", "persistent"] = "weighted"
+    resample_below: float = 0.5
+    restart: bool = True
+    start: Literal["network", "tree", "independent"] = "network"
+    average: float = 0.1
+    smoothing: float = 0.5
+    blocks: Literal["sites", "interactions"] = "sites"
+    emphasise_new: float | None = None
+    refresh_every: int | None = 50
+    refresh_chains: int = 2000
+    refresh_temperatures: int = 200
+    refresh_rounds: int = 6
+    evidence_rounds: int = 0
+    evidence_damping: float = 0.5
+    margin_states: int = 20_000
+    margin_sweeps: int = 5
+    loss_standard_error: float = 0.02
+    loss_budget: int = 2**23
+    seed: int = 0
+    engine: EngineName = "auto"
+    precision: torch.dtype = torch.float32
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in _WHOLE.items():
+            _check_whole(getattr(self, name), name, least)
+        if self.refresh_every is not None:
+            _check_whole(self.refresh_every, "refresh_every", 1)
+        if self.seed >= 2**62:
+            raise InputError(f"seed: expected a number below 2^62, received {self.seed}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise InputError(f"{name}: expected a positive finite number, received {value!r}")
+        if not 0 < self.resample_below <= 1 or not 0 < self.average <= 1:
+            raise InputError(
+                "resample_below and average: expected shares within (0, 1], received "
+                f"{self.resample_below!r} and {self.average!r}"
+            )
+        if not 0 <= self.warm_up < 1:
+            raise InputError(f"warm_up: expected a share within [0, 1), received {self.warm_up!r}")
+        check_damping(self.evidence_damping, "evidence_damping")
+        if self.emphasise_new is not None and not 0 < self.emphasise_new < 1:
+            raise InputError(f"emphasise_new: expected a share between 0 and 1, or None, got {self.emphasise_new!r}")
+        for name, known in (
+            ("chains", ("weighted", "persistent")),
+            ("blocks", ("sites", "interactions")),
+            ("start", ("network", "tree", "independent")),
+        ):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name}: expected one of {known}, received {getattr(self, name)!r}")
+
+    def schedule(self, hypergraph: InteractionHypergraph, new: Sequence[Edge] = ()) -> GibbsSchedule:
+        """Blocks of the sweeps; those of ``new`` interactions are emphasised where that is asked for."""
+        blocks: Literal["sites"] | list[Edge] = "sites"
+        if self.blocks == "interactions":
+            cards = dict(zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True))
+            blocks = [e for e in hypergraph.blocks() if math.prod(cards[n] for n in e) <= MAX_BLOCK_STATES]
+            covered = {name for block in blocks for name in block}
+            blocks += [(name,) for name in hypergraph.domain.names if name not in covered]
+        if self.emphasise_new is None or not new:
+            return GibbsSchedule(blocks)
+        return GibbsSchedule(blocks, emphasised=tuple(new), emphasis=self.emphasise_new)
+
+
+def _check_whole(value: object, name: str, least: int) -> None:
+    if not is_whole(value) or value < least:
+        raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")

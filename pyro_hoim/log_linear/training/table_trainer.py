@@ -1,0 +1,319 @@
+"""What trainers of balanced tables have in common: the collection, the tables, checks and the state. Private."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...checks import check_finite
+from ...core.partition import PartitionBackend
+from ...core.trainer import Margins, TrainingReport
+from ...data.observations import Observations
+from ...errors import InputError, InputTypeError, check_names, check_unique, is_whole
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..fitting.arguments import check_data, check_validation
+from ..fitting.penalties import L2
+from ._descent import Descent, Evaluate, HeldOutLoss
+from ._limited_memory import Precondition
+from ._preconditioner import ridge_preconditioner
+from .dense.engines import check_backend
+from .evidence import check_damping, num_effective, updated_ridge
+from .ridge import InteractionRidge
+from .tables import MarginsOfRows, edge_axes, initial_tables, restructured_tables
+
+__all__ = ["EvidenceRounds", "TableTrainer", "join_margins", "margin_edges"]
+
+
+@dataclass(frozen=True)
+class EvidenceRounds:
+    """How often the strengths of a ridge are moved towards the maximum of the evidence, and how far each time.
+
+    Raises:
+        InputError: a number of rounds that is no whole number from 0, or a damping outside (0, 1].
+    """
+
+    num_rounds: int = 0
+    damping: float = 0.5
+
+    def __post_init__(self) -> None:
+        rounds = self.num_rounds
+        if not is_whole(rounds) or rounds < 0:
+            raise InputError(f"evidence_rounds: expected a whole number from 0, received {rounds!r}")
+        object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
+
+
+class TableTrainer(ABC):
+    """Collection, balanced tables, descent and state; subclasses say how a collection is prepared and what its loss is.
+
+    The arguments are those of :class:`~pyro_hoim.log_linear.ExactTrainer`, all checked before any work.
+    """
+
+    _is_pseudo = False
+
+    def __init__(
+        self,
+        rows: Observations,
+        hypergraph: InteractionHypergraph,
+        *,
+        penalty: InteractionRidge | L2 | None = None,
+        partition: PartitionBackend | None = None,
+        method: Literal["lbfgs", "gradient"] = "lbfgs",
+        max_iterations: int = 1000,
+        tolerance: float = 1e-6,
+        step: float = 0.5,
+        validation: Observations | None = None,
+        patience: int = 20,
+        evidence_rounds: int = 0,
+        evidence_damping: float = 0.5,
+    ) -> None:
+        self.descent = Descent(method, max_iterations, tolerance, step, patience)
+        check_backend(partition)
+        if not isinstance(rows, Observations):
+            raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
+        check_data(hypergraph, rows, "rows")
+        check_validation(hypergraph, validation, early_stopping=False)
+        self.partition = partition
+        self.rows = rows
+        self.validation = validation
+        self.evidence = EvidenceRounds(evidence_rounds, evidence_damping)
+        self.penalty = penalty
+        self._frequencies = MarginsOfRows()
+        self._prepare(hypergraph)
+        self._adopt(hypergraph, initial_tables(rows, hypergraph).numpy())
+
+    @abstractmethod
+    def _prepare(self, hypergraph: InteractionHypergraph) -> None:
+        """Whatever a collection needs; raises before anything is changed."""
+
+    @abstractmethod
+    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
+        """Loss of the training rows in the present collection, and that of the validation rows where there are any."""
+
+    @property
+    def penalty(self) -> InteractionRidge | None:
+        """The present ridge, with the strengths that rounds of evidence have found.
+
+        A new one replaces it and what was found; ``L2`` becomes an ``InteractionRidge``.
+        """
+        return self._penalty
+
+    @penalty.setter
+    def penalty(self, penalty: InteractionRidge | L2 | None) -> None:
+        if isinstance(penalty, L2):
+            penalty = InteractionRidge(penalty.strength)
+        if penalty is not None and not isinstance(penalty, InteractionRidge):
+            raise InputTypeError(f"penalty: expected InteractionRidge, L2 or None, received {type(penalty).__name__}")
+        if penalty is not None:
+            for edge in penalty.by_edge:
+                check_names(edge, self.rows.domain.names, "penalty by_edge")
+        if self.evidence.num_rounds and (penalty is None or penalty.is_zero):
+            raise InputError(
+                "evidence_rounds: expected a penalty whose strengths can be updated, received none; "
+                "pass penalty=InteractionRidge(1.0, by_order={1: 0.05}) or evidence_rounds=0"
+            )
+        self.penalty_given = penalty
+        self._penalty = penalty
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The present collection."""
+        return self._hypergraph
+
+    @property
+    def tables(self) -> torch.Tensor:
+        """Balanced tables (num_terms,), float64; a copy."""
+        return torch.from_numpy(self._tables.copy())
+
+    def _adopt(self, hypergraph: InteractionHypergraph, tables: np.ndarray) -> None:
+        self._hypergraph = hypergraph
+        self._tables = tables
+        self._axes = edge_axes(hypergraph)
+
+    def restructure(self, hypergraph: InteractionHypergraph) -> None:
+        """Go over to another collection over the same domain; common interactions keep their tables.
+
+        Raises:
+            InputError: another domain.
+            IntractableError: exact gradients are out of reach; the trainer is as it was.
+        """
+        if not isinstance(hypergraph, InteractionHypergraph):
+            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        if hypergraph == self._hypergraph:
+            return
+        tables = restructured_tables(torch.from_numpy(self._tables), self._hypergraph, hypergraph).numpy()
+        self._prepare(hypergraph)
+        self._adopt(hypergraph, tables)
+        if self._penalty is not self.penalty_given:
+            self._set_strengths(self._strengths())
+
+    def _strengths(self) -> dict[Edge, float]:
+        """Strengths that evidence has found for present interactions."""
+        assert self._penalty is not None
+        found = self._penalty.by_edge
+        return {edge: found[edge] for edge in self._hypergraph.edges if edge in found}
+
+    def _set_strengths(self, strengths: Mapping[Edge, float]) -> None:
+        """The given penalty with other strengths for some interactions."""
+        assert self.penalty_given is not None
+        rest = {frozenset(edge): (edge, value) for edge, value in self.penalty_given.by_edge.items()}
+        rest.update((frozenset(edge), (edge, value)) for edge, value in strengths.items())
+        self._penalty = replace(self.penalty_given, by_edge=dict(rest.values()))
+
+    def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Loss, penalised loss and its centred gradient, of a gradient that is not centred; it is overwritten."""
+        from .dense.kernels import centre
+
+        value, penalty = loss, self._penalty
+        if penalty is not None and not penalty.is_zero:
+            slope = penalty.gradient(tables, self._hypergraph)
+            slope /= self.rows.total_count
+            value += 0.5 * float(slope @ tables)
+            raw += slope
+        centre(self._axes, raw)
+        return loss, value, raw
+
+    def _preconditioner(self) -> Precondition | None:
+        """Rough inverse Hessian of the penalised loss, where the penalty alone makes it far from a constant."""
+        if self._penalty is None or self._penalty.is_zero:
+            return None
+        return ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
+
+    def train(self) -> TrainingReport:
+        """Fit the present collection, from where the tables are.
+
+        Returns:
+            A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
+            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
+            one, and a note says how many parameters are effective.
+        """
+        evaluate, held_out = self._losses()
+
+        def fit() -> TrainingReport:
+            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
+
+        return self._with_evidence(fit)
+
+    def _with_evidence(self, fit: Callable[[], TrainingReport]) -> TrainingReport:
+        """Fit, then move the strengths and fit again from there, as often as rounds were asked for."""
+        report = fit()
+        steps, notes = report.num_iterations, report.notes
+        rounds, margins = self.evidence, self._frequencies(self.rows, self._hypergraph)
+        done = 0
+        while done < rounds.num_rounds and report.status != "diverged":
+            assert self._penalty is not None
+            found = updated_ridge(
+                self._penalty,
+                self._hypergraph,
+                self._tables,
+                margins,
+                self.rows.total_count,
+                damping=rounds.damping,
+                pseudo=self._is_pseudo,
+            )
+            self._set_strengths({edge: found.ridge.strength(edge) for edge in self._hypergraph.edges if len(edge) > 1})
+            report = fit()
+            steps, notes = steps + report.num_iterations, report.notes
+            done += 1
+        if done and self._penalty is not None:
+            effective = self.num_effective()
+            total, free = sum(effective.values()), self._hypergraph.num_parameters
+            note = f"{done} rounds of evidence: about {total:.1f} of {free} parameters are effective"
+            report = replace(report, num_iterations=steps, notes=(*notes, note))
+        return report
+
+    def num_effective(self) -> dict[Edge, float]:
+        """About how many parameters of every interaction the rows determine under the present penalty.
+
+        All of them without one; see :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`.
+        """
+        ridge = InteractionRidge() if self._penalty is None else self._penalty
+        margins = self._frequencies(self.rows, self._hypergraph)
+        return num_effective(ridge, self._hypergraph, margins, self.rows.total_count, pseudo=self._is_pseudo)
+
+    def _settle(self, tables: np.ndarray, report: TrainingReport) -> TrainingReport:
+        """Take over tables, centred once more: rounding must not add up over many calls."""
+        from .dense.kernels import centre
+
+        if report.num_iterations or not np.array_equal(tables, self._tables):
+            tables = tables.copy()
+            centre(self._axes, tables)
+            self._tables = tables
+        return report
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """The tables, and the strength of every interaction where rounds of evidence have moved them."""
+        state = {"tables": self.tables}
+        if self._penalty is not None and self._penalty is not self.penalty_given:
+            strengths = [self._penalty.strength(edge) for edge in self._hypergraph.edges]
+            state["strengths"] = torch.tensor(strengths, dtype=torch.float64)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Inverse of :meth:`state_dict`, after :meth:`restructure` to the same collection.
+
+        Without strengths in the state, those of the given penalty hold again.
+
+        Raises:
+            InputError: no tables, of another length, not finite, or not balanced; or strengths of another length, not
+                finite and non-negative, or without a penalty that they could be of.
+        """
+        from .dense.kernels import centre
+
+        found = state.get("tables")
+        if not isinstance(found, torch.Tensor) or tuple(found.shape) != self._tables.shape:
+            shape = tuple(found.shape) if isinstance(found, torch.Tensor) else found
+            raise InputError(
+                f"state: expected tables of shape {self._tables.shape}, received {shape}; "
+                "restructure to the collection of the state first"
+            )
+        check_finite(found, "state")
+        tables = found.detach().to("cpu", torch.float64).numpy().copy()
+        centred = tables.copy()
+        centre(self._axes, centred)
+        if tables.size and float(np.abs(centred - tables).max()) > 1e-6 * (1 + float(np.abs(tables).max())):
+            raise InputError(
+                "state: expected balanced tables, but a fibre does not sum to zero; "
+                "give tables made by a coding, see parametrization(hypergraph).convert"
+            )
+        strengths = self._checked_strengths(state.get("strengths"))
+        self._tables = tables
+        self._penalty = self.penalty_given
+        if strengths is not None:
+            pairs = zip(self._hypergraph.edges, strengths, strict=True)
+            self._set_strengths({edge: value for edge, value in pairs if len(edge) > 1})
+
+    def _checked_strengths(self, strengths: object) -> list[float] | None:
+        if strengths is None:
+            return None
+        edges = self._hypergraph.edges
+        if not isinstance(strengths, torch.Tensor) or tuple(strengths.shape) != (len(edges),):
+            shape = tuple(strengths.shape) if isinstance(strengths, torch.Tensor) else strengths
+            raise InputError(f"state: expected strengths of shape ({len(edges)},), received {shape}")
+        check_finite(strengths, "state")
+        if bool((strengths < 0).any()):
+            raise InputError(f"state: expected strengths from 0, received {float(strengths.min())}")
+        if self.penalty_given is None:
+            raise InputError("state: it has strengths of a penalty, the trainer has none; pass penalty=...")
+        return [float(value) for value in strengths]
+
+
+def margin_edges(hypergraph: InteractionHypergraph, edges: Sequence[tuple[str, ...]]) -> list[tuple[int, ...]]:
+    """Schema positions of sets of variables, increasing; names are checked."""
+    found: list[tuple[int, ...]] = []
+    for edge in edges:
+        if isinstance(edge, str):
+            raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+        check_unique(tuple(edge), f"edge {tuple(edge)!r}")
+        found.append(tuple(sorted(hypergraph.domain.indices(edge))))
+    return found
+
+
+def join_margins(tables: list[np.ndarray]) -> Margins:
+    """Exact margins, set after set."""
+    flat = np.concatenate([np.zeros(0), *(table.reshape(-1) for table in tables)])
+    return Margins(torch.from_numpy(flat), float("inf"))

@@ -1,0 +1,109 @@
+"""What every trainer does with tables: begin, carry over, centre, and count them among rows. Private to training."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+import numpy as np
+import torch
+
+from ...data.observations import Observations
+from ...errors import InputError
+from ...structure.hypergraph import Edge, InteractionHypergraph
+
+__all__ = ["MarginsOfRows", "RowMargins", "edge_axes", "initial_tables", "restructured_tables"]
+
+
+def restructured_tables(
+    tables: torch.Tensor, source: InteractionHypergraph, target: InteractionHypergraph
+) -> torch.Tensor:
+    """Tables in the layout of another collection: common interactions keep theirs, new ones are zero.
+
+    Balanced tables stay balanced. It serves any vector with an entry per table entry, such as moments.
+
+    Args:
+        tables: in the layout of ``source.term_slices``.
+        source: the collection of the tables.
+        target: the other collection, over the same domain.
+
+    Shape:
+        tables (*batch, source.num_terms); result (*batch, target.num_terms), a new tensor.
+
+    Raises:
+        InputError: another domain, or tables of the wrong length.
+    """
+    if target.domain != source.domain:
+        raise InputError(
+            f"hypergraph: expected a collection over the variables {source.domain.names} and their levels, received "
+            f"one over {target.domain.names} or other levels; make a new trainer"
+        )
+    if tables.shape[-1] != source.num_terms:
+        raise InputError(f"tables: expected shape (..., {source.num_terms}), received {tuple(tables.shape)}")
+    result = tables.new_zeros(*tables.shape[:-1], target.num_terms)
+    here = source.term_slices
+    for edge, where in target.term_slices.items():
+        if edge in here:
+            result[..., where] = tables[..., here[edge]]
+    return result
+
+
+def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Tables that training begins with: those of single variables from their counts plus one half, the others zero.
+
+    Shape:
+        result (num_terms,), float64, balanced.
+    """
+    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+    for edge, where in hypergraph.term_slices.items():
+        if len(edge) == 1:
+            logs = (rows.marginal_counts([edge]) + 0.5).log()
+            tables[where] = logs - logs.mean()
+    return tables
+
+
+class RowMargins:
+    """Marginal laws of rows, counted once for every set of variables.
+
+    Args:
+        rows: complete rows.
+    """
+
+    def __init__(self, rows: Observations) -> None:
+        self.rows = rows
+        self._known: dict[Edge, np.ndarray] = {}
+
+    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Frequencies (num_terms,) of the cells of every interaction."""
+        new = [edge for edge in hypergraph.edges if edge not in self._known]
+        if new:
+            counts = self.rows.marginal_counts(new).numpy() / self.rows.total_count
+            sizes = [math.prod(self.rows.domain[name].cardinality for name in edge) for edge in new]
+            self._known.update(zip(new, np.split(counts, np.cumsum(sizes)[:-1]), strict=True))
+        return np.concatenate([np.zeros(0), *(self._known[edge] for edge in hypergraph.edges)])
+
+
+class MarginsOfRows:
+    """The :class:`RowMargins` of the row sets used last, found by identity."""
+
+    def __init__(self, num_kept: int = 4) -> None:
+        self._num_kept = num_kept
+        self._kept: OrderedDict[int, RowMargins] = OrderedDict()
+
+    def __call__(self, rows: Observations, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Frequencies (num_terms,) of the cells of every interaction among rows."""
+        found = self._kept.pop(id(rows), None) or RowMargins(rows)  # it keeps the rows, so the identity stays theirs
+        self._kept[id(rows)] = found
+        while len(self._kept) > self._num_kept:
+            self._kept.popitem(last=False)
+        return found(hypergraph)
+
+
+def edge_axes(hypergraph: InteractionHypergraph) -> np.ndarray:
+    """Axes of all tables as (position of the table, entries before, length, entries after), for centring."""
+    found = [
+        (where.start, math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :]))
+        for where, shape in zip(hypergraph.term_slices.values(), hypergraph.edge_shapes, strict=True)
+        for k in range(len(shape))
+    ]
+    return np.array(found, dtype=np.int64).reshape(-1, 4)

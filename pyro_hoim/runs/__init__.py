@@ -1,0 +1,5 @@
+"""Long runs: jobs, checkpoints, records, schedules, and the container of model files."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

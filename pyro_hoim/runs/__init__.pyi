@@ -1,0 +1,3 @@
+from .chain_run import ChainRun as ChainRun
+from .container import FORMAT_VERSION as FORMAT_VERSION, add_info as add_info
+from .schedule import GibbsSchedule as GibbsSchedule

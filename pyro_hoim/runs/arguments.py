@@ -1,0 +1,86 @@
+"""Checks of what users hand to samplers. Private to :mod:`pyro_hoim.runs`."""
+
+from __future__ import annotations
+
+import torch
+
+from ..checks import check_finite
+from ..core.model import LogLinearModel
+from ..errors import InputError, InputTypeError, is_whole
+from ..structure.hypergraph import InteractionHypergraph
+
+__all__ = [
+    "check_levels",
+    "checked_seed",
+    "checked_tables",
+    "count",
+    "positive",
+    "received",
+]
+
+
+_LARGEST = 1e30  # sums of tables below it stay far from the end of float32
+
+
+def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64) -> torch.Tensor:
+    """Checked tables of a model, without a graph."""
+    hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
+    if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
+        raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
+    if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
+        raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+    if bool(torch.isneginf(tables).any()):
+        raise InputError(
+            "model: tables: expected finite numbers, received -inf; samplers and annealed estimates do not know "
+            "impossible cells: use an exact backend (VariableElimination, Enumeration), or a large negative number"
+        )
+    check_finite(tables, "model: tables")
+    if precision == torch.float32 and tables.numel() and float(tables.detach().abs().max()) > _LARGEST:
+        raise InputError(
+            f"model: expected tables within +-{_LARGEST:g} for conditionals in float32, received "
+            f"{float(tables.detach().abs().max()):g}; use precision=torch.float64"
+        )
+    return tables.detach().clone()
+
+
+def check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> None:
+    """Raise unless codes are whole numbers from 0 to below ``levels`` (broadcast)."""
+    wrong = (codes < 0) | (codes >= levels)
+    if codes.is_floating_point():
+        wrong = wrong | (codes != codes.round())
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in wrong.nonzero()[0])
+        bound = int(levels.expand_as(codes)[where])
+        raise InputError(
+            f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
+        )
+
+
+def positive(value: int, argument: str) -> int:
+    """The value, or an error unless it is a whole number from 1."""
+    if not is_whole(value) or value < 1:
+        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
+    return int(value)
+
+
+def count(value: int, argument: str) -> int:
+    """The value, or an error unless it is a whole number from 0."""
+    if not is_whole(value) or value < 0:
+        raise InputError(f"{argument}: expected a whole number that is not negative, received {value!r}")
+    return int(value)
+
+
+def checked_seed(value: int) -> int:
+    """The value, or an error unless it is a seed."""
+    if not is_whole(value):
+        raise InputTypeError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+    if not 0 <= value < 2**63:
+        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+    return int(value)
+
+
+def received(value: object) -> str:
+    """A value as error messages describe it."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

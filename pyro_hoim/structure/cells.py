@@ -1,0 +1,199 @@
+"""Positions of table entries selected by joint states. Private to :mod:`pyro_hoim.structure`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ..checks import is_hidden
+from ..errors import InputError, InputTypeError
+from ..schema import Domain
+from .hypergraph import InteractionHypergraph
+
+__all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes", "gather_slices"]
+
+
+def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
+    """Codes as a long tensor (*sample, d), refused unless every one is a level of its variable, where that can be seen.
+
+    Args:
+        x: codes, integers or floats that are whole numbers.
+        domain: the domain whose variables are the last dimension, in order.
+        argument: name of the argument in error messages.
+        columns: positions that are read; the others may hold anything and come back as they are (truncated).
+    """
+    if not isinstance(x, torch.Tensor):
+        raise InputTypeError(f"{argument}: expected a tensor of codes, received {type(x).__name__}")
+    if x.dtype == torch.bool or x.is_complex():
+        raise InputTypeError(f"{argument}: expected whole-number codes, received dtype {x.dtype}")
+    if x.ndim == 0 or x.shape[-1] != len(domain):
+        raise InputError(f"{argument}: expected shape (..., {len(domain)}), received {tuple(x.shape)}")
+    codes = x.long()
+    if is_hidden(x):
+        return codes
+    read, given = (codes, x) if columns is None else (codes[..., columns], x[..., columns])
+    cards = torch.tensor(domain.cardinalities, device=x.device)
+    wrong = (read < 0) | (read >= (cards if columns is None else cards[columns]))
+    if x.is_floating_point():
+        wrong = wrong | (read != given)
+    if bool(wrong.any()):
+        where = tuple(int(i) for i in wrong.nonzero()[0])
+        position = where[-1] if columns is None else columns[where[-1]]
+        variable = domain.variables[position]
+        raise InputError(
+            f"{argument}: expected codes from 0 to {variable.cardinality - 1} for variable {variable.name!r}, "
+            f"received {given[where].item()} at index {(*where[:-1], position)}"
+        )
+    return codes
+
+
+def evidence_codes(
+    domain: Domain, evidence: Mapping[str, Any], batch_shape: Sequence[int]
+) -> tuple[dict[str, int | torch.Tensor], torch.Size]:
+    """Codes of fixed variables, and the shape of them all and the batch together.
+
+    Args:
+        domain: the variables.
+        evidence: ``{name: label or code, or a tensor of codes}``.
+        batch_shape: batch of the model that the tensors broadcast with.
+
+    Returns:
+        A number for every label or code, a long tensor for every tensor with dimensions.
+    """
+    tensors = {name: value for name, value in evidence.items() if isinstance(value, torch.Tensor) and value.ndim}
+    codes: dict[str, int | torch.Tensor] = dict(
+        domain.encode_state({name: value for name, value in evidence.items() if name not in tensors})
+    )
+    shape = torch.Size(batch_shape)
+    for name, value in tensors.items():
+        codes[name] = check_codes(value[..., None], domain.project([name]), f"evidence of {name!r}").squeeze(-1)
+        try:
+            shape = torch.broadcast_shapes(shape, value.shape)
+        except RuntimeError:
+            raise InputError(
+                f"evidence of {name!r}: expected a shape that broadcasts with {tuple(shape)}, the batch shape and the "
+                f"evidence before it, received {tuple(value.shape)}"
+            ) from None
+    return codes, shape
+
+
+def gather_slices(table: torch.Tensor, num_batch: int, codes: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Slices of tables (*batch, *axes) at tensors of codes, which broadcast with the batch.
+
+    Args:
+        table: the tables.
+        num_batch: number of batch dimensions.
+        codes: of every axis its codes, None for an axis that stays.
+
+    Returns:
+        Tables (*batch broadcast with the codes, entries of the axes that stay).
+    """
+    batch, sizes = table.shape[:num_batch], table.shape[num_batch:]
+    fixed = {axis: code.to(table.device) for axis, code in enumerate(codes) if code is not None}
+    free = [axis for axis, code in enumerate(codes) if code is None]
+    num_free, num_fixed = math.prod(sizes[axis] for axis in free), math.prod(sizes[axis] for axis in fixed)
+    if not fixed:
+        return table.reshape(*batch, num_free)
+    order = [*range(num_batch), *(num_batch + axis for axis in (*fixed, *free))]
+    flat = table.permute(order).reshape(batch.numel() * num_fixed, num_free)
+    index = torch.arange(batch.numel(), device=table.device).reshape(batch)
+    for axis, code in fixed.items():
+        index = index * sizes[axis] + code
+    return flat.index_select(0, index.reshape(-1)).reshape(*index.shape, num_free)
+
+
+_KEPT_BLOCK_ENTRIES = 2**16
+_KEPT_BLOCKS = 1024
+
+
+class _Layout(NamedTuple):
+    """Position of a cell as ``offsets + sum_j strides[j] * codes[variables[j]]``, per hyperedge."""
+
+    offsets: torch.Tensor
+    variables: list[torch.Tensor]
+    strides: list[torch.Tensor]
+
+    def __call__(self, codes: torch.Tensor) -> torch.Tensor:
+        index = self.offsets.expand(*codes.shape[:-1], len(self.offsets))
+        for variable, stride in zip(self.variables, self.strides, strict=True):
+            index = index + codes.index_select(-1, variable) * stride
+        return index
+
+
+class CellIndex:
+    """Flat position, in the layout of tables, of the cell that a state selects in every hyperedge.
+
+    Args:
+        hypergraph: the interaction structure.
+    """
+
+    def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        self._cardinalities = hypergraph.domain.cardinalities
+        self._edges = [
+            (where.start, members, tuple(math.prod(shape[j + 1 :]) for j in range(len(shape))))
+            for where, members, shape in zip(
+                hypergraph.term_slices.values(), hypergraph.edge_indices, hypergraph.edge_shapes, strict=True
+            )
+        ]
+        self._layouts: dict[torch.device, _Layout] = {}
+        self._blocks: dict[tuple[tuple[int, ...], torch.device], tuple[_Layout, torch.Tensor]] = {}
+
+    @staticmethod
+    def _layout(
+        edges: list[tuple[int, tuple[int, ...], tuple[int, ...]]], fixed: set[int], device: torch.device
+    ) -> _Layout:
+        """Layout of some hyperedges, leaving out the contribution of some variables."""
+        axes = [
+            [(i, n) for i, n in zip(members, strides, strict=True) if i not in fixed] for _, members, strides in edges
+        ]
+        depth = max((len(a) for a in axes), default=0)
+        padded = [a + [(0, 0)] * (depth - len(a)) for a in axes]  # stride zero adds nothing
+        with torch.inference_mode(False):
+            return _Layout(
+                torch.tensor([start for start, _, _ in edges], dtype=torch.long, device=device),
+                [torch.tensor([a[j][0] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
+                [torch.tensor([a[j][1] for a in padded], dtype=torch.long, device=device) for j in range(depth)],
+            )
+
+    def flat(self, codes: torch.Tensor) -> torch.Tensor:
+        """Positions (*sample, num_edges) for codes (*sample, d); the codes are not checked."""
+        layout = self._layouts.get(codes.device)
+        if layout is None:
+            layout = self._layouts[codes.device] = self._layout(self._edges, set(), codes.device)
+        return layout(codes)
+
+    def block(self, codes: torch.Tensor, positions: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions of the cells of the hyperedges that meet a block, for every state of the block.
+
+        Returns:
+            The part set by the variables outside the block, (*sample, edges), and the part added by every state of
+            the block in row-major order, (states, edges).
+        """
+        key = (positions, codes.device)
+        found = self._blocks.get(key)
+        if found is None:
+            inside = set(positions)
+            edges = [edge for edge in self._edges if inside.intersection(edge[1])]
+            layout = self._layout(edges, inside, codes.device)
+            with torch.inference_mode(False):
+                weights = [[dict(zip(e[1], e[2], strict=True)).get(i, 0) for e in edges] for i in positions]
+                levels = [torch.arange(self._cardinalities[i], device=codes.device) for i in positions]
+                added = torch.zeros(1, len(edges), dtype=torch.long, device=codes.device)
+                for level, weight in zip(levels, weights, strict=True):
+                    step = level[:, None] * torch.tensor(weight, dtype=torch.long, device=codes.device)
+                    added = (added[:, None] + step).flatten(0, 1)
+            found = layout, added
+            if added.numel() <= _KEPT_BLOCK_ENTRIES and len(self._blocks) < _KEPT_BLOCKS:
+                self._blocks[key] = found
+        layout, added = found
+        return layout(codes), added
+
+
+@lru_cache(maxsize=64)
+def cell_index(hypergraph: InteractionHypergraph) -> CellIndex:
+    """The :class:`CellIndex` of a hypergraph; equal hypergraphs share one."""
+    return CellIndex(hypergraph)

@@ -1,0 +1,146 @@
+"""The chains of a posterior, one after the other or in several processes. Private to the analysis."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..data.observations import Observations
+from ..errors import ConvergenceWarning, InputError, InputTypeError, is_whole
+from ..inference.posterior import sample_posterior
+from ..interop.arviz import to_arviz
+from ..structure.hypergraph import InteractionHypergraph
+
+if TYPE_CHECKING:
+    from .posterior_settings import PosteriorSettings
+
+__all__ = ["Chain", "checked_jobs", "draw_chain", "draw_chains"]
+
+Chain = dict[str, torch.Tensor]
+"""``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
+
+_LEAST_TRANSITIONS = 4000
+"""Transitions of all chains below which processes, which import the library first, take longer than they save."""
+
+
+def checked_jobs(jobs: int | None) -> int | None:
+    """A number of chains at a time.
+
+    Raises:
+        InputError: below one.
+        InputTypeError: no whole number.
+    """
+    if jobs is not None and not is_whole(jobs):
+        raise InputTypeError(f"jobs: expected a whole number of chains at a time or None, received {jobs!r}")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: expected at least one chain at a time, received {jobs}")
+    return jobs
+
+
+def draw_chain(
+    hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, progress: bool, seed: int
+) -> Chain:
+    """One chain, which depends on its seed alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # judged over all chains together
+        result = sample_posterior(
+            hypergraph,
+            data,
+            settings.prior.distribution(hypergraph),
+            num_draws=settings.num_draws,
+            num_warmup=settings.num_warmup,
+            num_chains=1,
+            seed=seed,
+            progress=progress,
+        )
+    tensors = {"theta": result.theta[0].contiguous()}
+    stats = to_arviz(result.mcmc)["sample_stats"]
+    for name in stats.data_vars:
+        values = np.asarray(stats[name].values)
+        if values.shape == (1, settings.num_draws):
+            tensors[f"stats.{name}"] = torch.from_numpy(np.ascontiguousarray(values[0]))
+    return tensors
+
+
+def draw_chains(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    settings: PosteriorSettings,
+    seeds: Mapping[int, int],
+    *,
+    jobs: int | None,
+    progress: bool,
+) -> Generator[tuple[int, Chain]]:
+    """The chains of some numbers as they get done, ``(number, chain)``; the draws do not depend on ``jobs``.
+
+    Args:
+        hypergraph: the interactions.
+        data: complete rows.
+        settings: draws, warm-up, prior.
+        seeds: seed of every chain by its number.
+        jobs: chains at a time, each in a process of its own; one draws them here. None takes one per core where the
+            chains are long enough.
+        progress: show progress bars on standard error.
+    """
+    import joblib
+
+    if jobs is None:
+        length = len(seeds) * (settings.num_draws + settings.num_warmup)
+        jobs = joblib.cpu_count() if length >= _LEAST_TRANSITIONS else 1
+    jobs = min(jobs, len(seeds))
+    if jobs <= 1:
+        for number, seed in seeds.items():
+            yield number, draw_chain(hypergraph, data, settings, progress, seed)
+        return
+    # Pickled here, because PyTorch would put tensors that are sent to a process into shared memory.
+    task = pickle.dumps(partial(draw_chain, hypergraph, data, settings, False))
+    parallel = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered")
+    calls = (joblib.delayed(_in_process)(task, number, seed, os.getpid()) for number, seed in seeds.items())
+    bar = tqdm(total=len(seeds), desc="chains", unit="chain", disable=not progress, file=sys.stderr)
+    with bar, closing(cast("Generator[tuple[int, bytes]]", parallel(calls))) as results:
+        for number, found in results:
+            bar.update()
+            yield number, pickle.loads(found)  # noqa: S301 (made by our own process)
+
+
+def _in_process(task: bytes, number: int, seed: int, parent: int) -> tuple[int, bytes]:
+    """Number of a chain and the chain, drawn by a process that leaves interruptions to its parent and ends with it."""
+    draw = cast("Callable[[int], Chain]", pickle.loads(task))  # noqa: S301 (made by our own process)
+    if os.getpid() == parent:
+        return number, pickle.dumps(draw(seed))
+    _end_with(parent)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return number, pickle.dumps(draw(seed))
+    finally:
+        signal.signal(signal.SIGINT, before)  # the process may be given other work
+
+
+_watched: set[int] = set()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which may have been killed."""
+    if parent in _watched or os.getppid() != parent:
+        return
+    _watched.add(parent)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="pyro-hoim-parent", daemon=True).start()

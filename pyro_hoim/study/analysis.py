@@ -1,0 +1,464 @@
+"""One analysis of a table: several models fitted, diagnosed, compared and, if asked, given a posterior.
+
+This is what ``pyro-hoim fit`` runs and what a report shows. It only combines the layers below; every number in it can
+be had from them directly.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..core.partition import LogPartition
+from ..core.rows import check_rows
+from ..data.observations import Observations
+from ..errors import InputError, InputTypeError, NonexistentEstimateWarning
+from ..log_linear.auto import Auto
+from ..log_linear.coding import parametrization
+from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.fitting.fit import fit
+from ..log_linear.fitting.incomplete import fit_incomplete
+from ..log_linear.fitting.result import FitResult
+from ..log_linear.fitting.tables import cell_table, odds_ratio_table
+from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit
+from ..log_linear.infinite import mark_infinite
+from ..log_linear.named_priors import Prior
+from ..log_linear.scores import (
+    CoefficientInterval,
+    coefficient_intervals,
+    interaction_table,
+    num_impossible,
+    prediction_accuracy,
+    score_rows,
+)
+from ..runs.arguments import checked_seed
+from ..structure.hypergraph import InteractionHypergraph
+from .posterior import Posterior, compare_models, file_stem, run_posterior
+from .posterior_settings import PosteriorSettings
+
+__all__ = ["Analysis", "ModelAnalysis", "PartScores", "analyse"]
+
+_MAX_TABLE_CELLS = 2**16
+_MAX_PAIRS = 120
+_MAX_DENSE_PARAMETERS = 1000
+
+
+@dataclass(frozen=True)
+class PartScores:
+    """Scores of the train, validation and test parts; None for an empty part or a number that does not exist.
+
+    ``impossible_rows`` counts the rows to which an infinite estimate gives probability zero; where there are any,
+    ``nll`` and ``kl`` are infinite. ``gain`` is the mean log-likelihood above that of independent columns, in nats per
+    row, and ``gain_std_error`` its standard error over rows (:func:`~pyro_hoim.core.scores.mean_gain`).
+    """
+
+    rows: dict[str, float] = field(default_factory=dict)
+    impossible_rows: dict[str, float] = field(default_factory=dict)
+    nll: dict[str, float | None] = field(default_factory=dict)
+    kl: dict[str, float | None] = field(default_factory=dict)
+    pseudo_nll: dict[str, float | None] = field(default_factory=dict)
+    independent_kl: dict[str, float | None] = field(default_factory=dict)
+    gain: dict[str, float | None] = field(default_factory=dict)
+    gain_std_error: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def judged_on(self) -> str:
+        """The part whose scores say how good the model is: the last that holds rows."""
+        return [name for name, rows in self.rows.items() if rows][-1]
+
+
+@dataclass(frozen=True)
+class ModelAnalysis:
+    """One fitted model with everything that was computed for it.
+
+    Attributes:
+        name: as given to :func:`analyse`.
+        fit: the fit.
+        log_partition: normalising constant of the fit.
+        goodness: test against the saturated model; None where the table is too large or cells are missing.
+        cells: observed and expected counts with residuals, likewise.
+        odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
+        scores: scores of the parts.
+        interactions: :func:`interaction_table` of the fit; those that are infinite come first, with their finite
+            contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
+        intervals: :func:`coefficient_intervals`, from the posterior where there is one.
+        accuracy: :func:`prediction_accuracy` per part when a target was named.
+        posterior: posterior draws with diagnostics, if asked for.
+    """
+
+    name: str
+    fit: FitResult
+    log_partition: LogPartition
+    goodness: GoodnessOfFit | None
+    cells: pd.DataFrame | None
+    odds_ratios: pd.DataFrame | None
+    scores: PartScores
+    interactions: list[dict[str, Any]]
+    intervals: list[CoefficientInterval]
+    accuracy: dict[str, Any] | None
+    posterior: Posterior | None
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self.fit.hypergraph
+
+    @property
+    def energy(self) -> LogLinearEnergy:
+        """The fitted model."""
+        return LogLinearEnergy(self.hypergraph, self.fit.tables)
+
+    @property
+    def traces(self) -> dict[str, np.ndarray]:
+        """Posterior draws (chain, draw) of the largest coefficient of each of the strongest interactions."""
+        if self.posterior is None:
+            return {}
+        theta = torch.as_tensor(self.posterior.theta)
+        rows = [i for i in self.intervals if len(i.edge) > 1] or self.intervals
+        tables = parametrization(self.hypergraph).to_tables(theta, "free")
+        return {f"{':'.join(i.edge)} ({', '.join(i.levels)})": tables[..., i.index].numpy() for i in rows}
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything one report shows.
+
+    Attributes:
+        title: name of the data.
+        about: provenance of the data and what to know before reading it, in sentences.
+        train: the rows fitted.
+        models: the fitted models in the order given.
+        chosen_index: position of the model kept: the best by leave-one-out, otherwise by AIC, otherwise the last.
+        comparison: leave-one-out comparison, best first; None without posteriors.
+        seed: seed of everything random.
+        prior: of the fits; None for maximum likelihood.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    train: Observations
+    models: tuple[ModelAnalysis, ...]
+    chosen_index: int
+    comparison: pd.DataFrame | None
+    seed: int
+    prior: Prior | None = None
+
+    @property
+    def chosen(self) -> ModelAnalysis:
+        """The model kept."""
+        return self.models[self.chosen_index]
+
+    @staticmethod
+    def infinite_combinations(model: ModelAnalysis) -> list[dict[str, Any]]:
+        """Combinations of levels that force infinite parameters: edge and levels; empty when the fit is finite.
+
+        At most 1,000 are listed; :meth:`num_infinite_combinations` counts them all.
+        """
+        existence = model.fit.existence
+        if model.fit.status != "infinite" or existence is None:
+            return []
+        return [{"edge": list(c.edge), "levels": list(c.levels)} for c in existence.offending]
+
+    @staticmethod
+    def num_infinite_combinations(model: ModelAnalysis) -> int:
+        """Number of combinations of levels that force infinite parameters."""
+        existence = model.fit.existence
+        return existence.num_offending if model.fit.status == "infinite" and existence is not None else 0
+
+    def comparison_records(self) -> list[dict[str, Any]]:
+        """One record a model: size, goodness of fit, information criteria, leave-one-out."""
+        records: list[dict[str, Any]] = []
+        for model in self.models:
+            record: dict[str, Any] = {
+                "name": model.name,
+                "num_parameters": model.fit.num_parameters_fitted,
+                "log_likelihood": model.fit.log_likelihood,
+            }
+            if model.goodness is not None:
+                test = model.goodness
+                record |= {
+                    "g2": test.deviance,
+                    "x2": test.pearson,
+                    "df": test.df_adjusted,
+                    "p_value": test.p_value,
+                    "p_value_method": test.p_value_method,
+                    "aic": test.aic,
+                    "bic": test.bic,
+                }
+            if model.posterior is not None:
+                record |= {
+                    "elpd_loo": model.posterior.elpd_loo,
+                    "elpd_se": model.posterior.elpd_se,
+                    "p_loo": model.posterior.p_loo,
+                    "max_r_hat": model.posterior.max_r_hat,
+                    "min_ess_bulk": model.posterior.min_ess_bulk,
+                }
+            records.append(record)
+        return records
+
+
+def _scores(result: FitResult, independent: FitResult, parts: Mapping[str, Observations | None]) -> PartScores:
+    """Scores of every part that holds rows; infinite where a row is impossible under an infinite estimate."""
+    scores = PartScores()
+    for name, part in parts.items():
+        scores.rows[name] = 0.0
+        scores.impossible_rows[name] = 0.0
+        for column in (
+            scores.nll,
+            scores.kl,
+            scores.pseudo_nll,
+            scores.independent_kl,
+            scores.gain,
+            scores.gain_std_error,
+        ):
+            column[name] = None
+        if part is None or not part.total_count > 0:
+            continue
+        alone = LogLinearEnergy(independent.hypergraph, independent.tables)
+        own = score_rows(LogLinearEnergy(result.hypergraph, result.tables), part, reference=alone)
+        other = score_rows(alone, part)
+        impossible, impossible_alone = (num_impossible(r, part) for r in (result, independent))
+        scores.rows[name] = own.rows
+        scores.impossible_rows[name] = impossible
+        scores.nll[name] = math.inf if impossible else own.nll
+        scores.kl[name] = math.inf if impossible and own.kl is not None else own.kl
+        scores.pseudo_nll[name] = own.pseudo_nll
+        scores.gain[name], scores.gain_std_error[name] = own.gain, own.gain_std_error
+        if impossible or impossible_alone:
+            both = impossible and impossible_alone
+            scores.gain[name] = None if both else -math.inf if impossible else math.inf
+            scores.gain_std_error[name] = None
+        scores.independent_kl[name] = math.inf if impossible_alone and other.kl is not None else other.kl
+    return scores
+
+
+def analyse(
+    train: Observations,
+    structures: Mapping[str, InteractionHypergraph],
+    *,
+    validation: Observations | None = None,
+    test: Observations | None = None,
+    prior: Prior | None = None,
+    posterior: PosteriorSettings | None = None,
+    target: str | None = None,
+    seed: int = 0,
+    title: str = "table",
+    about: Sequence[str] = (),
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    jobs: int | None = None,
+) -> Analysis:
+    """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
+
+    With a validation part the fit is stopped early on it (paper 1, section 4.1). Rows with missing cells are
+    marginalised (EM).
+
+    Args:
+        train: rows to fit, with a positive total count.
+        structures: interactions to fit, by name.
+        validation: rows for early stopping.
+        test: rows that are only scored.
+        prior: of the fits, which are posterior modes under it; maximum likelihood when None.
+        posterior: sample posteriors with these settings, which name a prior of their own.
+        target: also measure how well this variable is predicted.
+        seed: seed of everything random.
+        title: name of the data.
+        about: sentences on the data that the report shows.
+        checkpoint: folder for finished chains and unfinished fits, so that an interrupted run can be resumed; made if
+            missing inside an existing folder.
+        resume: use what ``checkpoint`` holds; chains of other data or settings are refused.
+        progress: show progress on standard error; None shows it on a terminal only.
+        jobs: chains of a posterior at a time, see :func:`run_posterior`.
+
+    Returns:
+        The analysis.
+
+    Raises:
+        InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
+        InputTypeError: parts that are no observations, structures that are no hypergraphs, or a seed that is no whole
+            number.
+        IntractableError: an exact cost is beyond the budget.
+        KeyboardInterrupt: a fit was interrupted; its last iterate is in ``checkpoint``.
+    """
+    seed = checked_seed(seed)
+    check_rows(train, "train")
+    _check(train, structures, validation, test, posterior)
+    shown = sys.stderr.isatty() if progress is None else progress
+    if checkpoint is not None:
+        checkpoint.mkdir(exist_ok=True)
+    parts = {"train": train, "validation": validation, "test": test}
+    is_tested = not train.has_missing and validation is None
+    independent = _independent(train)
+    models: list[ModelAnalysis] = []
+    for number, (name, structure) in enumerate(structures.items()):
+        result = _fitted(structure, train, validation, name, prior, checkpoint, resume, shown)
+        draws = None
+        if posterior is not None:
+            draws = run_posterior(
+                structure,
+                train,
+                posterior,
+                seed=seed + 1000 * number,
+                name=name,
+                checkpoint=checkpoint,
+                resume=resume,
+                progress=shown,
+                jobs=jobs,
+            )
+        models.append(_analysed(name, result, independent, parts, draws, target, seed, is_tested))
+    comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
+    return Analysis(title, tuple(about), train, tuple(models), _choose(models, comparison), comparison, seed, prior)
+
+
+def _check(
+    train: Observations,
+    structures: Mapping[str, InteractionHypergraph],
+    validation: Observations | None,
+    test: Observations | None,
+    posterior: PosteriorSettings | None,
+) -> None:
+    """Whether parts, structures and a posterior go together."""
+    for name, structure in structures.items():
+        if not isinstance(structure, InteractionHypergraph):
+            raise InputTypeError(
+                f"structures: expected an InteractionHypergraph for {name!r}, received {type(structure).__name__}"
+            )
+    for part, rows in (("train", train), ("validation", validation), ("test", test)):
+        if rows is not None:
+            check_rows(rows, part)
+        if rows is not None and not rows.total_count > 0:
+            raise InputError(f"{part}: expected at least one row, received none")
+    if train.has_missing and (validation is not None or posterior is not None):
+        raise InputError("train: rows with missing cells can be marginalised only without validation and posterior")
+    if validation is not None and validation.has_missing:
+        raise InputError("validation: early stopping needs complete rows, received missing cells")
+
+
+def _fitted(
+    structure: InteractionHypergraph,
+    train: Observations,
+    validation: Observations | None,
+    name: str,
+    prior: Prior | None,
+    checkpoint: Path | None,
+    resume: bool,
+    progress: bool,
+) -> FitResult:
+    """The fit of one structure; KeyboardInterrupt where it was interrupted."""
+    penalty = None if prior is None else prior.penalty(structure)
+    if train.has_missing:
+        result = fit_incomplete(structure, train, progress=progress, penalty=penalty)
+    else:
+        result = fit(
+            structure,
+            train,
+            penalty=penalty,
+            validation=validation,
+            early_stopping=validation is not None,
+            checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
+            resume=resume,
+            progress=progress,
+        )
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _analysed(
+    name: str,
+    result: FitResult,
+    independent: FitResult,
+    parts: Mapping[str, Observations | None],
+    draws: Posterior | None,
+    target: str | None,
+    seed: int,
+    is_tested: bool,
+) -> ModelAnalysis:
+    """Everything that is computed for one fitted model; tests are of small tables, where they are wanted."""
+    energy = LogLinearEnergy(result.hypergraph, result.tables)
+    is_small = result.hypergraph.domain.num_states <= _MAX_TABLE_CELLS and result.objective == "likelihood"
+    is_tested = is_tested and is_small
+    accuracy = None
+    if target is not None:
+        accuracy = {
+            part: prediction_accuracy(energy, rows, target) if rows is not None and rows.total_count > 0 else None
+            for part, rows in parts.items()
+        }
+    return ModelAnalysis(
+        name=name,
+        fit=result,
+        log_partition=Auto().log_partition(energy),
+        goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
+        cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
+        odds_ratios=_odds_ratios(result) if is_tested else None,
+        scores=_scores(result, independent, parts),
+        interactions=mark_infinite(result, interaction_table(energy)),
+        intervals=coefficient_intervals(
+            result, None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
+        ),
+        accuracy=accuracy,
+        posterior=draws,
+    )
+
+
+def _independent(train: Observations) -> FitResult:
+    """The model of independent variables."""
+    structure = InteractionHypergraph(train.domain, [(name,) for name in train.domain.names])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said of the model itself
+        result = fit_incomplete(structure, train) if train.has_missing else fit(structure, train)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
+    """Conditional odds ratios of every pair that has an interaction of its own, one row a pair, contrast and context.
+
+    Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample); NaN where the
+    data do not identify the ratio.
+    """
+    domain = result.hypergraph.domain
+    pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(domain[n].cardinality > 1 for n in e)]
+    if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
+        return None
+    frames: list[pd.DataFrame] = []
+    for a, b in pairs:
+        found = odds_ratio_table(result, a, b)
+        modifiers = [c for c in found.columns[2:] if c in domain]
+        known = np.isfinite(found["std_error"].to_numpy(float))
+        ratios = {
+            name: np.where(known, found[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
+        }
+        frames.append(
+            pd.DataFrame(
+                {
+                    "pair": f"{a} × {b}",
+                    "contrast": found[a] + ", " + found[b],
+                    "given": [", ".join(f"{m}={row[m]}" for m in modifiers) for _, row in found.iterrows()],
+                    **ratios,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int:
+    """Best by leave-one-out, otherwise by AIC, otherwise the last."""
+    names = [m.name for m in models]
+    if comparison is not None:
+        return names.index(str(comparison.index[0]))
+    criteria = [math.nan if m.goodness is None else m.goodness.aic for m in models]
+    if len(models) > 1 and not any(map(math.isnan, criteria)):
+        return min(range(len(models)), key=criteria.__getitem__)
+    return len(models) - 1

@@ -1,0 +1,216 @@
+"""Everything that one report on a learned model shows. Private; :mod:`pyro_hoim.log_linear.learn.learn` exports it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..data.observations import Observations
+from ..information.interaction_values import RemovalValue, removal_values
+from ..log_linear.fitting.design import design_entries
+from ..log_linear.fitting.existence import mle_existence
+from ..log_linear.fitting.problems import SMALL_ENTRIES
+from ..log_linear.learn.model import LearnedModel
+from ..log_linear.scores import RowScores, interaction_table, prediction_accuracy, score_rows
+
+__all__ = ["LearnedAnalysis", "PartOfLearned", "PredictivePart", "analyse_learned"]
+
+_VALUED = 400
+_SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class PredictivePart:
+    """Scores of the richer model on one part of the rows.
+
+    Attributes:
+        model: its scores.
+        accuracy: of the prediction of the target, where one was named.
+        advantage: NLL of the structure less that of the richer model, in nats a row.
+        advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
+    """
+
+    model: RowScores
+    accuracy: dict[str, Any] | None
+    advantage: float
+    advantage_std_error: float
+
+
+@dataclass(frozen=True)
+class PartOfLearned:
+    """Scores of one part of the rows.
+
+    Attributes:
+        model: of the model shown: the structure, where there is one.
+        independent: of smoothed single frequencies.
+        one_body: of trained single variables.
+        accuracy: of the prediction of the target, where one was named.
+        predictive: the same of the richer model that predicts, None where there is no other.
+    """
+
+    model: RowScores
+    independent: RowScores
+    one_body: RowScores
+    accuracy: dict[str, Any] | None
+    predictive: PredictivePart | None = None
+
+    @property
+    def gain(self) -> float:
+        """Log-likelihood above that of the independent model, in nats a row."""
+        return self.independent.nll - self.model.nll
+
+    @property
+    def gain_std_error(self) -> float | None:
+        """Its standard error over rows, of paired differences; errors of log Z are not part of it. None for one row."""
+        return self.model.gain_std_error
+
+
+@dataclass(frozen=True)
+class LearnedAnalysis:
+    """A learned model with its scores and interactions.
+
+    Attributes:
+        title: name of the data.
+        about: provenance of the data, in sentences.
+        learned: the model, with its structure.
+        parts: scores of train, validation and test; None for an empty part.
+        interactions: sets of two variables or more: ``edge``, ``strength`` (root mean square of the table),
+            ``coefficient`` with its ``levels``, the penalty's ``ridge`` and what the model loses without it
+            (``removal``), most valuable first.
+        target: the column predicted.
+        seed: of everything random.
+        num_parameters_fitted: free parameters of :attr:`model` that the rows it was fitted to identify, as
+            :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
+        num_parameters_predictive: the same of ``learned``.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    learned: LearnedModel
+    parts: dict[str, PartOfLearned | None]
+    interactions: tuple[dict[str, Any], ...]
+    target: str | None
+    seed: int
+    num_parameters_fitted: int | None = None
+    num_parameters_predictive: int | None = None
+
+    @property
+    def model(self) -> LearnedModel:
+        """The model that scores and interactions are of: the structure, where there is one."""
+        return self.learned if self.learned.structure is None else self.learned.structure
+
+    @property
+    def judged_on(self) -> str:
+        """The part whose scores say how good the model is: the last that holds rows."""
+        return [name for name, part in self.parts.items() if part is not None][-1]
+
+
+def analyse_learned(
+    learned: LearnedModel,
+    parts: Mapping[str, Observations | None],
+    *,
+    target: str | None = None,
+    title: str = "table",
+    about: Sequence[str] = (),
+    seed: int = 0,
+) -> LearnedAnalysis:
+    """Score the parts of the rows, and value the interactions.
+
+    Args:
+        learned: the model; where it has a structure, that is valued, and the richer model is scored beside it.
+        parts: train, validation and test rows by name; None or empty where there are none.
+        target: also measure how well this variable is predicted.
+        title: name of the data.
+        about: sentences on the data.
+        seed: of the states that removal values of large models are estimated from.
+
+    Returns:
+        What a report shows.
+
+    Raises:
+        UnknownNameError: ``target`` is no variable.
+        InputError: rows over other variables.
+    """
+    model = learned if learned.structure is None else learned.structure
+    energy = model.energy
+    found: dict[str, PartOfLearned | None] = {}
+    for name, rows in parts.items():
+        if rows is None or not rows.total_count > 0:
+            found[name] = None
+            continue
+        found[name] = PartOfLearned(
+            model.score(rows),
+            score_rows(learned.independent, rows),
+            score_rows(learned.one_body, rows),
+            None if target is None else prediction_accuracy(energy, rows, target),
+            None if model is learned else _predictive(learned, model, rows, target),
+        )
+    rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
+    fitted = _together([part for part in rows if part is not None])
+    number = _num_identified(model, fitted)
+    richer = number if model is learned else _num_identified(learned, fitted)
+    values = _interactions(model, seed)
+    return LearnedAnalysis(title, tuple(about), learned, found, values, target, seed, number, richer)
+
+
+def _together(parts: Sequence[Observations]) -> Observations | None:
+    """The rows of all parts; None without any."""
+    if not parts:
+        return None
+    codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
+    return Observations(parts[0].domain, codes, counts)
+
+
+def _num_identified(learned: LearnedModel, rows: Observations | None) -> int | None:
+    """Free parameters that the rows identify; None where they are not those of the fit, or the table is too large."""
+    graph = learned.hypergraph
+    if rows is None or rows.total_count != learned.num_rows:
+        return None
+    is_small = design_entries(graph) <= SMALL_ENTRIES
+    found = mle_existence(graph, rows if is_small else rows.marginal_counts(graph.edges))
+    return found.num_parameters_identified(graph)
+
+
+def _predictive(
+    richer: LearnedModel, structure: LearnedModel, rows: Observations, target: str | None
+) -> PredictivePart:
+    """Scores of the richer model, with the paired difference to the structure."""
+    energy, merged = richer.energy, rows.unique()
+    shift = float(structure.log_partition.value) - float(richer.log_partition.value)
+    change = (structure.energy.energy(merged.codes) - energy.energy(merged.codes)).double() + shift
+    share = merged.counts / merged.total_count
+    mean = float(share @ change)
+    spread = float(share @ (change - mean) ** 2)
+    return PredictivePart(
+        richer.score(rows),
+        None if target is None else prediction_accuracy(energy, rows, target),
+        mean,
+        math.sqrt(spread / merged.total_count),
+    )
+
+
+def _interactions(learned: LearnedModel, seed: int) -> tuple[dict[str, Any], ...]:
+    """The learned sets of two variables or more; the strongest are valued, the others follow by strength."""
+    energy = learned.energy
+    present = set(learned.hypergraph.edges)
+    rows = [row for row in interaction_table(energy) if len(row["edge"]) > 1 and tuple(row["edge"]) in present]
+    wanted = [tuple(row["edge"]) for row in rows[:_VALUED]]
+    values = removal_values(energy, wanted, num_samples=_SAMPLES, seed=seed) if wanted else []
+    by_edge: dict[tuple[str, ...], RemovalValue] = dict(zip(wanted, values, strict=True))
+    lines = [
+        {
+            "edge": list(row["edge"]),
+            "strength": row["value"],
+            "coefficient": row["coefficient"],
+            "levels": row["levels"],
+            "ridge": learned.ridge.strength(row["edge"]),
+            "removal": by_edge.get(tuple(row["edge"])),
+        }
+        for row in rows
+    ]
+    valued, rest = lines[: len(wanted)], lines[len(wanted) :]
+    return (*sorted(valued, key=lambda line: -line["removal"].value), *rest)

@@ -1,0 +1,302 @@
+"""Posterior of one model inside an analysis: chains with checkpoints, diagnostics, leave-one-out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..core.rows import check_rows
+from ..data.observations import Observations
+from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..inference.log_likelihood import cell_log_likelihood
+from ..inference.posterior import r_hat_limit
+from ..interop.arviz import to_arviz
+from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
+from ..log_linear.named_priors import Prior
+from ..runs.arguments import checked_seed
+from ..runs.container import FORMAT_VERSION
+from ..structure.hypergraph import InteractionHypergraph
+from ._posterior_chains import Chain, checked_jobs, draw_chains
+from .posterior_settings import PosteriorSettings
+
+__all__ = ["Posterior", "compare_models", "file_stem", "run_posterior"]
+
+_MAX_REPLICATED_CELLS = 4096
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of one model with what a reader needs to judge them.
+
+    Attributes:
+        data: ArviZ data (InferenceData or DataTree).
+        theta: draws of the free parameters, (num_chains, num_draws, num_parameters).
+        summary: ArviZ's summary of theta.
+        elpd_loo: expected log predictive density by leave-one-out, in nats; NaN where it cannot be had.
+        elpd_se: its standard error.
+        p_loo: effective number of parameters.
+        max_pareto_k: largest Pareto shape.
+        max_r_hat: largest rank-normalised R-hat.
+        min_ess_bulk: smallest bulk effective sample size.
+        num_divergences: divergent transitions after warm-up.
+        description: one paragraph on prior and sampler.
+        prior: of the draws.
+    """
+
+    data: Any
+    theta: np.ndarray
+    summary: pd.DataFrame
+    elpd_loo: float
+    elpd_se: float
+    p_loo: float
+    max_pareto_k: float
+    max_r_hat: float
+    min_ess_bulk: float
+    num_divergences: int
+    description: str
+    prior: Prior
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.theta.shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain."""
+        return self.theta.shape[1]
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether no transition diverged and R-hat is below the library's limit for chains of this length."""
+        limit = r_hat_limit(self.num_chains, self.num_draws)
+        return not self.num_divergences and not self.max_r_hat > limit
+
+
+def file_stem(name: str) -> str:
+    """Part of a file name for a model's name: short, without separators, different for different names."""
+    stem = re.sub(r"[^\w.]+", "-", name)
+    if stem == name.replace(" ", "-") and len(stem) <= 40:
+        return stem
+    return f"{stem[:40].strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
+    """Fingerprint of everything that a chain depends on."""
+    text = json.dumps(
+        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.num_warmup, str(settings.prior), seed]
+    )
+    rows = data.unique()
+    return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
+
+
+def _read_chain(path: Path, digest: str) -> Chain:
+    """Tensors of a finished chain.
+
+    Raises:
+        InputError: the file is damaged or belongs to other data or settings.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            if (file.metadata() or {}).get("digest") != digest:
+                raise InputError(
+                    f"resume: expected a chain of this run, but {path} belongs to other data, interactions, seed or "
+                    "settings; repeat the first call's options or choose another folder"
+                )
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InputError(
+            f"resume: expected a chain, but {path} cannot be read ({error}); delete it to draw that chain again"
+        ) from error
+
+
+def _replicates(
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, data: Observations, seed: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Replicated tables (chain, draw, *cards) and the observed one, for small tables of whole counts."""
+    cards = hypergraph.domain.cardinalities
+    if hypergraph.domain.num_states > _MAX_REPLICATED_CELLS or not cards or data.total_count % 1:
+        return None
+    states = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
+    probs = np.exp(cell_log_likelihood(hypergraph, theta, states).numpy())
+    drawn = np.random.default_rng(seed).multinomial(int(data.total_count), probs / probs.sum(-1, keepdims=True))
+    return drawn.reshape(*theta.shape[:2], *cards), data.table().numpy()
+
+
+def run_posterior(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    settings: PosteriorSettings,
+    *,
+    seed: int,
+    name: str = "model",
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    jobs: int | None = None,
+) -> Posterior:
+    """Draw, diagnose and score the posterior of one model.
+
+    Every finished chain is written to ``checkpoint``; with ``resume`` the chains found there are not drawn again, so
+    an interrupted run continues where it stopped and ends with the same draws. Chains may be drawn in several
+    processes, which changes no draw; these end with an interruption, and with this process when it is killed.
+
+    Args:
+        hypergraph: the interactions.
+        data: complete rows.
+        settings: chains, draws, warm-up, prior.
+        seed: chain ``c`` is drawn with seed ``seed + c``.
+        name: names the checkpoint files.
+        checkpoint: folder of the checkpoint files, made if missing; None for no checkpoint.
+        resume: use chains found in ``checkpoint``.
+        progress: show progress bars on standard error.
+        jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
+            chains have 4,000 transitions or more together, and one elsewhere.
+
+    Returns:
+        The posterior.
+
+    Raises:
+        InputError: a chain found belongs to other data or settings, or a seed or number of jobs out of range.
+        InputTypeError: no hypergraph, no observations, no settings, or a seed or number of jobs that is no whole
+            number.
+
+    Warns:
+        ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
+    """
+    if not isinstance(hypergraph, InteractionHypergraph):
+        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_rows(data)
+    if not isinstance(settings, PosteriorSettings):
+        raise InputTypeError(f"settings: expected PosteriorSettings, received {type(settings).__name__}")
+    seed = checked_seed(seed)
+    jobs = checked_jobs(jobs)
+    found: dict[int, Chain] = {}
+    digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
+    paths = [
+        None if checkpoint is None else checkpoint / f"{file_stem(name)}-chain-{number}.safetensors"
+        for number in range(settings.num_chains)
+    ]
+    for number, path in enumerate(paths):
+        if path is not None and resume and path.exists():
+            found[number] = _read_chain(path, digests[number])
+    missing = {number: seed + number for number in range(settings.num_chains) if number not in found}
+    with closing(draw_chains(hypergraph, data, settings, missing, jobs=jobs, progress=progress)) as drawn:
+        for number, chain in drawn:
+            found[number], path = chain, paths[number]
+            if path is not None:
+                path.parent.mkdir(exist_ok=True)
+                draft = path.with_suffix(".part")
+                save_file(chain, str(draft), metadata={"digest": digests[number]})
+                os.replace(draft, path)
+    chains = [found[number] for number in range(settings.num_chains)]
+    theta = torch.stack([c["theta"] for c in chains])
+    stats = {
+        key.removeprefix("stats."): torch.stack([c[key] for c in chains]).numpy()
+        for key in chains[0]
+        if key.startswith("stats.")
+    }
+    return _describe(hypergraph, data, settings, theta, stats, seed, name)
+
+
+def _describe(
+    hypergraph: InteractionHypergraph,
+    data: Observations,
+    settings: PosteriorSettings,
+    theta: torch.Tensor,
+    stats: dict[str, np.ndarray],
+    seed: int,
+    name: str,
+) -> Posterior:
+    """Diagnostics and leave-one-out of finished chains."""
+    cells = data.unique()
+    present = cells.counts > 0
+    codes, counts = cells.codes[present], cells.counts[present].numpy()
+    whole = bool((counts % 1 == 0).all())
+    groups: dict[str, Any] = {}
+    if whole:
+        terms = cell_log_likelihood(hypergraph, theta, codes).numpy()
+        groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
+        replicated = _replicates(hypergraph, theta, data, seed)
+        if replicated is not None:
+            plain = [v.name.replace("/", "_") for v in hypergraph.domain]  # netCDF allows no slash in a dimension
+            axes = [f"{n}_level" if plain.count(n) == 1 else f"{n}_level_{i}" for i, n in enumerate(plain)]
+            groups |= {
+                "posterior_predictive": {"table": replicated[0]},
+                "observed_data": {"table": replicated[1]},
+                "dims": {"table": axes},
+                "coords": {axis: list(v.labels) for axis, v in zip(axes, hypergraph.domain, strict=True)},
+            }
+    arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
+    summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")
+    elpd = dict.fromkeys(("elpd", "se", "p", "max_pareto_k"), float("nan"))
+    if whole and len(counts) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
+            loo = loo_by_cell(arviz_data)
+        elpd = loo_figures(loo)
+    divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
+    r_hat = float(summary["r_hat"].max()) if len(summary) else 1.0
+    result = Posterior(
+        data=arviz_data,
+        theta=theta.numpy(),
+        summary=summary,
+        elpd_loo=elpd["elpd"],
+        elpd_se=elpd["se"],
+        p_loo=elpd["p"],
+        max_pareto_k=elpd["max_pareto_k"],
+        max_r_hat=r_hat,
+        min_ess_bulk=float(summary["ess_bulk"].min()) if len(summary) else float(theta.shape[0] * theta.shape[1]),
+        num_divergences=divergences,
+        prior=settings.prior,
+        description=(
+            f"Prior {settings.prior}: {settings.prior.describe()}, on the coordinates of an orthonormal basis of the "
+            f"balanced tables; NUTS, {settings.num_chains} chains, {settings.num_warmup} "
+            f"warm-up transitions and {settings.num_draws} draws each."
+        ),
+    )
+    if not result.is_converged:
+        warnings.warn(
+            ConvergenceWarning(
+                f"{name}: largest R-hat {r_hat:.3f}, {divergences} divergent transitions; draw longer chains"
+            ),
+            stacklevel=3,
+        )
+    return result
+
+
+def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
+    """Leave-one-out comparison, best model first.
+
+    Args:
+        posteriors: posteriors by name, all of the same data.
+
+    Returns:
+        Columns ``rank``, ``elpd``, ``p``, ``elpd_diff`` (non-negative, behind the best), ``dse``, ``se``, ``weight``;
+        None with fewer than two posteriors, or where leave-one-out does not exist.
+    """
+    if len(posteriors) < 2 or any(np.isnan(p.elpd_loo) for p in posteriors.values()):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, inside ArviZ
+        table = compare_by_cell({name: p.data for name, p in posteriors.items()})
+    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
+    table["elpd_diff"] = table["elpd_diff"].abs()
+    return table[["rank", "elpd", "p", "elpd_diff", "dse", "se", "weight"]].astype(
+        dict.fromkeys(("elpd", "p", "elpd_diff", "dse", "se", "weight"), float)
+    )
