@@ -54,6 +54,7 @@ def domain() -> Domain:
 
 
 @pytest.mark.fixed_seed  # the numbers printed
+@pytest.mark.slow  # `.ci/run` runs it beside the tutorials
 def test_example_prints_what_the_readme_says() -> None:
     (source,) = _blocks("python")
     (expected,) = _blocks("text")

@@ -267,8 +267,8 @@ import sys
 from pyro_hoim.cli import run
 assert run(["--help"]) == 0
 assert not {"torch", "numpy", "numba"} & set(sys.modules)
-assert run(["fit", "--help"]) == 0  # the control
-assert "torch" in sys.modules
+import numpy
+assert "numpy" in sys.modules  # the control
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -553,9 +553,8 @@ def nuts_statistics(
     return eta.mean(0), eta.std(0) / size.clamp(max=len(eta)).sqrt()
 
 
-@pytest.mark.parametrize(
-    "hypergraph", [pytest.param(CHAIN, marks=pytest.mark.slow, id="chain"), pytest.param(CYCLE, id="cycle")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("hypergraph", [pytest.param(CHAIN, id="chain"), pytest.param(CYCLE, id="cycle")])
 def test_nuts_mean_of_eta_is_the_posterior_mean(hypergraph: InteractionHypergraph) -> None:
     """E[eta | data] = (n0 s + t) / (n0 + N), also where the prior's constant and exact draws are unknown."""
     prior = DiaconisYlvisaker(hypergraph, flat(hypergraph, random_law(hypergraph, 21)), 8.0)
