@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
@@ -171,3 +172,27 @@ def test_score_of_a_network_leads_with_the_gain_that_the_fit_reports(capsys: pyt
     assert call(["score", "out", "rows.csv"], capsys)["gain"] is None
     assert run(["score", "out", "rows.csv"]) == 0
     assert "gain" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
+def test_score_of_a_root_model_leads_with_the_gain_that_the_fit_reports(
+    family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.poisson(2 + 3 * rng.integers(0, 2, (300, 1)), (300, 3))
+    values = rows.clip(max=9) if "poisson" in family else rows + rng.exponential(1.0, rows.shape)
+    pd.DataFrame(values, columns=list("abc")).to_csv("rows.csv", index=False)
+    options = ["--model", "grm", "--family", family, *(["--maximum", "9"] if family == "truncated-poisson" else [])]
+    fitted = call(["fit", "rows.csv", *options, "--split", "0.6,0,0.4", "--out", "out"], capsys)
+    found = call(["score", "out", "rows.csv"], capsys)
+    for part in ("train", "test"):
+        for key in ("gain", "gain_std_error"):
+            assert found["parts"][part][key] == pytest.approx(fitted[key][part], rel=1e-6, abs=1e-12)
+    assert run(["score", "out", "rows.csv"]) == 0
+    assert capsys.readouterr().out.startswith("On the file's rows the model gains")
+    # Control: another table is not scored by the columns of this one.
+    pd.DataFrame(values[::-1] + 1 * (family == "gaussian"), columns=list("abc")).iloc[:100].to_csv(
+        "other.csv", index=False
+    )
+    other = call(["score", "out", "other.csv"], capsys)
+    assert other["parts"] is None and other["gain"] != pytest.approx(found["gain"], rel=1e-3)

@@ -9,16 +9,19 @@ from typing import Any, Literal
 import click
 import numpy as np
 import pandas as pd
+import torch
 from tqdm import tqdm
 
 from ...core.partition import LogPartition
+from ...core.scores import mean_gain
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, check_names
 from ...generalized_root.nodes.families import NodeFamily
 from ...generalized_root.regress.result import RootTerm
 from ...generalized_root.study.analysis import standardise_term
+from ...generalized_root.study.baselines import kept_independent
 from ...generalized_root.study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
-from ...report.words import coefficient, plural, short_edge
+from ...report.words import coefficient, gain_sentence, plural, short_edge
 from ..count_reading import read_counts_for, read_counts_without
 from ..methods import describe_log_z, is_terminal, root_log_z_of
 from ..model import check_target_file, number_text, parse_values, read_roots, write_rows
@@ -118,7 +121,7 @@ def score_with_roots(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Pseudo-NLL of the rows of a file, and NLL and KL where log Z is exact or an estimate was asked for.
+    """Gain over independent columns and pseudo-NLL of rows, and NLL and KL where log Z is exact or was asked for.
 
     Raises:
         InputError: no rows, missing columns, or values that the family does not take.
@@ -135,11 +138,19 @@ def score_with_roots(
         starts = found.some_rows(table, _ROWS) if method == "ais" and found.energy.family.is_discrete else None
         log_z, reason = root_log_z_of(found.energy, method, chains, temperatures, seed, starts), ""
     value = None if log_z is None else float(log_z.value)
-    scores = found.scores(table, value)
+    scores, law = found.scores(table, value), kept_independent(stored, found.domain)
+
+    def gain_of(rows: CountTable) -> dict[str, float | None]:
+        if law is None:
+            return {"gain": None, "gain_std_error": None}
+        own, alone = torch.as_tensor(found.log_pseudo_prob(rows)), torch.as_tensor(law.log_prob(rows))
+        return dict(zip(("gain", "gain_std_error"), mean_gain(own, alone, torch.ones(len(own)).double()), strict=True))
 
     def of_part(part: CountTable) -> dict[str, float | None]:
         its = found.scores(part, value)
-        return {"nll": its.nll, "pseudo_nll": its.pseudo_nll}
+        return {**gain_of(part), "nll": its.nll, "pseudo_nll": its.pseudo_nll}
+
+    gain = gain_of(table)
 
     parts = score_seen(stored.info, table, of_part)
     if as_json:
@@ -147,6 +158,7 @@ def score_with_roots(
             {
                 "rows": scores.rows,
                 "impossible_rows": scores.impossible_rows,
+                **gain,
                 "nll": scores.nll,
                 "kl": scores.kl,
                 "nll_std_error": scores.nll_std_error,
@@ -161,6 +173,9 @@ def score_with_roots(
             }
         )
         return
+    if law is not None:
+        measure = "log pseudo-likelihood (every cell given all others)"
+        click.echo(gain_sentence("file's", "model", gain["gain"], gain["gain_std_error"], measure))
     click.echo(f"rows                {scores.rows:.12g}")
     if scores.impossible_rows:
         click.echo(f"impossible rows     {scores.impossible_rows:.12g} (new values in columns that held one only)")
@@ -168,7 +183,7 @@ def score_with_roots(
     click.echo(f"pseudo-NLL per row  {number_text(scores.pseudo_nll)} nats (standard error over rows {error})")
     why = reason or "no log Z"
     click.echo(f"NLL per row         {number_text(scores.nll, why)}" + (" nats" if scores.nll is not None else ""))
-    for line in seen_lines(parts, "pseudo_nll"):
+    for line in seen_lines(parts, *([] if law is None else ["gain"]), "pseudo_nll"):
         click.echo(line)
     if log_z is not None and log_z.kind != "exact":
         click.echo("\n".join(describe_log_z(log_z)))

@@ -107,6 +107,7 @@ class RootAnalysis:
         seed: of everything random.
         seconds: time by stage.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
+        independent: the member of the family without interactions, fitted to the training rows.
     """
 
     title: str
@@ -120,6 +121,7 @@ class RootAnalysis:
     seed: int
     seconds: Mapping[str, float] = field(repr=False)
     scales: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+    independent: IndependentLaw | None = field(default=None, repr=False)
 
     def standardised(self, term: RootTerm) -> RootTerm:
         """A term per standard deviation of its columns, see :func:`standardise_term`."""
@@ -197,7 +199,8 @@ class RootAnalysis:
             "scales": dict(self.scales),
             "seed": self.seed,
         }
-        save_roots(path, RootFile(found.structure, found.psi, found.family, info))
+        tensors = {} if self.independent is None else self.independent.tensors()
+        save_roots(path, RootFile(found.structure, found.psi, found.family, info, tensors))
 
 
 def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
@@ -294,9 +297,8 @@ def analyse_roots(
 
     found, path = learn(order)
     learning = time.perf_counter() - begin
-    laws: dict[str, IndependentLaw | RootFit] = {
-        kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]
-    }
+    independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
+    laws: dict[str, IndependentLaw | RootFit] = {**independent}
     pairs = learn(2)[0] if pairwise and order > 2 else None
     if pairs is not None:
         laws[PAIRWISE] = pairs
@@ -314,7 +316,20 @@ def analyse_roots(
     scales: dict[str, float] = {}
     if family.name == "gaussian":
         scales = dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
-    return RootAnalysis(title, tuple(about), found, path, pairs, scored, log_partition, reason, seed, seconds, scales)
+    return RootAnalysis(
+        title,
+        tuple(about),
+        found,
+        path,
+        pairs,
+        scored,
+        log_partition,
+        reason,
+        seed,
+        seconds,
+        scales,
+        next(iter(independent.values())),
+    )
 
 
 def compare_root_models(

@@ -16,9 +16,10 @@ from scipy.special import digamma, gammaln
 from ...data.counts import CountTable
 from ...errors import InputError
 from ...schema import Domain
+from ..file import RootFile
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 
-__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "negative_binomial_size"]
+__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "kept_independent", "negative_binomial_size"]
 
 BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),
@@ -61,6 +62,11 @@ class IndependentLaw:
         """Free parameters; a negative binomial that is Poisson has one."""
         return len(self.first) + (0 if self.second is None else int(np.isfinite(self.second).sum()))
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a model file keeps of the law; :func:`kept_independent` reads it."""
+        found = {"independent.first": self.first, "independent.second": self.second}
+        return {name: torch.as_tensor(value) for name, value in found.items() if value is not None}
+
     def log_density(self, column: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Log density of values of columns given by their positions.
 
@@ -94,6 +100,15 @@ class IndependentLaw:
         for s in np.flatnonzero(is_never_zero):
             found += self.log_density(np.full(table.num_rows, s), table.column(self.domain.names[s]))
         return found
+
+
+def kept_independent(stored: RootFile, domain: Domain) -> IndependentLaw | None:
+    """The law of independent columns that a model file holds for its columns; None where it holds none."""
+    first, second = (stored.tensors.get(f"independent.{name}") for name in ("first", "second"))
+    if first is None:
+        return None
+    kind, size = BASELINES[stored.family.name][0], None if second is None else second.numpy()
+    return IndependentLaw(kind, domain, first.numpy(), size, stored.family.largest_value)
 
 
 def _poisson(x: np.ndarray, rate: np.ndarray, _: object, __: float) -> np.ndarray:
