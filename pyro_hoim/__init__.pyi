@@ -223,6 +223,7 @@ from .log_linear import (
     fit as fit,
     fit_incomplete as fit_incomplete,
     goodness_of_fit as goodness_of_fit,
+    learn as learn,
     likelihood_ratio_test as likelihood_ratio_test,
     load_model as load_model,
     log_frequencies as log_frequencies,

@@ -31,13 +31,13 @@ import pandas as pd
 
 from pyro_hoim import Observations
 from pyro_hoim.information.removal import removal_effect
+from pyro_hoim.log_linear import learn, train_collection
 from pyro_hoim.log_linear.imputation import impute
-from pyro_hoim.log_linear.learn.columns import (
+from pyro_hoim.log_linear.learning.columns import (
     check_columns,
     ordered_columns,
     with_ordinal,
 )
-from pyro_hoim.log_linear.learn.learn import learn, train_collection
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.log_linear.synthetic import synthesise, synthetic_quality
 from pyro_hoim.study.learned import analyse_learned

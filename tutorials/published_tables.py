@@ -30,8 +30,7 @@ from pyro_hoim import (
     load_mushroom,
     predict,
 )
-from pyro_hoim.log_linear import score_rows
-from pyro_hoim.log_linear.learn.learn import learn, train_collection
+from pyro_hoim.log_linear import learn, score_rows, train_collection
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 data = {"mushroom": load_mushroom(), "adult": load_adult(), "breast cancer": load_breast_cancer()}

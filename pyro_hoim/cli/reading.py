@@ -14,7 +14,7 @@ from ..data.observations import Observations
 from ..datasets.tables import load_table, table_info, tables
 from ..datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ..errors import InputError, MissingDataError, check_names
-from ..log_linear.learn.columns import identifier_columns, ordered_columns, with_ordinal
+from ..log_linear.learning.columns import identifier_columns, ordered_columns, with_ordinal
 from ..report.words import listed, plural
 from ..schema import Domain, Variable
 from .labels import levels_from_rows, read_levels, with_levels

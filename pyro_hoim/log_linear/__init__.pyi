@@ -32,6 +32,8 @@ from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
 from .laws.normal import normal_prior as normal_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
+from .learning.learn import learn as learn, train_collection as train_collection
+from .learning.model import LearnedModel as LearnedModel
 from .named_priors import Prior as Prior
 from .predictions import predict as predict
 from .scores import (

@@ -122,7 +122,7 @@ class Prior:
                 return L2(self.strength)
 
     def strengths(self, domain: Domain, max_order: int, what: str = "prior") -> InteractionRidge:
-        """Strengths of all sets of up to ``max_order`` variables, for :func:`~pyro_hoim.log_linear.learn.learn`.
+        """Strengths of all sets of up to ``max_order`` variables, for :func:`~pyro_hoim.log_linear.learn`.
 
         Raises:
             InputError: a prior that is no normal one, or too many sets for ``unit``.

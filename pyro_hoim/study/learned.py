@@ -1,4 +1,4 @@
-"""Everything that one report on a learned model shows. Private; :mod:`pyro_hoim.log_linear.learn.learn` exports it."""
+"""Everything that one report on a learned model shows. Private to the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..information.interaction_values import RemovalValue, removal_values
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
-from ..log_linear.learn.model import LearnedModel
+from ..log_linear.learning.model import LearnedModel
 from ..log_linear.scores import RowScores, interaction_table, prediction_accuracy, score_rows
 
 __all__ = ["LearnedAnalysis", "PartOfLearned", "PredictivePart", "analyse_learned"]

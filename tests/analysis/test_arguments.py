@@ -24,9 +24,9 @@ from pyro_hoim.log_linear import (
     score_rows,
     synthesise,
     synthetic_quality,
+    train_collection,
 )
 from pyro_hoim.log_linear.given import row_log_weights
-from pyro_hoim.log_linear.learn.learn import train_collection
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import (

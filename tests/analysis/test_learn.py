@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from pyro_hoim import Auto, InputError, InputTypeError, LogLinearEnergy, Observations, load_model
-from pyro_hoim.log_linear import InteractionRidge, SampledTraining
-from pyro_hoim.log_linear.learn.columns import check_columns, ordered_columns, with_ordinal
-from pyro_hoim.log_linear.learn.learn import learn, train_collection
-from pyro_hoim.log_linear.learn.model import LearnedModel
+from pyro_hoim.log_linear import InteractionRidge, SampledTraining, learn, train_collection
+from pyro_hoim.log_linear.learning.columns import check_columns, ordered_columns, with_ordinal
+from pyro_hoim.log_linear.learning.model import LearnedModel
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.complexity import structure_recovery
@@ -233,7 +232,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_learn import SMALL, draw, law
-from pyro_hoim.log_linear.learn.learn import learn
+from pyro_hoim.log_linear import learn
 truth = law()
 learn(draw(truth, 400, 1), draw(truth, 300, 2), **SMALL, checkpoint=sys.argv[2])
 """

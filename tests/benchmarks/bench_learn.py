@@ -27,8 +27,7 @@ import torch
 from harness import CORES, ROOT
 
 from pyro_hoim import InteractionHypergraph, load_adult, load_breast_cancer, load_mushroom, predict
-from pyro_hoim.log_linear import score_rows
-from pyro_hoim.log_linear.learn.learn import learn, train_collection
+from pyro_hoim.log_linear import learn, score_rows, train_collection
 
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 TARGETS = {

@@ -39,9 +39,9 @@ from pyro_hoim.log_linear import (
     LogLinearEnergy,
     SampledTrainer,
     SampledTraining,
+    learn,
     synthesise,
 )
-from pyro_hoim.log_linear.learn.learn import learn
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.complexity import structure_recovery

@@ -16,7 +16,7 @@ import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.information import random_law
-from pyro_hoim.log_linear.learn.learn import learn
+from pyro_hoim.log_linear import learn
 from pyro_hoim.study.complexity import draw_rows, structure_recovery
 
 PATTERNS = {

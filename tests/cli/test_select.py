@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from pyro_hoim import Observations, load_model
 from pyro_hoim.cli import run
 from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, score_rows
-from pyro_hoim.log_linear.learn import _trainers as _learn_trainers
+from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,7 @@ def test_ranges_are_ordered_levels(capsys: pytest.CaptureFixture[str]) -> None:
 
 FEW = (
     "import functools\n"
-    "from pyro_hoim.log_linear.learn import _trainers as _learn_trainers\n"
+    "from pyro_hoim.log_linear.learning import _trainers as _learn_trainers\n"
     "from pyro_hoim.log_linear import SampledTraining\n"
     "_learn_trainers.SampledTraining = functools.partial(SampledTraining, num_chains=500, num_iterations=100)\n"
 )

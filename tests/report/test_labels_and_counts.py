@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import Observations
-from pyro_hoim.log_linear.learn.learn import learn
+from pyro_hoim.log_linear import learn
 from pyro_hoim.report import plain_report, render_report
 from pyro_hoim.report.figures.drawing import as_data_uri
 from pyro_hoim.report.figures.hypergraph_figure import hypergraph_figure

@@ -17,8 +17,7 @@ from matplotlib import image
 from pyro_hoim import Observations
 from pyro_hoim.core import Verdict
 from pyro_hoim.information import RemovalValue
-from pyro_hoim.log_linear import AnnealedImportance, SampledTraining
-from pyro_hoim.log_linear.learn.learn import learn, train_collection
+from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, learn, train_collection
 from pyro_hoim.report.learned.page import render_learned_report, write_learned_report
 from pyro_hoim.report.learned.plain import learned_plain_report
 from pyro_hoim.report.learned.sections import learned_parts, learned_summary, learned_warnings

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.family import Asked, Option, Request, Study
 from ...data.observations import Observations
 from ...dependency_network.study.analysis import NetworkAnalysis, analyse_network
-from ...log_linear.learn.columns import check_columns
+from ...log_linear.learning.columns import check_columns
 from ...report.blocks import num_states_text
 from ...report.network_page import network_plain_report, write_network_report
 from ...report.words import plural

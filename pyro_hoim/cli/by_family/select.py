@@ -10,9 +10,9 @@ from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
 from ...errors import InputError, IntractableError
-from ...log_linear.learn.columns import check_columns
-from ...log_linear.learn.learn import learn, train_collection
-from ...log_linear.learn.model import LearnedModel
+from ...log_linear.learning.columns import check_columns
+from ...log_linear.learning.learn import learn, train_collection
+from ...log_linear.learning.model import LearnedModel
 from ...log_linear.named_priors import Prior
 from ...report.blocks import num_states_text
 from ...report.learned.page import write_learned_report

@@ -1,4 +1,4 @@
-"""Which trainer learns a model, with what penalty and how long. Private to :mod:`pyro_hoim.log_linear.learn.learn`."""
+"""Which trainer learns a model, with what penalty and how long. Private to the package."""
 
 from __future__ import annotations
 
