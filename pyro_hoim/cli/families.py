@@ -7,7 +7,10 @@ from .by_family.grm import ROOT_OPTIONS, plan_roots
 from .by_family.log_linear import LOG_LINEAR_OPTIONS, plan_log_linear
 from .by_family.network import NETWORK_OPTIONS, NetworkPlan
 
-__all__ = ["families"]
+__all__ = ["DEFAULT", "families"]
+
+DEFAULT = "log-linear"
+"""The family that is fitted where none is named."""
 
 register(
     Family(

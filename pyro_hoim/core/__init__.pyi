@@ -1,5 +1,4 @@
 from .family import (
-    Answer as Answer,
     Asked as Asked,
     Family as Family,
     Option as Option,

@@ -1,23 +1,19 @@
 """Families of models as records in a registry: the command line asks the registry and knows no family by name.
 
-A family declares its options and answers questions with records of numbers, lines and rows. It neither parses a command
-line nor prints: that is done once, for all families.
+A family declares the options of ``fit``, checks them against each other, and fits; what it found is a record. It
+neither parses a command line nor prints: that is done once, for all families.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ..errors import InputError, check_names
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
-    "Answer",
     "Asked",
     "Family",
     "Option",
@@ -182,23 +178,6 @@ class Plan(Protocol):
     def run(self, request: Request) -> Study:
         """Fit, and leave model files and the report in the folder."""
         ...
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a model answers, for a program and for a reader.
-
-    Attributes:
-        json: the keys of the JSON object.
-        lines: for a reader.
-        notes: lines for standard error, on what is approximate.
-        rows: what is written as CSV.
-    """
-
-    json: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    lines: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    rows: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)

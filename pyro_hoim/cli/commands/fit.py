@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ...core.family import Asked, Family, Request, Study, family_named
 from ...errors import InputError
-from ..families import families
+from ..families import DEFAULT, families
 from ..methods import is_terminal
 from ..options import SEED, click_option
 from ..output import echo_json, new_folder, peak_memory_mb, to_json_text
@@ -34,7 +34,7 @@ class _FitCommand(click.Command):
         model = click.Option(
             ["--model"],
             type=click.Choice([family.short for family in known]),
-            default=known[0].short,
+            default=DEFAULT,
             show_default=True,
             help="Family of models; grm: generalized root models, of counts or real numbers.",
         )
