@@ -224,6 +224,7 @@ def test_marginals_agree_with_enumeration():
 # Randomness
 
 
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of runs with any seed
 def test_randomness_follows_the_seed():
     model = model_of(InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 14), 2))  # few states are met
     fixed, fresh = AnnealedImportance(**QUICK, seed=9), AnnealedImportance(**QUICK)
