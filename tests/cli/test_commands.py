@@ -261,6 +261,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage" in capsys.readouterr().out
 
 
+@pytest.mark.fixed_seed  # moving the seeds of a process imports PyTorch
 def test_the_list_of_commands_needs_no_torch() -> None:
     program = """
 import sys

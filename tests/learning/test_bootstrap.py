@@ -117,6 +117,7 @@ def test_p_values_of_sparse_tables_are_uniform_and_those_of_chi_square_are_not()
     assert (control <= 0.05).sum() > most
 
 
+@pytest.mark.fixed_seed  # of the skewed laws, on which the size of the lax rule depends
 @pytest.mark.parametrize("skew", [0.0, 0.7])
 @pytest.mark.parametrize(
     ("cards", "order"), [((4, 4), 1), ((10, 10), 1), (SMALL, 1), ((2,) * 5, 2), ((4, 3, 3), 2), ((3, 3), 1)]
