@@ -31,7 +31,7 @@ from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "log_linear_fits.json").read_text())["entries"]
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "log_linear_fits.json").read_text())["entries"]
 NAMES = [entry["table"] + " " + entry["formula"] for entry in GOLDEN]
 
 
