@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .errors import InputError, InputTypeError, is_whole
+from .errors import is_whole, out_of_range, refused, unexpected, wrong_shape, wrong_type
 
 __all__ = [
     "check_finite",
@@ -24,7 +24,7 @@ def check_shape(tensor: torch.Tensor, event_shape: Sequence[int], argument: str)
     received = tuple(tensor.shape)
     if len(received) < len(expected) or received[len(received) - len(expected) :] != expected:
         wanted = "(..., " + ", ".join(map(str, expected)) + ")"
-        raise InputError(f"{argument}: expected shape {wanted}, received {received}")
+        raise wrong_shape(argument, wanted, received)
 
 
 def checked_sample_shape(sample_shape: object) -> torch.Size:
@@ -38,11 +38,12 @@ def checked_sample_shape(sample_shape: object) -> torch.Size:
         >>> checked_sample_shape([2, 3])
         torch.Size([2, 3])
     """
-    wanted = f"sample_shape: expected a sequence of whole numbers from 0, such as (1000,), received {sample_shape!r}"
+    wanted = "a sequence of whole numbers from 0, such as (1000,)"
     if not isinstance(sample_shape, Sequence) or not all(map(is_whole, sample_shape)):
-        raise InputTypeError(wanted + (f"; write ({sample_shape},)" if is_whole(sample_shape) else ""))
+        hint = f"write ({sample_shape},)" if is_whole(sample_shape) else None
+        raise wrong_type("sample_shape", wanted, hint=hint, received=repr(sample_shape))
     if any(size < 0 for size in sample_shape):
-        raise InputError(wanted)
+        raise out_of_range("sample_shape", wanted, sample_shape)
     return torch.Size(map(int, sample_shape))
 
 
@@ -64,10 +65,9 @@ def is_hidden(tensor: torch.Tensor) -> bool:
 def refuse_transforms(what: str, *tensors: torch.Tensor) -> None:
     """Raise :class:`InputError` for tensors of root models inside a torch.func transformation."""
     if any(map(is_transformed, tensors)):
-        raise InputError(
-            f"{what}: torch.func transformations cannot go through sums over data-dependent grids; give a batch of psi "
-            "instead of vmap and use backward() instead of torch.func.grad"
-        )
+        problem = "torch.func transformations cannot go through sums over data-dependent grids"
+        hint = "give a batch of psi instead of vmap and use backward() instead of torch.func.grad"
+        raise refused(what, problem, hint, code="no-method")
 
 
 def check_finite(tensor: torch.Tensor, argument: str) -> None:
@@ -76,7 +76,5 @@ def check_finite(tensor: torch.Tensor, argument: str) -> None:
         bad = ~torch.isfinite(tensor)
         if bool(bad.any()):
             where = tuple(int(i) for i in bad.nonzero()[0])
-            raise InputError(
-                f"{argument}: expected finite numbers, received {tensor[where].item()} at index {where} "
-                f"({int(bad.sum())} such entries)"
-            )
+            found = f"{tensor[where].item()} at index {where} ({int(bad.sum())} such entries)"
+            raise unexpected(argument, "finite numbers", received=found, code="not-finite")

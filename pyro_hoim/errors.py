@@ -1,6 +1,6 @@
 """Exceptions, warnings and checks of names and numbers, shared by every layer; nothing here imports torch.
 
-A message names the argument, what was expected, what was received and, where there is one, the next step.
+An exception names the argument, what was expected, what was received and, where there is one, the next step.
 Everything a caller can get wrong is a subclass of :class:`ValueError` or :class:`TypeError`.
 """
 
@@ -10,10 +10,12 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
 __all__ = [
     "ConvergenceWarning",
+    "ErrorCode",
     "HoimError",
     "InputError",
     "InputTypeError",
@@ -22,16 +24,93 @@ __all__ = [
     "ModelFileError",
     "NonexistentEstimateWarning",
     "UnknownNameError",
+    "check_choice",
+    "check_fraction",
     "check_names",
+    "check_not_negative",
+    "check_positive",
+    "check_type",
     "check_unique",
+    "check_whole",
     "is_whole",
+    "out_of_range",
+    "out_of_reach",
+    "refused",
     "rounded_power",
     "size_text",
+    "unexpected",
+    "wrong_shape",
+    "wrong_type",
 ]
+
+ErrorCode = Literal[
+    "invalid-value",
+    "wrong-type",
+    "wrong-shape",
+    "out-of-range",
+    "not-finite",
+    "unknown-choice",
+    "unknown-name",
+    "repeated-name",
+    "empty",
+    "missing-cells",
+    "missing-part",
+    "conflict",
+    "other-domain",
+    "impossible",
+    "not-normalizable",
+    "over-budget",
+    "no-method",
+    "no-file",
+    "existing-file",
+    "damaged-file",
+    "file-version",
+]
+"""What went wrong, for programs; ``docs/api/errors.md`` defines each."""
 
 
 class HoimError(Exception):
-    """Base class of every exception raised on purpose by this library."""
+    """Base class of every exception raised on purpose by this library.
+
+    Its text is ``argument: problem; hint``, where the problem of most is ``expected ..., received ...``.
+
+    Args:
+        problem: what is wrong, where that is not a comparison of ``expected`` with ``received``.
+        argument: what the problem is about, mostly the name of an argument.
+        expected: what would have been accepted, in words.
+        received: what was there instead, in words.
+        hint: the next step, in words.
+        code: what kind of problem; by default that of the class.
+    """
+
+    default_code: ClassVar[ErrorCode] = "invalid-value"
+
+    def __init__(
+        self,
+        problem: str | None = None,
+        *,
+        argument: str | None = None,
+        expected: str | None = None,
+        received: str | None = None,
+        hint: str | None = None,
+        code: ErrorCode | None = None,
+    ) -> None:
+        if problem is None and expected is not None:
+            problem = f"expected {expected}" + ("" if received is None else f", received {received}")
+        text = ": ".join(part for part in (argument, problem) if part is not None)
+        super().__init__(text if hint is None else f"{text}; {hint}")
+        self.problem = problem
+        self.argument = argument
+        self.expected = expected
+        self.received = received
+        self.hint = hint
+        self.code: ErrorCode = self.default_code if code is None else code
+
+    def replace(self, **parts: Any) -> Self:
+        """The same exception with other parts, such as another hint."""
+        kept = {name: getattr(self, name) for name in ("argument", "expected", "received", "hint", "code")}
+        problem = None if self.expected is not None else self.problem
+        return type(self)(parts.pop("problem", problem), **kept | parts)
 
 
 class InputError(HoimError, ValueError):
@@ -41,13 +120,19 @@ class InputError(HoimError, ValueError):
 class InputTypeError(HoimError, TypeError):
     """An argument has a type that cannot be used; nothing was computed."""
 
+    default_code = "wrong-type"
+
 
 class UnknownNameError(InputError):
     """A variable or level name is not in the domain; the closest known names are listed."""
 
+    default_code = "unknown-name"
+
 
 class MissingDataError(InputError):
     """Observations hold missing cells and the operation was not told what to do with them."""
+
+    default_code = "missing-cells"
 
 
 class IntractableError(HoimError, ValueError):
@@ -56,9 +141,13 @@ class IntractableError(HoimError, ValueError):
     The message states the required cells, the budget and the option that raises it.
     """
 
+    default_code = "over-budget"
+
 
 class ModelFileError(InputError):
     """A model file is unreadable, damaged, of another program or of another format version."""
+
+    default_code = "damaged-file"
 
 
 class ConvergenceWarning(UserWarning):
@@ -67,6 +156,182 @@ class ConvergenceWarning(UserWarning):
 
 class NonexistentEstimateWarning(UserWarning):
     """The maximum-likelihood estimate has infinite components; the result names the combinations."""
+
+
+class _Absent:
+    """The value of an argument where only words say what was received."""
+
+
+def unexpected(
+    argument: str,
+    expected: str,
+    value: object = _Absent,
+    hint: str | None = None,
+    *,
+    received: object = None,
+    code: ErrorCode | None = None,
+) -> InputError:
+    """An :class:`InputError` about a value that is not what was expected; it is shown as Python writes it.
+
+    Args:
+        argument: its name.
+        expected: what would have been accepted, in words.
+        value: what was received.
+        hint: the next step.
+        received: words for what was received, in the place of ``value``.
+        code: what kind of problem.
+
+    Example:
+        >>> str(unexpected("rule", "'and' or 'or'", "xor"))
+        "rule: expected 'and' or 'or', received 'xor'"
+    """
+    shown = _shown(value, received)
+    return InputError(argument=argument, expected=expected, received=shown, hint=hint, code=code)
+
+
+def out_of_range(
+    argument: str, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = None
+) -> InputError:
+    """As :func:`unexpected`, about a number outside its bounds.
+
+    Example:
+        >>> str(out_of_range("power", "a number above 0", -1.5))
+        'power: expected a number above 0, received -1.5'
+    """
+    return unexpected(argument, expected, value, hint, received=received, code="out-of-range")
+
+
+def wrong_shape(argument: str, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
+    """As :func:`unexpected`, about the shape of an array or tensor, or about a shape.
+
+    Example:
+        >>> str(wrong_shape("theta", "(..., 3)", (4,)))
+        'theta: expected shape (..., 3), received (4,)'
+    """
+    shape = None if value is _Absent else tuple(getattr(value, "shape", value))
+    return unexpected(argument, f"shape {expected}", hint=hint, received=shape, code="wrong-shape")
+
+
+def wrong_type(
+    argument: str, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = None
+) -> InputTypeError:
+    """An :class:`InputTypeError` that shows the name of the type.
+
+    Example:
+        >>> str(wrong_type("names", "a sequence of names", 3))
+        'names: expected a sequence of names, received int'
+    """
+    shown = type(value).__name__ if received is None and value is not _Absent else _shown(_Absent, received)
+    return InputTypeError(argument=argument, expected=expected, received=shown, hint=hint)
+
+
+def refused(argument: str, problem: str, hint: str | None = None, code: ErrorCode | None = None) -> InputError:
+    """An :class:`InputError` about something else than a value that was not expected.
+
+    Example:
+        >>> str(refused("resume", "there is no checkpoint", "leave it out"))
+        'resume: there is no checkpoint; leave it out'
+    """
+    return InputError(problem, argument=argument, hint=hint, code=code)
+
+
+def out_of_reach(
+    argument: str | None, problem: str, hint: str | None = None, code: ErrorCode | None = None
+) -> IntractableError:
+    """An :class:`IntractableError` about a computation that is too large, or has no method.
+
+    Example:
+        >>> str(out_of_reach("block", "1024 states exceed the limit of 512", "take fewer names"))
+        'block: 1024 states exceed the limit of 512; take fewer names'
+    """
+    return IntractableError(problem, argument=argument, hint=hint, code=code)
+
+
+def _shown(value: object, received: object) -> str | None:
+    if received is not None:
+        return str(received)
+    return None if value is _Absent else repr(value)
+
+
+def check_type(value: object, kind: type | UnionType | tuple[Any, ...], argument: str, expected: str = "") -> None:
+    """Raise :class:`InputTypeError` unless a value is of a type.
+
+    Args:
+        value: the argument's value.
+        kind: a class, or several, as :func:`isinstance` takes them.
+        argument: its name.
+        expected: words for the type; by default its name.
+
+    Example:
+        >>> check_type(3, int, "jobs")
+    """
+    if not isinstance(value, kind):
+        names = [_name_of(part) for part in get_args(kind) or (kind if isinstance(kind, tuple) else (kind,))]
+        raise wrong_type(argument, expected or " or ".join(names), value)
+
+
+def _name_of(kind: Any) -> str:
+    """The name of a class with its article; None as such, and names in the plural without one."""
+    name = kind.__name__
+    if kind is type(None):
+        return "None"
+    return name if name.endswith("s") else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def check_choice(value: object, choices: Sequence[object], argument: str) -> None:
+    """Raise :class:`InputError` unless a value is one of some.
+
+    Example:
+        >>> check_choice("and", ("and", "or"), "rule")
+    """
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise unexpected(argument, f"{', '.join(others)} or {last}", value, code="unknown-choice")
+
+
+def check_whole(value: object, argument: str, least: int = 1, most: int | None = None) -> None:
+    """Raise :class:`InputError` unless a value is a whole number within bounds, which are included.
+
+    Example:
+        >>> check_whole(3, "num_chains")
+    """
+    if not is_whole(value) or value < least or (most is not None and value > most):
+        bounds = f"from {least}" if most is None else f"from {least} to {most}"
+        raise out_of_range(argument, f"a whole number {bounds}", value)
+
+
+def check_positive(value: object, argument: str) -> None:
+    """Raise :class:`InputError` unless a value is a finite number above 0.
+
+    Example:
+        >>> check_positive(0.5, "strength")
+    """
+    if not (_is_real(value) and 0 < value < math.inf):
+        raise out_of_range(argument, "a positive finite number", value)
+
+
+def check_not_negative(value: object, argument: str) -> None:
+    """Raise :class:`InputError` unless a value is a finite number from 0.
+
+    Example:
+        >>> check_not_negative(0, "alpha")
+    """
+    if not (_is_real(value) and 0 <= value < math.inf):
+        raise out_of_range(argument, "a finite number from 0", value)
+
+
+def check_fraction(value: object, argument: str) -> None:
+    """Raise :class:`InputError` unless a value is a number between 0 and 1, which are excluded.
+
+    Example:
+        >>> check_fraction(0.95, "level")
+    """
+    if not (_is_real(value) and 0 < value < 1):
+        raise out_of_range(argument, "a number between 0 and 1", value)
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -115,7 +380,8 @@ def check_unique(names: Sequence[str], argument: str) -> None:
     seen: set[str] = set()
     repeated = sorted({str(n) for n in names if n in seen or seen.add(n)})
     if repeated:
-        raise InputError(f"{argument}: names must be unique, but {', '.join(map(repr, repeated))} is repeated")
+        shown = ", ".join(map(repr, repeated))
+        raise refused(argument, f"names must be unique, but {shown} is repeated", code="repeated-name")
 
 
 def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable") -> None:
@@ -127,4 +393,4 @@ def check_names(names: Iterable[str], known: Sequence[str], argument: str, noun:
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
             if not close and len(known) > len(shown):
                 hint += ", ..."
-            raise UnknownNameError(f"{argument}: unknown {noun} {name!r}; {hint}")
+            raise UnknownNameError(f"unknown {noun} {name!r}", argument=argument, received=repr(name), hint=hint)

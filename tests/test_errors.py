@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+import re
+from pathlib import Path
+from typing import get_args
 
+import joblib
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +22,7 @@ from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, fit
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import raises
 
 
 def test_every_exception_is_a_value_or_type_error() -> None:
@@ -26,7 +34,144 @@ def test_every_exception_is_a_value_or_type_error() -> None:
 
 def test_all_lists_the_public_names() -> None:
     public = {n for n, v in vars(errors).items() if getattr(v, "__module__", None) == errors.__name__}
-    assert set(errors.__all__) == {n for n in public if not n.startswith("_")}
+    assert set(errors.__all__) == {n for n in public if not n.startswith("_")} | {"ErrorCode"}
+
+
+def test_the_page_defines_every_code_once() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "api" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| \w", page.split("| code |")[1], flags=re.MULTILINE)
+    assert tuple(rows) == get_args(errors.ErrorCode)
+    assert set(re.findall(r"^\| `(\w+)`", page.split("| code |")[0], flags=re.MULTILINE)) == set(vars(InputError("x")))
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "parts"),
+    [
+        (errors.InputError("no rows"), "no rows", ("invalid-value", None, None, None, None)),
+        (
+            errors.unexpected("rule", "'and' or 'or'", "xor", "use 'or'"),
+            "rule: expected 'and' or 'or', received 'xor'; use 'or'",
+            ("invalid-value", "rule", "'and' or 'or'", "'xor'", "use 'or'"),
+        ),
+        (
+            errors.unexpected("rows", "at least one row", received="none", code="empty"),
+            "rows: expected at least one row, received none",
+            ("empty", "rows", "at least one row", "none", None),
+        ),
+        (
+            errors.unexpected("labels", "the labels of train", None),
+            "labels: expected the labels of train, received None",
+            ("invalid-value", "labels", "the labels of train", "None", None),
+        ),
+        (
+            errors.out_of_range("share", "a share", hint="use 1/2"),
+            "share: expected a share; use 1/2",
+            ("out-of-range", "share", "a share", None, "use 1/2"),
+        ),
+        (
+            errors.wrong_shape("theta", (2,), torch.zeros(3, 1)),
+            "theta: expected shape (2,), received (3, 1)",
+            ("wrong-shape", "theta", "shape (2,)", "(3, 1)", None),
+        ),
+        (
+            errors.wrong_type("order", "a sequence", received="the string 'ab'"),
+            "order: expected a sequence, received the string 'ab'",
+            ("wrong-type", "order", "a sequence", "the string 'ab'", None),
+        ),
+        (
+            errors.refused("resume", "no checkpoint", "leave it out", code="no-file"),
+            "resume: no checkpoint; leave it out",
+            ("no-file", "resume", None, None, "leave it out"),
+        ),
+        (
+            errors.out_of_reach(None, "8 cells, the limit is 4"),
+            "8 cells, the limit is 4",
+            ("over-budget", None, None, None, None),
+        ),
+        (
+            errors.ModelFileError("no such file", argument="a.model"),
+            "a.model: no such file",
+            ("damaged-file", "a.model", None, None, None),
+        ),
+    ],
+)
+def test_parts_of_an_exception_make_its_text_and_stay_with_it(
+    error: errors.HoimError, text: str, parts: tuple[str | None, ...]
+) -> None:
+    for same in (error, copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error)), error.replace()):
+        assert type(same) is type(error)
+        assert str(same) == text
+        assert (same.code, same.argument, same.expected, same.received, same.hint) == parts
+    assert str(error.replace(argument="other")).startswith("other: ")
+
+
+def test_parts_reach_other_processes() -> None:
+    def fail() -> None:
+        raise errors.out_of_range("jobs", "a whole number from 1", 0)
+
+    with raises("out-of-range", "jobs"):
+        joblib.Parallel(n_jobs=2)(joblib.delayed(fail)() for _ in range(2))
+
+
+def test_check_of_codes_fails_for_another_code_argument_or_no_exception() -> None:
+    for code, argument in (("empty", "jobs"), ("out-of-range", "chains")):
+        with pytest.raises(AssertionError, match="jobs: expected from 1"), raises(code, argument):
+            raise errors.out_of_range("jobs", "from 1")
+    with pytest.raises(AssertionError, match="nothing was raised"), raises("empty"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad", "text"),
+    [
+        (errors.check_whole, (1, np.int64(7)), (0, 1.0, True, "3", None), "a whole number from 1"),
+        (
+            errors.check_positive,
+            (1, 0.5, np.float32(2)),
+            (0, -1, math.inf, math.nan, "1", True),
+            "a positive finite number",
+        ),
+        (errors.check_not_negative, (0, 0.5), (-1e-9, math.inf, math.nan, None), "a finite number from 0"),
+        (errors.check_fraction, (0.5, 1e-9), (0, 1, 1.5, math.nan, "x", True), "a number between 0 and 1"),
+    ],
+)
+def test_checks_of_numbers(check, good: tuple[object, ...], bad: tuple[object, ...], text: str) -> None:
+    for value in good:
+        check(value, "x")
+    for value in bad:
+        with pytest.raises(InputError) as caught:
+            check(value, "x")
+        assert str(caught.value) == f"x: expected {text}, received {value!r}"
+        assert caught.value.code == "out-of-range"
+
+
+def test_checks_of_whole_numbers_take_bounds() -> None:
+    errors.check_whole(0, "x", 0)
+    errors.check_whole(9, "x", 2, 9)
+    with pytest.raises(InputError, match=r"^x: expected a whole number from 2 to 9, received 10$"):
+        errors.check_whole(10, "x", 2, 9)
+
+
+def test_checks_of_types_name_them() -> None:
+    errors.check_type(None, Domain | None, "x")
+    errors.check_type(1.5, (int, float), "x")
+    for kind, name in (
+        (Domain, "a Domain"),
+        (InteractionHypergraph, "an InteractionHypergraph"),
+        (Observations, "Observations"),
+        (Domain | None, "a Domain or None"),
+        ((int, float), "an int or a float"),
+    ):
+        with pytest.raises(errors.InputTypeError, match=rf"^x: expected {name}, received str$"):
+            errors.check_type("1", kind, "x")
+    with raises("wrong-type", "x"):
+        errors.check_type(1, str, "x", "a word")
+
+
+def test_checks_of_choices_list_them() -> None:
+    errors.check_choice("b", ("a", "b"), "x")
+    with pytest.raises(InputError, match=r"^x: expected 'a', 'b' or None, received 'c'$"):
+        errors.check_choice("c", ("a", "b", None), "x")
 
 
 def test_sizes_of_any_magnitude_can_be_written() -> None:

@@ -1,6 +1,6 @@
 """Public oracles, statistical assertions, random models and the conformance suite for new models and backends.
 
-Six parts, all usable from other packages' tests:
+Seven parts, all usable from other packages' tests:
 
 * :mod:`~pyro_hoim.testing.oracles`: brute force over every joint state, in plain NumPy;
 * :mod:`~pyro_hoim.testing.assertions`: tests of random output with a stated false-alarm rate;
@@ -11,7 +11,8 @@ Six parts, all usable from other packages' tests:
   :mod:`~pyro_hoim.testing.hard_suite`, the published choice of them;
 * :mod:`~pyro_hoim.testing.conformance`, :mod:`~pyro_hoim.testing.backends` and :mod:`~pyro_hoim.testing.chains`:
   ``check_distribution``, ``check_backend`` and ``check_engine``, which a new class registers with; likewise
-  ``check_trainer`` of :mod:`~pyro_hoim.testing.training`.
+  ``check_trainer`` of :mod:`~pyro_hoim.testing.training`;
+* :mod:`~pyro_hoim.testing.raising`: the code and the argument of an exception.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from .oracles import (
     random_tables,
     split_tables,
 )
+from .raising import raises
 from .root_radial import RootRadial
 from .strategies import SCALES, RandomModel, domains, hypergraphs, models, thetas
 from .training import TRAINER_CHECKS, TrainerCase, check_trainer
@@ -95,6 +97,7 @@ __all__ = [
     "hypergraphs",
     "join_tables",
     "models",
+    "raises",
     "random_scan_matrix",
     "random_tables",
     "recompute_counts",
