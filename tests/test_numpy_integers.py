@@ -24,10 +24,10 @@ def model() -> hoim.LogLinearEnergy:
     return hoim.LogLinearEnergy(PAIRS, torch.zeros(PAIRS.num_terms))
 
 
-def search(n: Any, folder: Path) -> hoim.Selection:
-    trainer = hoim.ExactTrainer(ROWS, hoim.InteractionHypergraph.from_order(DOMAIN, 1))
+def search(n: Any, folder: Path) -> hoim.log_linear.Selection:
+    trainer = hoim.log_linear.ExactTrainer(ROWS, hoim.InteractionHypergraph.from_order(DOMAIN, 1))
     options = {"per_round": n, "max_order": n, "max_rounds": n, "patience": n}
-    return hoim.select(ROWS, ROWS, trainer, checkpoint=folder / "search", **options)
+    return hoim.log_linear.select(ROWS, ROWS, trainer, checkpoint=folder / "search", **options)
 
 
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
@@ -36,12 +36,12 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "annealed": lambda n, _: hoim.AnnealedImportance(num_chains=n, num_temperatures=n).log_partition(model()),
     "fit": lambda n, _: hoim.fit(PAIRS, ROWS, max_iterations=n),
     "select": search,
-    "sampled training": lambda n, _: hoim.SampledTraining(num_chains=8 * n, num_iterations=n),
+    "sampled training": lambda n, _: hoim.log_linear.SampledTraining(num_chains=8 * n, num_iterations=n),
     "network": lambda n, folder: hoim.learn_network(ROWS, max_leaves=n, checkpoint=folder / "network"),
     "roots": lambda n, folder: hoim.fit_roots(COUNTS, order=n, max_iterations=n, checkpoint=folder / "roots"),
-    "node family": lambda n, _: hoim.TruncatedPoissonFamily(n),
-    "root annealed": lambda n, _: hoim.RootAnnealed(num_chains=n),
-    "gibbs": lambda n, _: hoim.ClampedGibbs(burn_in=n),
+    "node family": lambda n, _: hoim.generalized_root.TruncatedPoissonFamily(n),
+    "root annealed": lambda n, _: hoim.generalized_root.RootAnnealed(num_chains=n),
+    "gibbs": lambda n, _: hoim.core.ClampedGibbs(burn_in=n),
 }
 
 

@@ -31,7 +31,7 @@ def _public_objects() -> list[tuple[str, object]]:
     found: dict[int, tuple[str, object]] = {}
     for name in MODULES:
         module = importlib.import_module(name)
-        for public in module.__all__:
+        for public in getattr(module, "__all__", ()):
             value = getattr(module, public)
             if getattr(value, "__module__", None) == name and (inspect.isclass(value) or inspect.isfunction(value)):
                 found[id(value)] = (f"{name}.{public}", value)
@@ -48,11 +48,14 @@ def test_exported_names_are_public_where_they_are_defined() -> None:
             assert isinstance(node, ast.ImportFrom) and node.level == 1
             home = importlib.import_module(f"{name}.{node.module}")
             for alias in node.names:
-                assert alias.name in home.__all__ and getattr(package, alias.name) is getattr(home, alias.name), (
-                    alias.name
-                )
+                assert alias.name in vars(home).get("__all__", ["__version__"]), alias.name
+                assert getattr(package, alias.name) is getattr(home, alias.name), alias.name
                 found.add(alias.name)
         assert set(package.__all__) == found, name
+
+
+def test_the_top_is_small() -> None:
+    assert len(pyro_hoim.__all__) <= 50
 
 
 def test_unknown_attribute_is_an_attribute_error() -> None:
@@ -60,13 +63,15 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
         _ = pyro_hoim.fitt
 
 
-def test_modules_declare_their_names_and_stay_short() -> None:
+def test_public_modules_declare_their_names() -> None:
     for name in MODULES:
         module = importlib.import_module(name)
         assert module.__doc__, name
+        if any(part.startswith("_") for part in name.split(".")[1:]):
+            assert not hasattr(module, "__all__"), f"{name} is private"
+            continue
         assert [public for public in module.__all__ if not hasattr(module, public)] == [], name
         assert len(set(module.__all__)) == len(module.__all__), name
-        assert inspect.getsource(module).count("\n") <= 600, name
 
 
 @pytest.mark.fixed_seed  # moving the seeds of a process imports PyTorch

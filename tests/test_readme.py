@@ -15,20 +15,17 @@ import pyro_hoim
 from pyro_hoim import (
     DiaconisYlvisaker,
     Domain,
-    ExponentialFamily,
-    GaussianFamily,
     GeneralizedRoot,
     HierarchicalLogLinear,
     InteractionHypergraph,
     IntractableError,
     LogLinearEnergy,
     LogLinearStatistics,
-    PoissonFamily,
-    RootAnnealed,
-    RootAuto,
     RootStructure,
     Variable,
+    log_linear,
 )
+from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -75,7 +72,7 @@ def test_every_quantity_and_backend_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
-    backend = getattr(pyro_hoim, name)()
+    backend = getattr(log_linear, name)()
     hypergraph = InteractionHypergraph.from_order(domain, 2)
     theta = torch.linspace(-1, 1, hypergraph.num_parameters, dtype=torch.float64)
     result = backend.log_partition(LogLinearEnergy.from_theta(hypergraph, theta))
@@ -103,7 +100,7 @@ def test_backends_are_as_exact_as_the_table_says(name: str, domain: Domain) -> N
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_beyond_exact_reach_the_table_holds_or_the_answer_is_a_refusal(name: str) -> None:
-    backend = getattr(pyro_hoim, name)()
+    backend = getattr(log_linear, name)()
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
     rows = HierarchicalLogLinear(hypergraph, torch.zeros(hypergraph.num_parameters), partition=backend)
     counts = LogLinearStatistics(hypergraph, rows.theta, 5, partition=backend)
@@ -117,7 +114,7 @@ def test_beyond_exact_reach_the_table_holds_or_the_answer_is_a_refusal(name: str
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_conjugate_prior_is_as_exact_as_the_table_says(name: str, domain: Domain) -> None:
-    backend = getattr(pyro_hoim, name)()
+    backend = getattr(log_linear, name)()
     decomposable = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], closure=True)
     cycle = InteractionHypergraph.from_order(domain, 2)
     easy = DiaconisYlvisaker.uniform(decomposable, 3.0, partition=backend)

@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pyro_hoim import InteractionHypergraph, load_mushroom
+from pyro_hoim import InteractionHypergraph
+from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, select
 from pyro_hoim.report.figures.selection_figures import capacity_figure
 

@@ -25,15 +25,8 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from pyro_hoim import (
-    Domain,
-    GibbsSchedule,
-    HierarchicalLogLinear,
-    InteractionHypergraph,
-    MixedGibbs,
-    run_mcmc,
-    to_arviz,
-)
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, MixedGibbs, run_mcmc, to_arviz
+from pyro_hoim.runs import GibbsSchedule
 
 seed = 1
 torch.set_num_threads(1)

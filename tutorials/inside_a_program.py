@@ -28,15 +28,9 @@ import pyro.distributions as dist
 import torch
 from pyro.infer import MCMC
 
-from pyro_hoim import (
-    HierarchicalLogLinear,
-    InteractionHypergraph,
-    LogLinearStatistics,
-    RecordingNUTS,
-    compare_by_cell,
-    load_table,
-    to_arviz,
-)
+from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics, load_table, to_arviz
+from pyro_hoim.inference import RecordingNUTS
+from pyro_hoim.interop import compare_by_cell
 
 seed = 1
 torch.set_num_threads(1)

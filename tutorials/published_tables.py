@@ -23,13 +23,8 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from pyro_hoim import (
-    InteractionHypergraph,
-    load_adult,
-    load_breast_cancer,
-    load_mushroom,
-    predict,
-)
+from pyro_hoim import InteractionHypergraph, predict
+from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.log_linear import learn, score_rows, train_collection
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"

@@ -23,15 +23,8 @@ import warnings
 import matplotlib.pyplot as plt
 import torch
 
-from pyro_hoim import (
-    AnnealedImportance,
-    Auto,
-    ConvergenceWarning,
-    Domain,
-    Enumeration,
-    InteractionHypergraph,
-    LogLinearEnergy,
-)
+from pyro_hoim import AnnealedImportance, Auto, ConvergenceWarning, Domain, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim.log_linear import Enumeration
 
 seed = 1
 torch.set_num_threads(1)

@@ -22,15 +22,8 @@
 # %%
 import pandas as pd
 
-from pyro_hoim import (
-    InteractionHypergraph,
-    cell_table,
-    fit,
-    goodness_of_fit,
-    likelihood_ratio_test,
-    load_table,
-    odds_ratio_table,
-)
+from pyro_hoim import InteractionHypergraph, fit, goodness_of_fit, load_table
+from pyro_hoim.log_linear import cell_table, likelihood_ratio_test, odds_ratio_table
 
 table = load_table("czech_autoworkers")
 table

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["log_mean_lower_limit"]
-
 Floats = NDArray[np.float64]
 
 _STEPS = 26  # bisections of the logarithm of the tilt, to 1e-6 of it

@@ -93,7 +93,7 @@ class Source(Protocol):
 
     @property
     def rows(self) -> Any:
-        """What is fitted: an :class:`~pyro_hoim.Observations` or a :class:`~pyro_hoim.CountTable`."""
+        """What is fitted: an :class:`~pyro_hoim.data.Observations` or a :class:`~pyro_hoim.data.CountTable`."""
         ...
 
     @property

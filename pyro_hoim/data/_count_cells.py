@@ -10,8 +10,6 @@ from scipy import sparse
 
 from ..errors import InputError, InputTypeError
 
-__all__ = ["as_counts", "as_dense", "as_numbers", "place"]
-
 
 def as_numbers(matrix: Any, source: str) -> Any:
     """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only.

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from ..compute.jit import njit
 
-__all__ = ["MODES", "cell_sums"]
-
 Floats = NDArray[Any]
 Ints = NDArray[Any]
 

@@ -22,8 +22,6 @@ from .conditionals import DependencyConditionals
 from .scan import selection_probs
 from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan, stationary_law
 
-__all__ = ["NetworkLaw", "NetworkSampler"]
-
 NetworkSampler = Literal["auto", "exact", "pseudo-gibbs"]
 
 _RECORDED_CODES = 2**26

@@ -11,8 +11,6 @@ import torch
 from ..schema import Domain
 from .structure import RootStructure
 
-__all__ = ["fold"]
-
 
 def fold(
     structure: RootStructure,

@@ -6,8 +6,6 @@ import torch
 
 from .structure import RootStructure
 
-__all__ = ["precision_and_shift"]
-
 
 def precision_and_shift(structure: RootStructure, psi: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Precision (*batch, d, d) and linear part (*batch, d) of tensor entries (*batch, num_terms) with roots up to 2."""

@@ -24,8 +24,6 @@ from .nodes.families import NodeFamily
 from .normalizability.check import Normalizability, check_normalizable
 from .structure import RootStructure
 
-__all__ = ["RootLaw", "check_root_value"]
-
 
 class RootLaw(ParameterCache):
     """Structure, psi, family and backend, with a cache of log Z and expectations.

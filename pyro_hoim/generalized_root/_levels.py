@@ -10,8 +10,6 @@ import torch
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["CountsAsLevels"]
-
 
 class CountsAsLevels:
     """The model of ordinal variables; a code is the count itself. The energy that makes it is ``counts``."""

@@ -11,8 +11,6 @@ import torch
 
 from .structure import RootStructure
 
-__all__ = ["Roots", "term_products", "weighted_products", "weighted_slopes"]
-
 _CHUNK_CELLS = 2**17  # terms times states that are worked on at once: what a processor keeps close
 
 _Chunk = tuple[torch.Tensor, tuple[torch.Tensor, ...]]

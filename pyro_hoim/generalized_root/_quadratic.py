@@ -9,8 +9,6 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-__all__ = ["curvature_matrix", "penalised_minimum"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

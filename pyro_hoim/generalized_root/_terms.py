@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ..errors import InputError, InputTypeError, check_unique, is_whole
 from ..schema import Domain
 
-__all__ = ["Key", "Positions", "check_key", "named_positions", "set_names", "sorted_rows"]
-
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
 

@@ -16,8 +16,6 @@ from ..errors import InputError
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
 
-__all__ = ["LatentLaw", "find_latent_law", "law_of", "plain_energy"]
-
 _NUM_TRIALS = 5
 
 

@@ -16,8 +16,6 @@ from ..log_linear.laws.priors import DiaconisYlvisaker
 from ..structure.hypergraph import InteractionHypergraph
 from .kernels import RecordingNUTS
 
-__all__ = ["ConjugatePotential", "NormalPotential", "PotentialNUTS", "known_potential"]
-
 _LOG_ROOT = math.log(math.sqrt(2 * math.pi))
 
 

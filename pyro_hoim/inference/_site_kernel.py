@@ -13,8 +13,6 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from ..errors import InputError, InputTypeError
 from ..runs.arguments import positive
 
-__all__ = ["SiteKernel", "checked_mapping", "decoded"]
-
 
 def checked_mapping(values: Mapping[str, Any] | None, argument: str) -> dict[str, Any]:
     """Values by name as a dict, empty for None; anything else is refused."""

@@ -18,16 +18,6 @@ import torch
 
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = [
-    "Block",
-    "KroneckerMap",
-    "LinearMap",
-    "corner_difference",
-    "corner_embedding",
-    "edge_blocks",
-    "level_contrasts",
-]
-
 Array = np.ndarray
 Layout = Literal["terms", "parameters", "subsets"]
 Factor = Callable[[int], Array]

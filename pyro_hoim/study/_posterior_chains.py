@@ -27,8 +27,6 @@ from ..structure.hypergraph import InteractionHypergraph
 if TYPE_CHECKING:
     from .posterior_settings import PosteriorSettings
 
-__all__ = ["Chain", "checked_jobs", "draw_chain", "draw_chains"]
-
 Chain = dict[str, torch.Tensor]
 """``theta`` (draws, parameters) and ``stats.<name>`` (draws,)."""
 

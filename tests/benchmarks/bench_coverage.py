@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from harness import publish
 
-from pyro_hoim import Domain, Enumeration, InteractionHypergraph, LogLinearEnergy, sample_chains
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, sample_chains
+from pyro_hoim.log_linear import Enumeration
 from pyro_hoim.runs import recorder
 
 WELLS = ((7, 100, 1000), (8, 100, 1000), (7, 16, 2000), (8, 64, 4000), (8, 20, 4000))

@@ -26,7 +26,8 @@ import pandas as pd
 import torch
 from harness import CORES, ROOT
 
-from pyro_hoim import InteractionHypergraph, load_adult, load_breast_cancer, load_mushroom, predict
+from pyro_hoim import InteractionHypergraph, predict
+from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.log_linear import learn, score_rows, train_collection
 
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from harness import CORES, ROOT, Report, median
 
-from pyro_hoim import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.schema import Domain
 

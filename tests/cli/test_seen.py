@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from pyro_hoim import Observations, load_model
+from pyro_hoim import Observations
 from pyro_hoim.cli import run
-from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear import LogLinearEnergy, load_model
 from pyro_hoim.log_linear.predictions import predict
 from pyro_hoim.runs import add_info
 

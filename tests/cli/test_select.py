@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pyro_hoim import Observations, load_model
+from pyro_hoim import Observations
 from pyro_hoim.cli import run
-from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, score_rows
+from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, load_model, score_rows
 from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import InputError, InputTypeError, MissingDataError, Observations, UnknownNameError
+from pyro_hoim import InputError, Observations
 from pyro_hoim.data import InformationTable
+from pyro_hoim.errors import InputTypeError, MissingDataError, UnknownNameError
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close
 

@@ -29,28 +29,16 @@ from pyro_hoim import (
     DependencyNetwork,
     Domain,
     GeneralizedRoot,
-    GibbsChains,
     HierarchicalLogLinear,
     InteractionHypergraph,
     LogLinearEnergy,
-    ModelFile,
-    NetworkFile,
-    PseudoGibbsChains,
-    RootChains,
-    RootFile,
     RootStructure,
-    TableConditional,
     Variable,
-    load_model,
-    load_network,
-    load_roots,
-    model_kind,
-    node_family,
-    save_model,
-    save_network,
-    save_roots,
 )
+from pyro_hoim.dependency_network import NetworkFile, PseudoGibbsChains, TableConditional, load_network, save_network
 from pyro_hoim.errors import ModelFileError
+from pyro_hoim.generalized_root import RootChains, RootFile, load_roots, node_family, save_roots
+from pyro_hoim.log_linear import GibbsChains, ModelFile, load_model, model_kind, save_model
 
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "model_files"

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from pyro_hoim import Domain, InputTypeError, InteractionHypergraph, IntractableError
+from pyro_hoim import Domain, InteractionHypergraph, IntractableError
+from pyro_hoim.errors import InputTypeError
 from pyro_hoim.information import addable_edges, hierarchical_collections, maximal_chains
 
 

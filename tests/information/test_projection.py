@@ -15,17 +15,15 @@ from pyro_hoim import (
     ConvergenceWarning,
     Domain,
     InputError,
-    InputTypeError,
     InteractionHypergraph,
     IntractableError,
-    MissingDataError,
     Observations,
-    UnknownNameError,
     load_table,
-    parametrization,
 )
 from pyro_hoim.core import Law
+from pyro_hoim.errors import InputTypeError, MissingDataError, UnknownNameError
 from pyro_hoim.information import Projections, decompose, project, random_dirichlet_law, random_law
+from pyro_hoim.log_linear import parametrization
 from pyro_hoim.testing import assert_close, hypergraphs
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -10,8 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.core import Law
+from pyro_hoim.errors import InputTypeError, UnknownNameError
 from pyro_hoim.information import (
     Projections,
     addable_edges,

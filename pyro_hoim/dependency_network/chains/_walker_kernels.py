@@ -18,8 +18,6 @@ from numba.extending import overload
 from ...compute.jit import njit
 from ...compute.lanes import fill_uniform, fill_uniform64
 
-__all__ = ["run"]
-
 
 def _fill(r0, r1, r2, r3, u):
     """Uniform numbers in the precision of u."""

@@ -15,8 +15,6 @@ from ...errors import IntractableError, size_text
 from ..decision_graph import CompiledGraph
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
-__all__ = ["WalkerProgram", "alias_tables", "is_walkable", "walker_program"]
-
 _MOST_ENTRIES = 2**31 - 1
 
 

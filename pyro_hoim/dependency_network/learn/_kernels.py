@@ -27,8 +27,6 @@ from ._row_kernels import (
     split_rows,
 )
 
-__all__ = ["grow"]
-
 Array = NDArray[Any]
 
 

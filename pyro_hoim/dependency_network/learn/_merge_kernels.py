@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["best_merge", "leaf_entropy", "renew_partners", "xlogx"]
-
 _LOST = -1  # no partner, or one that has just gone
 _UNKNOWN = -2  # to be searched for, no better than the one before
 _SAME = 1e-9  # relative difference of two row counts that are taken as equal

@@ -11,20 +11,6 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 from ._merge_kernels import xlogx
 
-__all__ = [
-    "add_levels",
-    "add_table",
-    "clear_table",
-    "copy_rows",
-    "fill_counts",
-    "join_rows",
-    "level_colours",
-    "lossless_tables",
-    "rate_splits",
-    "row_keys",
-    "split_rows",
-]
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 Array = NDArray[Any]

@@ -11,8 +11,6 @@ import torch
 from ...data.observations import Observations
 from ...errors import InputError, InputTypeError
 
-__all__ = ["PreparedRows", "checked_rows"]
-
 _REFINEMENTS = 3
 
 

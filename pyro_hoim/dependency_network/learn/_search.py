@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Found", "search"]
-
 _LARGEST_TABLE = 2**22
 _TOLERANCE = 1e-12
 _ROUNDING = 1e-14

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-__all__ = ["closed_classes"]
-
 Floats = NDArray[Any]
 Ints = NDArray[Any]
 

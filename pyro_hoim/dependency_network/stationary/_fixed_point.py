@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
-__all__ = ["FixedPoint", "fixed_point"]
-
 Floats = NDArray[Any]
 
 _BLOCK = 16  # steps between two looks at the residual

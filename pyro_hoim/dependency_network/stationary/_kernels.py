@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["eliminate_panel", "laws_of_visits", "mix_updates", "stationary_by_elimination", "update_node"]
-
 Floats = NDArray[Any]
 Ints = NDArray[Any]
 

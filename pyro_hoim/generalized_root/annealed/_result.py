@@ -20,8 +20,6 @@ from ._search import climbed_counts, count_mode_runs, count_modes, rows_of
 if TYPE_CHECKING:
     from .importance import RootAnnealed
 
-__all__ = ["annealing_cost", "judged"]
-
 _CONDITIONALS = 1e-14  # relative error of the chains' probabilities
 _DRAW = 200  # operations of one draw from a node conditional
 _ADVICE = (

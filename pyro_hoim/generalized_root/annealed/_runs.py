@@ -22,8 +22,6 @@ from ..nodes.log_partition import node_log_partition
 if TYPE_CHECKING:
     from .importance import RootAnnealed
 
-__all__ = ["AnnealedRun", "Annealer", "RootReverse", "derived", "drawn_seed", "forward", "path_of", "reverse"]
-
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
 _STREAM = 1000  # apart are the random streams of two elements of a batch

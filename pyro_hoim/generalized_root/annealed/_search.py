@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...annealing.start_rows import Rows
     from .importance import RootAnnealed
 
-__all__ = ["climbed_counts", "count_mode_runs", "count_modes", "rows_of"]
-
 _ENDS = 16  # chain ends that ascents begin with, and as many rows
 _LARGEST = 2**14  # count that all variables start from together
 _ROUNDS = 6  # of an ascent

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 from ._random_kernels import uniform
 
-__all__ = ["TABLE_SIZE", "draw_small", "small_counts"]
-
 TABLE_SIZE = 128
 """Counts below this are drawn from sums; if much of the law lies further out, from a hat."""
 

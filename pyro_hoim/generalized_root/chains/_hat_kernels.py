@@ -28,8 +28,6 @@ import numpy as np
 from ...compute.jit import njit
 from ._random_kernels import uniform
 
-__all__ = ["MAX_PIECES", "NUM_FIELDS", "add_side", "draw_under_hat", "finish_hat", "side_parameters"]
-
 MAX_PIECES = 192
 NUM_FIELDS = 14
 _LOW, _HIGH, _HEAVY, _LINE, _SLOPE, _LOG_MASS, _GAP, _SIDE = range(8)

@@ -32,8 +32,6 @@ from ._hat_kernels import (
 )
 from ._random_kernels import exponential, normal
 
-__all__ = ["draw_nodes", "fill_roots", "score", "sweep", "workspace"]
-
 POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN = range(4)
 
 

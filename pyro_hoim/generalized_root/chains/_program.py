@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from ..energy import GeneralizedRootEnergy
 
-__all__ = ["RootProgram"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 from ...compute.lanes import mix
 
-__all__ = ["chain_words", "exponential", "normal", "uniform"]
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _12, _17, _19, _23, _41, _45 = (np.uint64(n) for n in (12, 17, 19, 23, 41, 45))
 

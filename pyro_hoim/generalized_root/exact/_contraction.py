@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["Contraction", "contract", "draw", "elimination"]
-
 Scope = tuple[int, ...]
 
 _DRAW_CELLS = 2**22

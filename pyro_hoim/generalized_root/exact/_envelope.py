@@ -26,8 +26,6 @@ from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..structure import RootStructure
 
-__all__ = ["Bounds", "Terms", "bounds_of", "product_below"]
-
 Floats = NDArray[np.float64]
 
 _SWEEPS = 30

@@ -14,8 +14,6 @@ from ...errors import IntractableError, size_text
 from ..nodes.families import NodeFamily
 from ._envelope import Bounds, Terms, bounds_of, product_below
 
-__all__ = ["Grid", "Window", "grid_of", "windows_of"]
-
 Floats = NDArray[np.float64]
 
 _MAX_POINTS = 2**22  # values of one count that are looked at

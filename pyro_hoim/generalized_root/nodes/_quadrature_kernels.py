@@ -19,8 +19,6 @@ from ._sum_kernels import merge, moments
 from ._window_kernels import COUNT, REAL, find_windows
 from .integrability_kernels import is_integrable
 
-__all__ = ["add_far_counts", "number_values"]
-
 _DEPTH = 44.0
 _NODES = 4096
 _SETTLED = 1e-10

@@ -15,8 +15,6 @@ from scipy import special
 
 from ._window_kernels import sum_zeros
 
-__all__ = ["LARGEST_COUNT", "HalfLine", "Line", "Subdomain", "log_mass"]
-
 _EPSILON = 2.220446049250313e-16
 LARGEST_COUNT = 1e11
 """Means of counts beyond this are not bounded."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from ...compute.jit import njit
 
-__all__ = ["exponentials", "merge", "moments"]
-
 _MAGIC = 6755399441055744.0  # 1.5 * 2^52: added to a float of moderate size, rounds it into its low bits
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 

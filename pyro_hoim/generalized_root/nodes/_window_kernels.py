@@ -19,8 +19,6 @@ import numpy as np
 
 from ...compute.jit import njit
 
-__all__ = ["COUNT", "REAL", "find_windows", "log_density", "sum_zeros"]
-
 COUNT, REAL = 0, 1
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 

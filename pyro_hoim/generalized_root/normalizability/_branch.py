@@ -8,8 +8,6 @@ import numpy as np
 
 from ._form import Array, Form
 
-__all__ = ["Search", "branch_and_bound"]
-
 _CHUNK = 1024
 
 

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-__all__ = ["Array", "Form", "bounded_by_planes", "is_definite", "local_maximum", "positive_vertex"]
-
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 

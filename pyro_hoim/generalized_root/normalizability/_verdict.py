@@ -10,8 +10,6 @@ import numpy as np
 from ._branch import branch_and_bound
 from ._form import Array, Form, bounded_by_planes, is_definite, local_maximum, positive_vertex
 
-__all__ = ["Verdict", "settle"]
-
 _BUDGET = 40_000
 _LARGEST_BRANCHED = 10
 _LARGEST_SIGNED = 7

@@ -15,8 +15,6 @@ from ._regression import Floats, Integers, Regression
 from ._working_set import WorkingSet
 from .rows import RootRows
 
-__all__ = ["ColumnRegression", "JointRegression", "JointTerm", "base_measure"]
-
 MOST_BYTES = 2**33
 """Most memory of the rows and features of one joint regression."""
 _ROWS_AT_A_TIME = 2**16

@@ -12,17 +12,6 @@ import numpy as np
 
 from ...compute.jit import njit
 
-__all__ = [
-    "descend",
-    "feature_columns",
-    "feature_gradients",
-    "feature_products",
-    "scan_pairs",
-    "scan_singles",
-    "scan_tuples",
-]
-
-
 _CELLS = 2**21
 
 

@@ -23,8 +23,6 @@ from .rows import RootRows
 if TYPE_CHECKING:
     from .result import RootFit
 
-__all__ = ["Advance", "RefitEnd", "RefitProblem"]
-
 Advance = Callable[[Floats, int], None]
 
 _HALVINGS = 20

@@ -14,8 +14,6 @@ from ..nodes.families import NodeFamily
 from ..nodes.kernels import node_values
 from ._kernels import descend, feature_gradients, feature_products
 
-__all__ = ["Floats", "Integers", "NewtonEnd", "Point", "Regression", "Status", "newton", "units"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Status = Literal["converged", "fixed", "max_iterations", "stalled"]

@@ -20,8 +20,6 @@ from .rows import RootRows
 if TYPE_CHECKING:
     from .result import RootFit
 
-__all__ = ["RegressionRun"]
-
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
 
 

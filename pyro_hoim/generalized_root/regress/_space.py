@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ...errors import InputError, InputTypeError, IntractableError, is_whole, size_text
 from ...schema import Domain
 
-__all__ = ["SCANNED_SIZE", "SearchSpace", "checked_candidates", "checked_l1", "clique_candidates", "search_space"]
-
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
 

@@ -8,8 +8,6 @@ from ._kernels import feature_columns, feature_gradients
 from ._regression import Floats, Integers, Point, Regression
 from .rows import RootRows
 
-__all__ = ["WorkingSet"]
-
 
 class WorkingSet(Regression):
     """Features of one node that may be nonzero; rows that no feature touches are held once, with their number.

@@ -17,8 +17,6 @@ from torch.utils._pytree import tree_leaves
 from ._discrete_sites import element_law, is_discrete, sample_nodes, split_law
 from ._terms import log_z_factors
 
-__all__ = ["Dependence", "brief", "find_dependence"]
-
 # What these return says nothing about values.
 _METADATA = frozenset(
     (

@@ -20,20 +20,6 @@ from ...errors import HoimError, InputError, InputTypeError, IntractableError, c
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...runs.schedule import GibbsSchedule
 
-__all__ = [
-    "DiscreteSite",
-    "Schedules",
-    "Visit",
-    "check_initial",
-    "check_support",
-    "element_law",
-    "find_sites",
-    "is_discrete",
-    "sample_nodes",
-    "split_law",
-    "start",
-]
-
 MAX_VALUES = 2**16
 """Most values of one element of a site."""
 

@@ -17,8 +17,6 @@ from ._dependence import Dependence, brief, find_dependence
 from ._discrete_sites import DiscreteSite, Visit, check_support, sample_nodes, split_law
 from ._terms import has_estimate, is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
 
-__all__ = ["DiscreteMoves", "Mode", "Program"]
-
 Mode = Literal["law alone", "rows together", "row by row", "one by one"]
 Values = dict[str, torch.Tensor]
 

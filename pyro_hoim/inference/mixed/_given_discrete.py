@@ -15,8 +15,6 @@ from ...log_linear.laws.law import HierarchicalLogLinear
 from ._dependence import Dependence
 from ._discrete_sites import split_law
 
-__all__ = ["GivenDiscrete", "constant_laws"]
-
 
 class GivenDiscrete:
     """A program with its discrete sites observed at values that may change between runs.

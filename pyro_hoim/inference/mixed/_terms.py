@@ -12,8 +12,6 @@ from pyro.distributions.util import scale_and_mask
 from ...log_linear.laws.backends import is_exact_for
 from ._discrete_sites import DiscreteSite, Visit, split_law
 
-__all__ = ["has_estimate", "is_same_law", "log_prob_of", "log_z_factors", "needs_log_z", "own_log_prob", "without_nan"]
-
 Node = Mapping[str, Any]
 
 

@@ -16,8 +16,6 @@ from ...runs.schedule import GibbsSchedule
 if TYPE_CHECKING:
     from .importance import AnnealedImportance
 
-__all__ = ["check_options", "is_reversible"]
-
 
 def check_options(options: AnnealedImportance) -> None:
     """Raise for options that are out of range and bring sequences into a form that can be hashed."""

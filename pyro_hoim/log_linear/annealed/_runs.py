@@ -20,17 +20,6 @@ from .reference import reference_normaliser, single_terms
 if TYPE_CHECKING:
     from .importance import AnnealedImportance
 
-__all__ = [
-    "Plain",
-    "Reverse",
-    "Run",
-    "forward",
-    "make_chains",
-    "reference_of",
-    "reverse",
-    "statistics",
-]
-
 _TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...annealing.start_rows import Rows
     from .importance import AnnealedImportance
 
-__all__ = ["ascend", "found_modes", "mode_runs", "rows_of"]
-
 Codes = NDArray[np.int64]
 
 _STARTS = 256  # of the ascents, at most

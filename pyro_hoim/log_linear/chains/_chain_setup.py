@@ -17,8 +17,6 @@ from ...runs.arguments import check_levels, checked_seed, checked_tables, positi
 from ...runs.schedule import GibbsSchedule
 from .engines import EngineName, make_engine
 
-__all__ = ["ChainSetup"]
-
 
 class ChainSetup:
     """What is behind :class:`~pyro_hoim.log_linear.GibbsChains`, whose arguments these are: checks, shapes, the engine.

@@ -47,8 +47,6 @@ from ...compute.vectors import (
     widen,
 )
 
-__all__ = ["move", "weighted_sums"]
-
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["BlockLists", "KeptLists", "Products", "block_lists", "products_of", "ragged", "whole_weights"]
-
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

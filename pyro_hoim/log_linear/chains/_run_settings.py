@@ -9,11 +9,6 @@ from typing import Any
 
 from .gibbs import GibbsChains
 
-__all__ = [
-    "run_settings",
-    "sweeps_per_call",
-]
-
 _LOOKUPS_PER_CALL = 2**30
 
 

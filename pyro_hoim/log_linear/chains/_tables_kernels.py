@@ -35,8 +35,6 @@ from ...compute.tables_vectors import (
     sub,
 )
 
-__all__ = ["add_statistics", "run"]
-
 ROOM = 2**14
 """Entries of the scratch that a processor keeps close by: states times lanes that are drawn together."""
 

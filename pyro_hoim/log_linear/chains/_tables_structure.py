@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["TablesStructure", "tables_structure"]
-
 Ints = NDArray[np.int32]
 Places = NDArray[np.int64]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["is_recorded", "log_z_with_gradient"]
-
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 

@@ -16,8 +16,6 @@ import torch
 from ...structure.elimination_order import elimination_order
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["Bucket", "BucketPlan", "bucket_plan", "sliced_plan"]
-
 
 @dataclass(frozen=True)
 class Bucket:

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["accumulate", "contract_rows", "downward", "load", "run_batch", "tighten", "upward"]
-
 Floats = NDArray[Any]
 Ints = NDArray[Any]
 

@@ -19,8 +19,6 @@ from ._buckets import BucketPlan
 from ._linear_space import values_of
 from ._program import compiled
 
-__all__ = ["is_faster", "sample"]
-
 _LARGE = 2**20  # variables times draws from which on threads share the draws
 _UNIFORMS = 2**22  # random numbers held at once
 _FEW, _TINY = 8, 2**13  # models, and cells of one for which Python's overhead does not count

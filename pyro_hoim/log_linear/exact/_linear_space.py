@@ -16,8 +16,6 @@ from ._autograd import is_recorded, log_z_with_gradient
 from ._buckets import BucketPlan
 from ._program import Program, compiled
 
-__all__ = ["differentiable_expectations", "expectations", "is_supported", "log_z", "values_of"]
-
 _LIMITS = {torch.float32: 80.0, torch.float64: 680.0}  # logs of stored values stay within plus and minus this
 _LARGE_BUFFER = 2**18  # programs with more values are run step by step
 _LARGE_STEP = 2**16  # steps with more operations are split between threads

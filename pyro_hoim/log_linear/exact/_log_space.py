@@ -13,8 +13,6 @@ import torch
 
 from ._buckets import Bucket, BucketPlan
 
-__all__ = ["cells_alive", "factors_of", "log_root", "log_z", "split", "trace_back", "upward"]
-
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 _BATCH_CELLS = 2**24  # cells of a chunk of the batch that are alive at once

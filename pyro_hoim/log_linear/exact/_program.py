@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from ._buckets import BucketPlan
 
-__all__ = ["Contraction", "Program", "compiled", "memory_cells"]
-
 Ints = NDArray[np.int64]
 _Loop = tuple[int, int, int, int]  # length and strides of x, y, z
 

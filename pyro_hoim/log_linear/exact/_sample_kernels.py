@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["trace_back"]
-
 Ints = NDArray[Any]
 Floats = NDArray[Any]
 

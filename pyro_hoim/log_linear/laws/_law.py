@@ -18,8 +18,6 @@ from ..coding import Coding, Parametrization, parametrization
 from ..energy import LogLinearEnergy
 from .backends import check_estimate, is_exact_for
 
-__all__ = ["Law"]
-
 
 class Law(ParameterCache):
     """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta.

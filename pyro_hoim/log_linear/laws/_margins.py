@@ -13,8 +13,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from .natural_parameters import consistent_margins, interior_margin
 
-__all__ = ["check_conjugate_arguments", "check_hypergraph", "check_interior", "check_margins"]
-
 _BOUNDARY = 1e-9
 
 

@@ -22,13 +22,6 @@ from ..energy import LogLinearEnergy
 from ._law import Law
 from .backends import check_estimate, exact_backend
 
-__all__ = [
-    "extended_expectations",
-    "flatten_tables",
-    "log_prob_cells",
-    "marginal_tables",
-]
-
 _Names = tuple[str, ...]
 
 

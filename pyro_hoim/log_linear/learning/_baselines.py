@@ -10,8 +10,6 @@ from ..energy import LogLinearEnergy
 from ..training.exact import ExactTrainer
 from ..training.ridge import InteractionRidge
 
-__all__ = ["frequency_model", "one_body_model"]
-
 _SMOOTHING = 0.5
 
 

@@ -20,8 +20,6 @@ from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer
 from ._trainers import Recipe
 
-__all__ = ["FinalFit", "final_fit", "rows_digest"]
-
 
 @dataclass(frozen=True, eq=False)
 class FinalFit:

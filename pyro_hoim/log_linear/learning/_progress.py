@@ -11,8 +11,6 @@ from ..energy import LogLinearEnergy
 from ..scores import score_rows
 from ..search.result import SelectionRound
 
-__all__ = ["ProgressLines", "interactions"]
-
 
 class ProgressLines:
     """Lines with the time so far; those of rounds with the gain over an independent model on some rows."""

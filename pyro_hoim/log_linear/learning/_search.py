@@ -26,8 +26,6 @@ from ..training.pseudo import PseudoTrainer
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer
 
-__all__ = ["StagedSearch"]
-
 _MAX_ALL_PAIRS = 1500
 _SEARCH, _STRENGTHS = "search.safetensors", "strengths.json"
 

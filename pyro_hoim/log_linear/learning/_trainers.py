@@ -17,8 +17,6 @@ from ..training.pseudo import PseudoTrainer
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTrainer, SampledTraining
 
-__all__ = ["Recipe", "TrainerName", "checked_recipe", "default_ridge", "singles"]
-
 TrainerName = Literal["auto", "exact", "sampled", "pseudo-likelihood"]
 
 _MAX_EXACT_STATES = 2**21

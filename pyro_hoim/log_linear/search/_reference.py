@@ -12,8 +12,6 @@ import numpy as np
 from ...core.trainer import Trainer
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["closed_supersets", "reference_laws"]
-
 _PSEUDO_COUNT = 0.5
 _MAX_CYCLES = 50
 _TOLERANCE = 1e-6

@@ -17,8 +17,6 @@ from ...core.trainer import TrainingReport
 from ...errors import InputError, InputTypeError, is_whole
 from ._limited_memory import Point, Precondition, minimise
 
-__all__ = ["Descent", "Evaluate", "HeldOutLoss"]
-
 Evaluate = Callable[[np.ndarray], tuple[float, float, np.ndarray]]
 """Of balanced tables (num_terms,): loss without penalty, loss with it, and the centred gradient of the latter."""
 

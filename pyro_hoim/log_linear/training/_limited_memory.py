@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Point", "Precondition", "minimise"]
-
 Precondition = Callable[[np.ndarray], np.ndarray]
 """Rough inverse Hessian times a vector, symmetric and positive."""
 

@@ -14,8 +14,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from .ordinal import ar1_precision, is_smooth_axis
 from .ridge import InteractionRidge
 
-__all__ = ["ridge_preconditioner"]
-
 Floats = NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["conditionals"]
-
 _FLAGS = {"reassoc", "contract", "nsz"}
 _ROWS = 256  # rows of a block: their codes and the slices of one variable stay in the cache
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["apply_precision"]
-
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def apply_precision(axes: NDArray[np.int64], correlation: float, values: NDArray[np.float64]) -> None:

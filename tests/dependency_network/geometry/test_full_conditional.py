@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import Domain, InputError, InputTypeError, MissingDataError, Observations
+from pyro_hoim import Domain, InputError, Observations
 from pyro_hoim.core import Law
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -26,6 +26,7 @@ from pyro_hoim.dependency_network import (
     node_divergence,
     stationary_law,
 )
+from pyro_hoim.errors import InputTypeError, MissingDataError
 from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.testing import assert_close
 

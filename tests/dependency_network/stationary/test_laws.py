@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, InputError, InputTypeError, InteractionHypergraph, IntractableError, UnknownNameError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.dependency_network import (
     DependencyConditionals,
     DependencyNetwork,
@@ -22,7 +22,7 @@ from pyro_hoim.dependency_network import (
     stationary_law,
 )
 from pyro_hoim.dependency_network.stationary._closed_classes import closed_classes
-from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.errors import ConvergenceWarning, InputTypeError, UnknownNameError
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy
 from pyro_hoim.testing import assert_close
 

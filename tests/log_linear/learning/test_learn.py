@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Auto, InputError, InputTypeError, LogLinearEnergy, Observations, load_model
-from pyro_hoim.log_linear import InteractionRidge, SampledTraining, learn, train_collection
+from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
+from pyro_hoim.errors import InputTypeError
+from pyro_hoim.log_linear import InteractionRidge, SampledTraining, learn, load_model, train_collection
 from pyro_hoim.log_linear.learning.columns import check_columns, ordered_columns, with_ordinal
 from pyro_hoim.log_linear.learning.model import LearnedModel
 from pyro_hoim.schema import Domain, Variable

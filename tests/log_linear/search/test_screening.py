@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, ExactTrainer, InputError, InteractionHypergraph, Observations
-from pyro_hoim.log_linear import Gain, InteractionInformation, ScoreContext, Screened
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
+from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionInformation, ScoreContext, Screened
 
 DOMAIN = Domain.from_cardinalities([2, 3, 2, 2, 3])
 PAIRS = list(itertools.combinations(DOMAIN.names, 2))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Adam"]
-
 Floats = NDArray[np.float64]
 _FIRST, _SECOND = 0.9, 0.999  # decay of the moments
 

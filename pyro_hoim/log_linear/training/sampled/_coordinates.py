@@ -16,8 +16,6 @@ from ...fitting.penalties import L1, L2, GroupL2
 from ..ordinal import is_smooth_axis
 from ..ridge import InteractionRidge
 
-__all__ = ["Coordinates", "SampledPenalty", "check_penalty"]
-
 Floats = NDArray[np.float64]
 SampledPenalty = InteractionRidge | L2 | L1 | GroupL2
 

@@ -21,8 +21,6 @@ from ._start import StartLaw
 from ._weighted_chains import seed_of
 from .options import SampledTraining
 
-__all__ = ["annealed_log_z", "with_reverse_run"]
-
 Floats = NDArray[np.float64]
 _FIRST = (1024, 500)  # chains and temperatures of the first run
 _EVEN = 0.25  # effective share of the chains above which more of them are better than more temperatures

@@ -10,8 +10,6 @@ import numpy as np
 
 from ....compute.jit import njit
 
-__all__ = ["add_margins"]
-
 _LANES = 2048  # states whose cells are looked up together
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ....compute.jit import njit
 
-__all__ = ["parent_scores"]
-
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def parent_scores(columns, cards, counts, child, cells, fitted, prior, parents, max_cells):

@@ -25,8 +25,6 @@ from ._weighted_chains import (
 )
 from .options import SampledTraining
 
-__all__ = ["Outcome", "Problem", "SampledPath"]
-
 Floats = NDArray[np.float64]
 _MAX_SWEEPS = 4  # per step, to which sampling is raised
 _RECOVERY = 0.1  # factor of the rate after a divergence

@@ -14,8 +14,6 @@ from ....structure.hypergraph import InteractionHypergraph
 from ...coding import parametrization
 from ..tables import MarginsOfRows, restructured_tables
 
-__all__ = ["StartLaw", "forest_law", "law_of_singles", "network_law"]
-
 Floats = NDArray[np.float64]
 _PRIOR = 0.5  # counts per level in a network
 _MAX_PARENTS = 3

@@ -18,17 +18,6 @@ from ...energy import LogLinearEnergy
 from ._start import StartLaw
 from .options import SampledTraining
 
-__all__ = [
-    "Population",
-    "WeightedChains",
-    "annealed_population",
-    "disagreement",
-    "effective_size",
-    "is_independent",
-    "normalised",
-    "seed_of",
-]
-
 Floats = NDArray[np.float64]
 _WIDE = 4  # one in so many chains of an annealed population comes from the wide start
 _PIECES = 30  # parts of an annealed run between which weights are looked at
