@@ -47,8 +47,8 @@ def join_records(parts: list[Record]) -> Record:
 class Engine(Protocol):
     r"""Groups of chains of one structure: their states, random numbers, cached energies and how they move.
 
-    A *group* is a row of weights and an inverse temperature shared by its chains (an element of a batch of parameters,
-    or a rung of a temperature ladder). All arrays are (groups, chains, ...). The target of group g at beta is
+    A *group* is a row of weights and an inverse temperature shared by its chains (an element of a batch of parameters).
+    All arrays are (groups, chains, ...). The target of group g at beta is
 
     .. math:: \log f_\beta(x) = \beta \sum_S \theta_g^S[x_S] + (1 - \beta) \sum_v r_g^v[x_v]
 
@@ -134,13 +134,6 @@ class Engine(Protocol):
 
     def gather(self, index: torch.Tensor) -> None:
         """Chain c of group g takes state and energies of chain ``index[g, c]`` of its group; random numbers stay."""
-        ...
-
-    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        """Swap states and energies of groups ``first`` and ``second`` in the chains where ``mask`` (chains,) is true.
-
-        Both groups must have equal weights (they differ in temperature); random numbers stay.
-        """
         ...
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -1,9 +1,7 @@
 from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
 from .auto import Auto as Auto
 from .chains.gibbs import GibbsChains as GibbsChains
-from .chains.ladder import ParallelTempering as ParallelTempering
 from .chains.run import sample_chains as sample_chains
-from .chains.tempering import TemperedRun as TemperedRun, sample_tempered as sample_tempered
 from .coding import Coding as Coding, Parametrization as Parametrization, parametrization as parametrization
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination

@@ -239,14 +239,6 @@ def check_energies(case: EngineCase) -> None:
     _assert_energies(case, engine, "set_weights", tables, reference)
     engine.sweep(order, 1, _BETAS)
     _assert_energies(case, engine, "set_weights and sweep", tables, reference)
-    engine.set_weights(tables[:1], reference[:1])
-    before, mask = engine.get_codes(), torch.arange(40) % 3 == 0
-    engine.exchange(0, 2, mask)
-    after = engine.get_codes()
-    _assert_equal(after[0], torch.where(mask[:, None], before[2], before[0]), "first group after exchange")
-    _assert_equal(after[2], torch.where(mask[:, None], before[0], before[2]), "second group after exchange")
-    _assert_equal(after[1], before[1], "another group after exchange")
-    _assert_energies(case, engine, "exchange", tables[:1], reference[:1])
 
 
 def check_records(case: EngineCase) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from ...compute.engine import Record, join_records
 from ...core.model import LogLinearModel
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import InputError, InputTypeError
 from ...runs.arguments import check_levels, count, positive, received
 from ...structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup
@@ -169,29 +169,6 @@ class GibbsChains(ChainSetup):
             raise InputError(f"index: expected integers of shape {shape}, received {received(index)}")
         check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
         self._engine.gather(index.long().reshape(self._groups, self._num_chains))
-
-    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        """Swap the states of two elements of a one-dimensional batch in the chains where ``mask`` (num_chains,) holds.
-
-        Both elements must have the same tables; they stand for temperatures.
-
-        Raises:
-            InputError: a batch of another dimension, elements outside it or with different tables, or a mask of
-                another shape or type.
-        """
-        if len(self._batch) != 1:
-            raise InputError(f"exchange: expected a batch of one dimension, received shape {tuple(self._batch)}")
-        for argument, i in (("first", first), ("second", second)):
-            if not is_whole(i) or not 0 <= i < self._groups:
-                raise InputError(f"{argument}: expected a whole number from 0 to {self._groups - 1}, received {i!r}")
-        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != (self._num_chains,):
-            raise InputError(f"mask: expected booleans of shape ({self._num_chains},), received {received(mask)}")
-        same = torch.equal(self._tables[first], self._tables[second])
-        if not same or (len(self._reference) > 1 and not torch.equal(self._reference[first], self._reference[second])):
-            raise InputError(
-                f"exchange: expected equal tables for elements {first} and {second}, received different ones"
-            )
-        self._engine.exchange(first, second, mask)
 
     # Moves
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import Record
-from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, swap, tile_width, to_tiles
+from ...compute.lanes import aligned, from_tiles, lane_seeds, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
 from ._products_kernels import move, weighted_sums
@@ -369,21 +369,6 @@ class ProductsEngine:
         spins[self._tile, :, self._lane] = spins[tile, :, lane]
         for values in () if self._is_stale else (self._model_energy, self._reference_energy):
             values[self._tile, self._lane] = values[tile, lane]
-
-    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        lanes = np.zeros(self._per_group * self._width, dtype=bool)
-        lanes[: self.num_chains] = mask.cpu().numpy()
-        lanes = lanes.reshape(self._per_group, self._width)
-        swap(*self._tiles_of(self._states, first, second), lanes[:, None])
-        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
-            swap(*self._tiles_of(values, first, second), lanes)
-
-    def _tiles_of(self, values: Array, first: int, second: int) -> tuple[Array, Array]:
-        """Views of the tiles of two groups."""
-        tiles = values.reshape(self.num_groups, self._per_group, *values.shape[1:])
-        return tiles[first], tiles[second]
-
-    # Resuming
 
     def state(self) -> dict[str, torch.Tensor]:
         words = self._rng.transpose(0, 2, 1)[self._tile, self._lane]

@@ -233,8 +233,8 @@ def outcome(
     if summary is not None and summary.is_mixed is False:
         warnings.warn(
             ConvergenceWarning(
-                "chains differ from each other by more than chance, so they have not mixed; make longer runs, draw "
-                "larger blocks (GibbsSchedule) or temper (sample_tempered)"
+                "chains differ from each other by more than chance, so they have not mixed; make longer runs, or draw "
+                "larger blocks (GibbsSchedule)"
             ),
             stacklevel=3,
         )

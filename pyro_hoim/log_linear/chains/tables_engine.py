@@ -297,7 +297,7 @@ class TablesEngine:
         run_threads(work, num_groups * parts)
         return self._terms(cells)
 
-    # Resampling, exchange, storage
+    # Resampling, storage
 
     def gather(self, index: torch.Tensor) -> None:
         places = index.cpu().numpy()
@@ -306,18 +306,6 @@ class TablesEngine:
             return
         self._energy = np.take_along_axis(self._energy, places, axis=1)
         self._reference_energy = np.take_along_axis(self._reference_energy, places, axis=1)
-
-    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        from ...compute.lanes import swap
-
-        assert self._tiles is not None
-        chosen = mask.cpu().numpy().astype(bool)
-        lanes = np.zeros(self._per_group * self._width, dtype=bool)
-        lanes[: len(chosen)] = chosen
-        tiles = self._tiles.reshape(self._shape[0], self._per_group, self._size, self._width)
-        swap(tiles[first], tiles[second], lanes.reshape(self._per_group, 1, self._width))
-        for energy in () if self._is_stale else (self._energy, self._reference_energy):
-            swap(energy[first], energy[second], chosen)
 
     def state(self) -> dict[str, torch.Tensor]:
         self._look()

@@ -339,13 +339,6 @@ class TorchEngine:
         self._energy = self._energy.gather(1, index)
         self._reference_energy = self._reference_energy.gather(1, index)
 
-    def exchange(self, first: int, second: int, mask: torch.Tensor) -> None:
-        mask = mask.to(self._device)
-        for values in (self._states, self._energy, self._reference_energy):
-            moved = values[first, mask].clone()
-            values[first, mask] = values[second, mask]
-            values[second, mask] = moved
-
     def state(self) -> dict[str, torch.Tensor]:
         return {
             "codes": self._states.clone(),

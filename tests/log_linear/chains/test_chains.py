@@ -171,23 +171,6 @@ def test_annealing_between_two_models(engine: Any, schedule: GibbsSchedule) -> N
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_exchange_swaps_states_and_energies(engine: Any) -> None:
-    tables = _model(engine).tables.expand(3, -1)
-    model = LogLinearEnergy(_graph(engine), tables)
-    chains = GibbsChains(model, 30, engine=engine, seed=1)
-    chains.sweep(2, torch.tensor([0.1, 0.5, 1.0]))
-    before, mask = chains.codes, torch.arange(30) % 3 == 1
-    chains.exchange(0, 2, mask)
-    after = chains.codes
-    assert torch.equal(after[1], before[1])
-    assert torch.equal(after[0], torch.where(mask[:, None], before[2], before[0]))
-    assert torch.equal(after[2], torch.where(mask[:, None], before[0], before[2]))
-    _assert_energy(chains, model)
-    chains.sweep(1)
-    _assert_energy(chains, model)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_gather_takes_states_of_the_same_element(engine: Any) -> None:
     chains = _chains(engine, 2)
     before = chains.codes
@@ -671,13 +654,6 @@ def test_too_large_blocks_are_refused() -> None:
         (lambda c: c.gather(torch.zeros(2, 5)), r"index: expected integers of shape \(2, 5\), received torch.float32"),
         (lambda c: c.gather(torch.full((2, 5), 5)), "index: expected whole numbers from 0 to 4, received 5"),
         (lambda c: c.gather(torch.full((2, 5), -1)), "index: expected whole numbers from 0 to 4, received -1"),
-        (lambda c: c.exchange(0, 1, torch.ones(5, dtype=torch.bool)), "exchange: expected equal tables"),
-        (
-            lambda c: c.exchange(0, 2, torch.ones(5, dtype=torch.bool)),
-            "second: expected a whole number from 0 to 1",
-        ),
-        (lambda c: c.exchange(0, 0, torch.ones(4, dtype=torch.bool)), r"mask: expected booleans of shape \(5,\)"),
-        (lambda c: c.exchange(0, 0, torch.ones(5, dtype=torch.long)), r"mask: expected booleans.*torch.int64"),
         (lambda c: c.statistics(torch.ones(3)), r"weights: expected a shape that broadcasts to \(2, 5\)"),
     ],
 )
@@ -717,8 +693,3 @@ def test_tables_near_the_end_of_float32_need_float64(engine: Any) -> None:
     chains = GibbsChains(model, 3, engine=engine, precision=torch.float64)
     chains.sweep(2)
     assert bool(torch.isfinite(chains.energy).all())
-
-
-def test_exchange_needs_one_batch_dimension() -> None:
-    with pytest.raises(InputError, match="exchange: expected a batch of one dimension"):
-        _chains("torch", num_chains=5).exchange(0, 1, torch.ones(5, dtype=torch.bool))

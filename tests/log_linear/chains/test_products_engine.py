@@ -289,7 +289,7 @@ def test_seeds_give_different_chains(model):
     assert len(torch.unique(one.state()["random"].reshape(-1, 4), dim=0)) == 50
 
 
-def test_gather_and_exchange(model):
+def test_gather(model):
     hypergraph, tables, reference = model
     engine = engine_of(hypergraph, tables, chains=100, groups=3, reference=reference)
     run_of(engine)
@@ -301,14 +301,6 @@ def test_gather_and_exchange(model):
     assert torch.equal(engine.energies()[0], torch.gather(energy, 1, index))
     assert torch.equal(engine.energies()[1], torch.gather(by_reference, 1, index))
     assert torch.equal(engine.state()["random"], random)
-    before, energies = engine.get_codes(), engine.energies()[0]
-    mask = torch.arange(100) % 3 == 0
-    engine.exchange(0, 2, mask)
-    after = engine.get_codes()
-    assert torch.equal(after[0], torch.where(mask[:, None], before[2], before[0]))
-    assert torch.equal(after[2], torch.where(mask[:, None], before[0], before[2]))
-    assert torch.equal(after[1], before[1])
-    assert torch.equal(engine.energies()[0][2], torch.where(mask, energies[0], energies[2]))
 
 
 def test_new_weights_replace_the_old_ones(model):
