@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
+MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
 LONG_MODULES = {
     "log_linear/laws/law.py",
     "log_linear/chains/_products_kernels.py",
@@ -22,6 +25,33 @@ LONG_FUNCTIONS = {
     "report/sections.py _comparison",
 }
 """Functions that are still too long; names may only be taken away."""
+WIDE_FUNCTIONS = {
+    "dependency_network/chains/run.py sample_pseudo_gibbs",
+    "dependency_network/learn/_search.py search",
+    "dependency_network/study/analysis.py analyse_network",
+    "generalized_root/chains/run.py sample_root_chains",
+    "generalized_root/regress/fit.py fit_root_path",
+    "generalized_root/regress/fit.py fit_roots",
+    "generalized_root/study/analysis.py analyse_roots",
+    "annealing/verdict.py result_of",
+    "dependency_network/chains/pseudo_gibbs.py __init__",
+    "inference/posterior.py sample_posterior",
+    "inference/pseudo_gibbs.py __init__",
+    "inference/root_posterior.py sample_root_posterior",
+    "interop/arviz.py to_arviz",
+    "log_linear/chains/run.py sample_chains",
+    "log_linear/chains/tempering.py sample_tempered",
+    "log_linear/fitting/fit.py fit",
+    "log_linear/learning/_search.py __init__",
+    "log_linear/learning/learn.py learn",
+    "log_linear/learning/learn.py train_collection",
+    "log_linear/search/greedy.py select",
+    "log_linear/search/prune.py prune",
+    "log_linear/training/pseudo.py __init__",
+    "log_linear/training/table_trainer.py __init__",
+    "study/analysis.py analyse",
+}
+"""Public functions and constructors that still take too many parameters; names may only be taken away."""
 
 
 def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -41,6 +71,47 @@ def _too_long(source: str) -> tuple[bool, list[str]]:
     return source.count("\n") > MAX_MODULE_LINES, found
 
 
+def _wide(source: str) -> list[str]:
+    """Public functions and constructors of a module with too many parameters, ``self`` not counted."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__init__"):
+            continue
+        if any(ast.unparse(decorator).startswith(("njit", "click.")) for decorator in node.decorator_list):
+            continue
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if len([argument for argument in arguments if argument.arg not in ("self", "cls")]) > MAX_PARAMETERS:
+            found.append(node.name)
+    return found
+
+
+def test_public_functions_take_few_parameters() -> None:
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not path.stem.endswith("kernels"):
+            found |= {f"{name} {function}" for function in _wide(path.read_text(encoding="utf-8"))}
+    assert found <= WIDE_FUNCTIONS
+
+
+def test_control_wide_functions_are_found() -> None:
+    names = ", ".join(f"a{i}" for i in range(10))
+    assert _wide(f"class A:\n    def __init__(self, {names}): ...\ndef _f({names}, b): ...\n") == []
+    assert _wide(f"class A:\n    def __init__(self, {names}, *, b=1): ...\ndef f({names}, b): ...\n") == [
+        "f",
+        "__init__",
+    ]
+
+
+def test_folders_hold_few_files_and_modules_are_short_in_the_middle() -> None:
+    folders = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    assert {folder.name: number for folder, number in folders.items() if number > MAX_FILES} == {}
+    lines = [
+        path.read_text(encoding="utf-8").count("\n") for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"
+    ]
+    assert median(lines) < MAX_MEDIAN
+
+
 def test_modules_and_functions_stay_short() -> None:
     modules: set[str] = set()
     functions: set[str] = set()
@@ -49,8 +120,8 @@ def test_modules_and_functions_stay_short() -> None:
         is_long, found = _too_long(path.read_text(encoding="utf-8"))
         modules |= {name} if is_long else set()
         functions |= {f"{name} {function}" for function in found}
-    assert modules == LONG_MODULES
-    assert functions == LONG_FUNCTIONS
+    assert modules <= LONG_MODULES
+    assert functions <= LONG_FUNCTIONS
 
 
 @pytest.mark.parametrize(("decorator", "limit"), [("", 60), ("@njit(nogil=True, cache=True)\n", 120)])
