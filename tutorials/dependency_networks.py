@@ -201,7 +201,7 @@ pd.DataFrame({v.name: [v.labels[int(c)] for c in people[:, i]] for i, v in enume
 # %%
 run = sample_pseudo_gibbs(network, 256, 400, burn_in=50, edges=[("Class", "Survived")], seed=seed)
 estimate, error = run.marginal(["Class", "Survived"])
-exact = distribution.marginal(["Class", "Survived"])
+exact = distribution.marginal(["Class", "Survived"]).probs
 z_scores = (estimate - exact) / error
 pd.DataFrame(
     {"estimate": estimate[:, 1], "standard error": error[:, 1], "exact": exact[:, 1].double()},
@@ -217,7 +217,7 @@ pd.DataFrame(
 # %%
 given = {"Sex": "Female", "Class": "3rd"}
 answer = distribution.condition(given)
-answer.domain.names, answer.marginal(["Survived"])
+answer.domain.names, answer.marginal(["Survived"]).probs
 
 # %% [markdown]
 # Each question has a clamped network of its own, whose law is not the conditional of the whole network's law. The
@@ -259,4 +259,4 @@ assert float(z_scores.abs().max()) < 5
 assert abs(float((questions["prob"] * questions["limit"]).sum()) - sum(errors.node_means.values()) / 2) < 1e-12
 assert (questions["fc"] <= questions["limit"] + 1e-12).all()
 assert abs(errors.node_means["Survived"] - limit.nodes["Survived"]) < 1e-12
-assert torch.isclose(answer.marginal(["Survived"]).sum(), torch.ones((), dtype=torch.float64))
+assert torch.isclose(answer.marginal(["Survived"]).probs.sum(), torch.ones((), dtype=torch.float64))

@@ -119,6 +119,11 @@ class NetworkLaw:
                 torch.zeros(0, *(1 for _ in self.batch_shape), len(self.domain), dtype=torch.long, device=device)
             ).detach()
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tables are."""
+        return self.probe.device
+
     @cached_property
     def stationary(self) -> StationaryLaw:
         """The law, found once.
@@ -150,12 +155,6 @@ class NetworkLaw:
             law = self.stationary.probs.sum(gone) if gone else self.stationary.probs
             found[i] = law @ torch.arange(size, dtype=torch.float64) ** power
         return found.to(self.probe)
-
-    def table(self, positions: Sequence[int]) -> torch.Tensor:
-        """Probability table of some variables, axes in the order given, like :attr:`probe`."""
-        gone = [i for i in range(len(self.domain)) if i not in positions]
-        law = self.stationary.probs.sum(gone) if gone else self.stationary.probs
-        return law.permute([sorted(positions).index(i) for i in positions]).to(self.probe)
 
     def clamped(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the distribution over the remaining variables."""

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import constraints
 
-from ..core.laws.expansion import enumerated_states, list_states
-from ..core.laws.shared import SharedLaw
-from ..core.laws.support import StateSpace
+from ..core.law import Law
+from ..core.laws.expansion import list_states
+from ..core.laws.shared import FiniteLaw
 from ..core.laws.values import check_value
 from ..errors import InputTypeError
-from ..schema import Domain
 from ._law import NetworkLaw, NetworkSampler
 from .conditionals import DependencyConditionals
 from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan
@@ -21,7 +20,7 @@ from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan
 __all__ = ["DependencyNetwork"]
 
 
-class DependencyNetwork(SharedLaw):
+class DependencyNetwork(FiniteLaw):
     r"""The law of d finite variables that a dependency network defines by pseudo-Gibbs sampling.
 
     .. math:: \pi(x) = \sum_i c_i \, \pi(x_{-i}) \, \theta_i(x_i \mid x_{-i})
@@ -83,6 +82,7 @@ class DependencyNetwork(SharedLaw):
 
     Example:
         >>> from pyro_hoim.dependency_network import TableConditional
+        >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
         >>> copy, fair = torch.tensor([[0.9, 0.1], [0.1, 0.9]]), torch.tensor([0.5, 0.5])
         >>> nodes = [TableConditional(domain, "a", ["b"], copy), TableConditional(domain, "b", [], fair)]
@@ -95,7 +95,6 @@ class DependencyNetwork(SharedLaw):
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
-    has_enumerate_support = True
     _law: NetworkLaw
 
     def __init__(
@@ -122,11 +121,6 @@ class DependencyNetwork(SharedLaw):
         return self._law.conditionals
 
     @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self._law.domain
-
-    @property
     def scan(self) -> StationaryScan:
         """Which variable a chain updates next: "random" or "sequential"."""
         return self._law.scan
@@ -145,11 +139,6 @@ class DependencyNetwork(SharedLaw):
     def max_states(self) -> int:
         """Most joint states for which the law is enumerated."""
         return self._law.max_states
-
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> StateSpace:  # type: ignore[override]
-        """Vectors of level codes."""
-        return StateSpace(self.domain.cardinalities)
 
     @classmethod
     def infer_shapes(  # type: ignore[override]
@@ -215,6 +204,7 @@ class DependencyNetwork(SharedLaw):
         Example:
             >>> import pyro
             >>> from pyro_hoim.dependency_network import TableConditional
+            >>> from pyro_hoim.schema import Domain
             >>> domain = Domain.from_cardinalities({"a": 2})
             >>> rows = torch.tensor([[0], [1], [1]])
             >>> def program():
@@ -262,22 +252,7 @@ class DependencyNetwork(SharedLaw):
         self._law.check_gradient("log_prob_table")
         return self._expanded(self._law.log_probs, len(self.domain))
 
-    @property
-    def probs(self) -> torch.Tensor:
-        """Probability of every cell, (*batch, *cardinalities); see :meth:`log_prob`."""
-        return self.log_prob_table.exp()
-
     # Samples and enumeration
-
-    @property
-    def sample_is_exact(self) -> bool:
-        """Whether :meth:`sample` draws from this very law: where it is enumerated (no Markov chain)."""
-        return self._law.draws_exactly
-
-    @property
-    def sample_burn_in(self) -> int:
-        """Sweeps of pseudo-Gibbs sampling before a state is a draw of :meth:`sample`; 0 where draws are exact."""
-        return 0 if self.sample_is_exact else self._law.num_sweeps
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws, level codes of dtype ``torch.long``: exact and independent where :attr:`sample_is_exact`.
@@ -296,34 +271,19 @@ class DependencyNetwork(SharedLaw):
         Randomness:
             PyTorch's global generator.
         """
-        codes = torch.zeros((), dtype=torch.long, device=self._law.probe.device)
+        codes = torch.zeros((), dtype=torch.long, device=self._law.device)
         return self._drawn(sample_shape, self._law.draw, codes)
 
-    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
-        """Every state once, the last variable fastest.
-
-        Args:
-            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
-
-        Shape:
-            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
-
-        Raises:
-            IntractableError: more than :attr:`max_states` states.
-        """
+    def _require_enumerable(self) -> None:
         self._law.require("enumerate_support")
-        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.probe.device)
 
     # Moments
 
-    def marginal(self, names: Iterable[str]) -> torch.Tensor:
-        """Probability table of some variables under the enumerated law.
+    def marginal(self, names: Iterable[str]) -> Law:
+        """The law of some variables, in schema order: their table under the enumerated law.
 
         Args:
-            names: distinct variables; their order is the order of the axes.
-
-        Shape:
-            (*batch, *cardinalities of the variables).
+            names: distinct variables.
 
         Raises:
             UnknownNameError: an unknown name.
@@ -332,29 +292,22 @@ class DependencyNetwork(SharedLaw):
         """
         if isinstance(names, str):
             raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
-        kept = self.domain.indices(names)
+        names = tuple(names)
+        self.domain.indices(names)
         self._law.require("marginal")
-        return self._expanded(self._law.table(kept), len(kept))
+        return Law(self.domain, self._law.stationary.probs).marginal(names)
 
-    @property
-    def mean(self) -> torch.Tensor:
-        """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
-        self._law.require("mean")
-        return self._expanded(self._law.moment(1), 1)
-
-    @property
-    def variance(self) -> torch.Tensor:
-        """Variance of every level code (*batch, d)."""
-        self._law.require("variance")
-        found = (self._law.moment(2) - self._law.moment(1) ** 2).clamp(min=0)
-        return self._expanded(found, 1)
+    def _moments(self, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+        self._law.require(what)
+        first = self._law.moment(1)
+        return first, (self._law.moment(2) - first**2).clamp(min=0)
 
     @property
     def mode(self) -> torch.Tensor:
         """A most probable state of the enumerated law, (*batch, d) of dtype ``torch.long``."""
         self._law.require("mode")
         best = self._law.stationary.probs.reshape(-1).argmax()
-        state = list_states(self.domain.cardinalities, torch.device("cpu"))[best].to(self._law.probe.device)
+        state = list_states(self.domain.cardinalities, torch.device("cpu"))[best].to(self._law.device)
         return self._expanded(state, 1)
 
     def entropy(self) -> torch.Tensor:
@@ -383,6 +336,4 @@ class DependencyNetwork(SharedLaw):
         References:
             Paper 5, section 5, algorithm 3 and equation 21.
         """
-        network = type(self)(**self._law.clamped(evidence), validate_args=self._own_validation)
-        shape = torch.broadcast_shapes(network.batch_shape, self.batch_shape)
-        return network.expand(shape) if shape != network.batch_shape else network
+        return self._in_batch(type(self)(**self._law.clamped(evidence), validate_args=self._own_validation))

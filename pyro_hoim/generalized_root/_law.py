@@ -15,6 +15,7 @@ from ..core.laws.traces import check_seed, refuse_traced
 from ..core.laws.values import check_numbers
 from ..core.partition import LogPartition
 from ..errors import InputError, InputTypeError, is_whole
+from ..schema import Domain
 from .annealed.importance import RootAnnealed
 from .auto import RootAuto
 from .energy import GeneralizedRootEnergy
@@ -59,26 +60,31 @@ class RootLaw(ParameterCache):
         if not is_whole(num_sweeps) or num_sweeps < 1:
             raise InputError(f"num_sweeps: expected a whole number from 1, received {num_sweeps!r}")
         self.partition: RootBackend = RootAuto() if partition is None else partition
-        self.energy = GeneralizedRootEnergy(structure, psi, family, validate=False)
+        self.model = GeneralizedRootEnergy(structure, psi, family, validate=False)
         self.num_sweeps = num_sweeps
         self.is_lenient = is_lenient
         self._is_checked = is_checked
         self._forget()
 
     @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.model.domain
+
+    @property
     def psi(self) -> torch.Tensor:
         """Tensor entries as given."""
-        return self.energy.psi
+        return self.model.psi
 
     @property
     def parameters(self) -> torch.Tensor:
         """Psi."""
-        return self.energy.psi
+        return self.model.psi
 
     @property
     def batch_shape(self) -> torch.Size:
         """Leading shape of psi."""
-        return self.energy.batch_shape
+        return self.model.batch_shape
 
     def _examine(self, values: torch.Tensor) -> None:
         self._is_usable: bool | None = None
@@ -116,13 +122,13 @@ class RootLaw(ParameterCache):
     @property
     def normalizability(self) -> Normalizability:
         """Whether the law can be normalised."""
-        return self._cached_plain("normalizability", lambda: check_normalizable(self.energy.detach()))
+        return self._cached_plain("normalizability", lambda: check_normalizable(self.model.detach()))
 
-    def _model(self) -> GeneralizedRootEnergy:
+    def _watched_model(self) -> GeneralizedRootEnergy:
         """The energy, through a hook that empties the cache when its graph is used up."""
         if not self.has_graph:
-            return self.energy
-        return GeneralizedRootEnergy(self.energy.structure, self._watched(self.psi), self.energy.family, validate=False)
+            return self.model
+        return GeneralizedRootEnergy(self.model.structure, self._watched(self.psi), self.model.family, validate=False)
 
     @property
     def log_partition(self) -> LogPartition:
@@ -131,7 +137,7 @@ class RootLaw(ParameterCache):
 
     def _compute_log_partition(self) -> LogPartition:
         self._check_estimate()
-        return self.partition.log_partition(self._model())
+        return self.partition.log_partition(self._watched_model())
 
     @property
     def expectations(self) -> torch.Tensor:
@@ -140,7 +146,7 @@ class RootLaw(ParameterCache):
 
     def _compute_expectations(self) -> torch.Tensor:
         self._check_estimate()
-        return self.partition.expectations(self._model())
+        return self.partition.expectations(self._watched_model())
 
     @property
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,19 +155,19 @@ class RootLaw(ParameterCache):
 
     def _compute_moments(self) -> tuple[torch.Tensor, torch.Tensor]:
         refuse_traced("mean", "moments, which grids and chains give,")
-        return self.partition.moments(self.energy)
+        return self.partition.moments(self.model)
 
     @property
     def is_exact(self) -> bool:
         """Whether log Z and expectations of this law are exact."""
         if isinstance(self.partition, RootAuto):
-            return self.partition.is_exact or self.partition.is_exact_for(self.energy.detach())
+            return self.partition.is_exact or self.partition.is_exact_for(self.model.detach())
         return self.partition.is_exact
 
     @property
     def is_within_reach(self) -> bool:
         """Whether structure and family alone leave log Z within the budget."""
-        return self.partition.plan(self.energy.structure, self.energy.family).feasible
+        return self.partition.plan(self.model.structure, self.model.family).feasible
 
     @property
     def draws_exactly(self) -> bool:
@@ -169,12 +175,12 @@ class RootLaw(ParameterCache):
         return self._cached_plain("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly())
 
     def _is_drawn_exactly(self) -> bool:
-        energy = self.energy.detach()
+        energy = self.model.detach()
         if isinstance(self.partition, RootAuto):
             return self.partition.draws_exactly(energy)
         if not self.partition.is_exact or not self.partition.plan_energy(energy).feasible:
             return False
-        return not isinstance(self.partition, RootEnumeration) or self.energy.family.is_discrete
+        return not isinstance(self.partition, RootEnumeration) or self.model.family.is_discrete
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         """States (*shape, *batch, d), exact where :attr:`draws_exactly`.
@@ -182,7 +188,7 @@ class RootLaw(ParameterCache):
         Otherwise ends of chains; where the backend goes by components that share no term, only in those that have no
         exact draws.
         """
-        energy = self.energy.detach()
+        energy = self.model.detach()
         if self.draws_exactly:
             return self.partition.sample(energy, shape)
         allowed = bool(getattr(self.partition, "allow_undecided", False))

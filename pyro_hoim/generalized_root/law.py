@@ -13,11 +13,9 @@ from torch.distributions import register_kl
 
 from ..checks import refuse_transforms
 from ..core.laws.expansion import check_cells, enumerated_states
-from ..core.laws.shared import SharedLaw
-from ..core.laws.traces import check_probabilities, expand_result
-from ..core.partition import LogPartition
+from ..core.laws.shared import EnergyLaw
+from ..core.laws.traces import check_probabilities
 from ..errors import ConvergenceWarning, InputError, IntractableError
-from ..schema import Domain
 from ._law import RootLaw, check_root_value
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend
@@ -28,7 +26,7 @@ from .structure import RootStructure
 __all__ = ["GeneralizedRoot"]
 
 
-class GeneralizedRoot(SharedLaw):
+class GeneralizedRoot(EnergyLaw):
     r"""The law of d counts or reals whose log-probability is a sum of products of roots.
 
     .. math:: \log p(x) = \sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s)
@@ -101,7 +99,7 @@ class GeneralizedRoot(SharedLaw):
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> from pyro_hoim.schema import Variable
+        >>> from pyro_hoim.schema import Domain, Variable
         >>> domain = Domain([Variable("boundary", kind="count"), Variable("layer", kind="count")])
         >>> structure = RootStructure.simplified(domain, [("boundary", "layer")])
         >>> law = GeneralizedRoot(structure, torch.tensor([-1.0, -1.0, 0.8]), PoissonFamily())
@@ -112,6 +110,7 @@ class GeneralizedRoot(SharedLaw):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "psi": constraints.real_vector,
     }
+    _arguments = "structure", "psi"
     _law: RootLaw
 
     max_enumerated_states: int = 2**16
@@ -165,22 +164,12 @@ class GeneralizedRoot(SharedLaw):
     @property
     def structure(self) -> RootStructure:
         """The terms."""
-        return self._law.energy.structure
+        return self._law.model.structure
 
     @property
     def family(self) -> NodeFamily:
         """The base family."""
-        return self._law.energy.family
-
-    @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self.structure.domain
-
-    @property
-    def partition(self) -> RootBackend:
-        """The backend that normalises."""
-        return self._law.partition
+        return self._law.model.family
 
     @property
     def psi(self) -> torch.Tensor:
@@ -190,12 +179,7 @@ class GeneralizedRoot(SharedLaw):
     @property
     def coefficients(self) -> torch.Tensor:
         r"""Multipliers :math:`\ell!\,\psi_S` of the products of roots, (*batch, num_terms)."""
-        return self._expanded(self._law.energy.coefficients, 1)
-
-    @property
-    def energy_model(self) -> GeneralizedRootEnergy:
-        """The unnormalised model: energies and conditionals without the normalising constant."""
-        return self._law.energy if self._is_own_batch else self._law.energy.expand(self.batch_shape)
+        return self._expanded(self._law.model.coefficients, 1)
 
     @property
     def normalizability(self) -> Normalizability:
@@ -207,33 +191,13 @@ class GeneralizedRoot(SharedLaw):
         """Vectors of counts, of nonnegative reals or of reals, by family."""
         return constraints.independent(self.family.support, 1)
 
-    @classmethod
-    def infer_shapes(  # type: ignore[override]
-        cls,
-        *,
-        structure: RootStructure,
-        psi: Sequence[int],
-        **other: Any,  # noqa: ARG003
-    ) -> tuple[torch.Size, torch.Size]:
-        """Batch and event shape from the shape of psi.
-
-        Args:
-            structure: the terms, whose variables fix the event shape.
-            psi: shape of psi.
-            other: further arguments of the constructor, ignored.
-
-        Returns:
-            The pair (batch_shape, event_shape).
-        """
-        return torch.Size(tuple(psi)[:-1]), torch.Size((len(structure.domain),))
-
     def __repr__(self) -> str:
         return self._repr(repr(self.structure), repr(self.family))
 
     # Probabilities
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        check_root_value(value, self._law.energy, self.batch_shape)
+        check_root_value(value, self._law.model, self.batch_shape)
 
     def _undefined(self, value: torch.Tensor) -> torch.Tensor:
         """NaN in the shape of a log-probability, tied to the graph of psi."""
@@ -261,7 +225,7 @@ class GeneralizedRoot(SharedLaw):
             self._validate_sample(value)
         if not self._law.is_usable:
             return self._undefined(value)
-        energy = self._law.energy.energy(value, validate=False)
+        energy = self._law.model.energy(value, validate=False)
         try:
             log_z = self._law.log_partition
         except IntractableError as error:
@@ -270,19 +234,9 @@ class GeneralizedRoot(SharedLaw):
             _warn_beyond(error)
             return self._undefined(value)
         result = -energy - log_z.value
-        if self._law.energy.family.is_discrete:
+        if self._law.model.family.is_discrete:
             check_probabilities(log_z, result, value, self.domain)
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
-
-    def energy(self, value: torch.Tensor) -> torch.Tensor:
-        """Minus the log-probability without its normalising constant, (*sample, *batch).
-
-        Raises:
-            InputError: a value of the wrong shape or outside the support, when validating.
-        """
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._law.energy.energy(value, validate=False).expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, which needs no normalising constant.
@@ -300,7 +254,7 @@ class GeneralizedRoot(SharedLaw):
         Example:
             >>> import pyro
             >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> from pyro_hoim.schema import Variable
+            >>> from pyro_hoim.schema import Domain, Variable
             >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
             >>> structure = RootStructure.complete(domain, 2)
             >>> rows = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
@@ -317,38 +271,14 @@ class GeneralizedRoot(SharedLaw):
         if not self._law.is_usable:
             return self._undefined(value)
         try:
-            found = self._law.energy.log_pseudo_prob(value, validate=False)
+            found = self._law.model.log_pseudo_prob(value, validate=False)
         except InputError:
             if not self._law.is_lenient:
                 raise
             return self._undefined(value)
         return found.expand(self._sample_batch(value))
 
-    @property
-    def log_partition(self) -> LogPartition:
-        """Normalising constant with its kind, error and cost, computed once per law.
-
-        Shape:
-            value, and what an estimate says about its errors, (*batch).
-
-        Raises:
-            InputError: a law without a finite constant; a random estimate inside HMC or NUTS.
-            IntractableError: log Z exceeds the backend's budget.
-        """
-        result = self._law.log_partition
-        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
-
     # Samples
-
-    @property
-    def sample_is_exact(self) -> bool:
-        """Whether :meth:`sample` draws from this very law: no Markov chain."""
-        return self._law.draws_exactly
-
-    @property
-    def sample_burn_in(self) -> int:
-        """Gibbs sweeps at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact."""
-        return 0 if self.sample_is_exact else self._law.num_sweeps
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
@@ -417,16 +347,6 @@ class GeneralizedRoot(SharedLaw):
         """Expectations of the statistics of all terms, (*batch, num_terms), and gradient of log Z in coefficients."""
         return self._expanded(self._law.expectations, 1)
 
-    @property
-    def mean(self) -> torch.Tensor:
-        """Mean of every variable (*batch, d); exact where log Z is, else an estimate."""
-        return self._expanded(self._law.moments[0], 1)
-
-    @property
-    def variance(self) -> torch.Tensor:
-        """Variance of every variable (*batch, d); exact where log Z is, else an estimate."""
-        return self._expanded(self._law.moments[1], 1)
-
     # Conditional laws
 
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRoot:
@@ -448,7 +368,7 @@ class GeneralizedRoot(SharedLaw):
 
         Example:
             >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> from pyro_hoim.schema import Variable
+            >>> from pyro_hoim.schema import Domain, Variable
             >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
             >>> structure = RootStructure.simplified(domain, [("a", "b")])
             >>> law = GeneralizedRoot(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())
@@ -456,16 +376,10 @@ class GeneralizedRoot(SharedLaw):
             (((1, 1), ('a',)), ((2, 1), ('a',)))
         """
         self._require_usable()
-        rest = self._law.energy.condition(evidence)
-        law = type(self)(
-            rest.structure,
-            rest.psi,
-            rest.family,
-            partition=self.partition,
-            num_sweeps=self._law.num_sweeps,
-            validate_args=self._own_validation,
-        )
-        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
+        rest = self._law.model.condition(evidence)
+        options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
+        law = type(self)(rest.structure, rest.psi, rest.family, num_sweeps=self._law.num_sweeps, **options)
+        return self._in_batch(law)
 
 
 def _warn_beyond(error: IntractableError) -> None:
@@ -483,6 +397,6 @@ def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor
         raise InputError("kl_divergence: expected laws with the same structure and family")
     if not (p._law.is_exact and q._law.is_exact):
         raise IntractableError("kl_divergence: needs exact log Z of both laws; use RootAuto() without estimates")
-    difference = p._law.energy.coefficients - q._law.energy.coefficients
+    difference = p._law.model.coefficients - q._law.model.coefficients
     value = (p._law.expectations * difference).sum(-1) - p._law.log_partition.value + q._law.log_partition.value
     return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))

@@ -1,23 +1,27 @@
 """What distributions over vectors have in common whose copies of another batch shape share one law.
 
-Private to the package. Whatever is found once, a normalising constant or an enumerated law, is kept by the law, so that
-a plate over a million rows finds it once.
+Whatever is found once, a normalising constant or an enumerated law, is kept by the law, so that a plate over a million
+rows finds it once.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, cast
 
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions import TorchDistribution, constraints
 
 from ...checks import checked_sample_shape
-from .expansion import beside_their_origin, check_expandable, split_expansion
-from .traces import refuse_traced
+from ...schema import Domain
+from ..partition import LogPartition
+from .expansion import beside_their_origin, check_expandable, enumerated_states, split_expansion
+from .support import StateSpace
+from .traces import expand_result, refuse_traced
 from .values import sample_batch
 
-__all__ = ["SharedLaw"]
+__all__ = ["EnergyLaw", "FiniteLaw", "SharedLaw"]
 
 
 class SharedLaw(TorchDistribution):
@@ -48,13 +52,45 @@ class SharedLaw(TorchDistribution):
         Raises:
             InputError: the present batch shape does not broadcast to the new one.
         """
-        family = next(cls for cls in type(self).__mro__ if SharedLaw in cls.__bases__)
-        new = cast("Self", self._get_checked_instance(family, _instance))
+        laws = [cls for cls in type(self).__mro__ if issubclass(cls, SharedLaw) and "__init__" in vars(cls)]
+        new = cast("Self", self._get_checked_instance(laws[-1], _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
         for name in self._shared:
             setattr(new, name, getattr(self, name))
         new._settle(shape, self.event_shape[0], self._own_validation)
         return new
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self._law.domain
+
+    @property
+    def sample_is_exact(self) -> bool:
+        """Whether :meth:`sample` draws from this very law, independently and without a Markov chain."""
+        return self._law.draws_exactly
+
+    @property
+    def sample_burn_in(self) -> int:
+        """Sweeps of a chain at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact."""
+        return 0 if self.sample_is_exact else self._law.num_sweeps
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean of every variable, (*batch, d); of finite ones that of the level codes, if their order means something.
+
+        Exact where :meth:`log_prob` is, otherwise an estimate.
+        """
+        return self._expanded(self._moments("mean")[0], 1)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Variance of every variable, (*batch, d), as for :attr:`mean`."""
+        return self._expanded(self._moments("variance")[1], 1)
+
+    def _moments(self, what: str) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
+        """Mean and variance of every variable, each (*batch of the law, d); ``what`` of them is asked for."""
+        return self._law.moments
 
     @property
     def _own_validation(self) -> bool | None:
@@ -78,6 +114,11 @@ class SharedLaw(TorchDistribution):
             return tensor
         return tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - event_dim :])
 
+    def _in_batch(self, derived: Self) -> Self:
+        """A law derived from the parameters alone, in the batch shape of this distribution."""
+        shape = torch.broadcast_shapes(derived.batch_shape, self.batch_shape)
+        return derived if shape == derived.batch_shape else derived.expand(shape)
+
     def _sample_batch(self, value: torch.Tensor) -> torch.Size:
         """Broadcast shape of a value's leading dimensions with the batch."""
         return sample_batch(value, self.batch_shape, self.event_shape)
@@ -85,16 +126,7 @@ class SharedLaw(TorchDistribution):
     def _drawn(
         self, sample_shape: Sequence[int], draw: Callable[[torch.Size], torch.Tensor], like: torch.Tensor
     ) -> torch.Tensor:
-        """Draws (*sample, *batch, d) by a sampler of the law.
-
-        Args:
-            sample_shape: leading dimensions.
-            draw: gives independent states (*shape, *batch of the law, d) for a shape.
-            like: a tensor of the dtype and on the device of draws, for results without any.
-
-        Raises:
-            InputError: inside a traced program.
-        """
+        """Draws (*sample, *batch, d), like a tensor, by ``draw``, which gives (*shape, *batch of the law, d)."""
         refuse_traced("sample", "the draws")
         lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
         sample_shape = checked_sample_shape(sample_shape)
@@ -106,3 +138,91 @@ class SharedLaw(TorchDistribution):
         if any(n != 1 for n in inner):
             drawn = beside_their_origin(drawn, len(sample_shape) + len(lead), len(inner))
         return drawn.reshape(shape)
+
+
+class EnergyLaw(SharedLaw):
+    """A law of a model with an energy and a backend that normalises it."""
+
+    _arguments: ClassVar[tuple[str, str]]
+    """Names of the constructor's structure, whose variables fix the event shape, and of its parameters."""
+
+    @classmethod
+    def infer_shapes(cls, **arguments: Any) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
+        """Batch and event shape, from the structure and the shape of the parameters under the constructor's names."""
+        structure, parameters = (arguments[name] for name in cls._arguments)
+        return torch.Size(tuple(parameters)[:-1]), torch.Size((len(structure.domain),))
+
+    @property
+    def partition(self) -> Any:
+        """The backend that normalises, and draws where it can."""
+        return self._law.partition
+
+    @property
+    def energy_model(self) -> Any:
+        """The unnormalised model: energies and conditionals without the normalising constant."""
+        return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
+
+    def energy(self, value: torch.Tensor) -> torch.Tensor:
+        """Minus the log-probability without its normalising constant, (*sample, *batch).
+
+        Raises:
+            InputError: a value of the wrong shape or outside the support, when validating.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._energy(value).expand(self._sample_batch(value))
+
+    def _energy(self, value: torch.Tensor) -> torch.Tensor:
+        """Energies (*sample, *batch of the law) of values that were checked when validating."""
+        return self._law.model.energy(value, validate=False)
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant with its kind, error and cost, computed once per law; its tensors are (*batch).
+
+        Raises:
+            InputError: a law without a finite constant; a random estimate inside HMC, NUTS or a traced function.
+            IntractableError: log Z exceeds the backend's budget.
+        """
+        result = self._law.log_partition
+        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
+
+
+class FiniteLaw(SharedLaw):
+    """A law of vectors of level codes."""
+
+    has_enumerate_support = True
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> StateSpace:  # type: ignore[override]
+        """Vectors of level codes."""
+        return StateSpace(self.domain.cardinalities)
+
+    @property
+    @abstractmethod
+    def log_prob_table(self) -> torch.Tensor:
+        """Log-probability of every cell, (*batch, *cardinalities)."""
+
+    @property
+    def probs(self) -> torch.Tensor:
+        """Probability of every cell, (*batch, *cardinalities); see :attr:`log_prob_table`."""
+        return self.log_prob_table.exp()
+
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state once, the last variable fastest.
+
+        Args:
+            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
+
+        Shape:
+            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+
+        Raises:
+            IntractableError: more states than the law enumerates.
+        """
+        self._require_enumerable()
+        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.device)
+
+    @abstractmethod
+    def _require_enumerable(self) -> None:
+        """Refuse more states than may be listed."""

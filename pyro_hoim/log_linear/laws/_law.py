@@ -1,8 +1,4 @@
-"""The parameters of a log-linear law together with everything that is computed from them once.
-
-Private to the package: distributions that differ only by a broadcast batch shape share one :class:`Law`, so that a
-plate over a million rows computes one normalising constant.
-"""
+"""The parameters of a log-linear law together with everything that is computed from them once."""
 
 from __future__ import annotations
 
@@ -12,26 +8,18 @@ from ...checks import check_finite, is_hidden
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.partition import LogPartition, PartitionBackend
 from ...errors import InputError, InputTypeError
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import Coding, Parametrization, parametrization
 from ..energy import LogLinearEnergy
-from .backends import check_estimate, is_exact_for
+from .backends import acting_backend, check_estimate, is_exact_for
 
 
 class Law(ParameterCache):
-    """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta.
+    """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta, estimates where it is not exact.
 
-    With a backend that is not exact every value kept is one estimate; where estimates are not allowed, making one
-    raises (:mod:`.backends`).
-
-    Args:
-        hypergraph: the interactions.
-        theta: parameters (*batch, size of the coding), floating.
-        coding: "free", "corner" or "balanced".
-        partition: backend, ``Auto()`` when None.
-        is_lenient: keep theta that is not finite, or so large that sums overflow, instead of raising;
-            :attr:`is_finite` is then False.
+    A lenient law keeps theta that is not finite, or so large that sums overflow; :attr:`is_finite` is then False.
     """
 
     def __init__(
@@ -130,9 +118,24 @@ class Law(ParameterCache):
         return log_probs if self._divergence is None else log_probs + self._divergence
 
     @property
-    def is_exact(self) -> bool:
+    def draws_exactly(self) -> bool:
         """Whether log Z, eta and samples of this law are exact."""
         return is_exact_for(self.partition, self.hypergraph)
+
+    @property
+    def num_sweeps(self) -> int:
+        """Gibbs sweeps at the model itself before a state is a draw, after the run that leads chains there."""
+        return int(getattr(acting_backend(self.partition, self.hypergraph), "burn_in", 0))
+
+    @property
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.hypergraph.domain
+
+    @property
+    def device(self) -> torch.device:
+        """Where theta is."""
+        return self.theta.device
 
 
 def _is_small(theta: torch.Tensor) -> torch.Tensor:

@@ -29,11 +29,11 @@ def log_prob_cells(law: Law) -> torch.Tensor:
     """Log-probability of every cell (*law batch, *cardinalities); where log Z is not exact, by the sum of the cells."""
     cards, batch = law.hypergraph.domain.cardinalities, law.batch_shape
     ones = (*batch, *(1,) * len(cards))
-    total = (-law.log_partition.value if law.is_exact else law.tables.new_zeros(batch)).reshape(ones)
+    total = (-law.log_partition.value if law.draws_exactly else law.tables.new_zeros(batch)).reshape(ones)
     for where, members in zip(law.hypergraph.term_slices.values(), law.hypergraph.edge_indices, strict=True):
         shape = [n if i in members else 1 for i, n in enumerate(cards)]
         total = total + law.tables[..., where].reshape((*batch, *shape))
-    if not law.is_exact:
+    if not law.draws_exactly:
         flat = total.expand((*batch, *cards)).reshape((*batch, -1)) if cards else total.unsqueeze(-1)
         total = total - flat.logsumexp(-1).reshape(ones)
     return total.expand((*batch, *cards))

@@ -47,7 +47,7 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
         eta = {edge: p._law.eta[..., slices[edge]] for edge in q.hypergraph.edges}
     else:
         union = p.hypergraph.add_edges(missing, hierarchical=False)
-        backend = exact_backend(p.partition) if p._law.is_exact else p.partition
+        backend = exact_backend(p.partition) if p._law.draws_exactly else p.partition
         if backend.plan(union).feasible:
             _, flat, where = extended_expectations(p._law, missing)
             eta = {edge: flat[..., where[edge]] for edge in q.hypergraph.edges}

@@ -10,20 +10,18 @@ import torch
 from pyro.distributions import constraints
 
 from ...checks import check_finite
-from ...core.laws.expansion import check_cells, enumerated_states
-from ...core.laws.shared import SharedLaw
-from ...core.laws.support import StateSpace
-from ...core.laws.traces import check_probabilities, expand_result
+from ...core.laws.expansion import check_cells
+from ...core.laws.shared import EnergyLaw, FiniteLaw
+from ...core.laws.traces import check_probabilities
 from ...core.laws.values import check_value
-from ...core.partition import LogPartition, PartitionBackend
+from ...core.partition import PartitionBackend
 from ...errors import InputError, InputTypeError, IntractableError, size_text
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
-from ..energy import LogLinearEnergy
 from ._law import Law
 from ._tables import extended_expectations, flatten_tables, log_prob_cells, marginal_tables
-from .backends import acting_backend, exact_backend
+from .backends import exact_backend
 
 __all__ = ["HierarchicalLogLinear"]
 
@@ -34,7 +32,7 @@ _IF_MISSING = (
 )
 
 
-class HierarchicalLogLinear(SharedLaw):
+class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompatibleMethodOverride]
     r"""The law of d finite variables whose log-probability is a sum of interaction tables.
 
     .. math:: \log p(x) = \sum_{S \in \mathcal I} \theta^S_{x_S} - \log Z(\theta)
@@ -111,7 +109,7 @@ class HierarchicalLogLinear(SharedLaw):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,
     }
-    has_enumerate_support = True
+    _arguments = "hypergraph", "theta"
     _law: Law
 
     max_enumerated_states: int = 2**16
@@ -222,19 +220,9 @@ class HierarchicalLogLinear(SharedLaw):
         return self._law.hypergraph
 
     @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self._law.hypergraph.domain
-
-    @property
     def coding(self) -> Coding:
         """The coding of :attr:`theta`."""
         return self._law.coding
-
-    @property
-    def partition(self) -> PartitionBackend:
-        """The backend that normalises and draws."""
-        return self._law.partition
 
     @property
     def theta(self) -> torch.Tensor:
@@ -249,36 +237,6 @@ class HierarchicalLogLinear(SharedLaw):
         """
         theta = self._law.parametrization.convert(self._law.theta, self.coding, coding)
         return self._expanded(theta, 1)
-
-    @property
-    def energy_model(self) -> LogLinearEnergy:
-        """The unnormalised model: energies and conditionals without the normalising constant."""
-        return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
-
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> StateSpace:  # type: ignore[override]
-        """Vectors of level codes."""
-        return StateSpace(self.domain.cardinalities)
-
-    @classmethod
-    def infer_shapes(  # type: ignore[override]
-        cls,
-        *,
-        hypergraph: InteractionHypergraph,
-        theta: Sequence[int],
-        **other: Any,  # noqa: ARG003
-    ) -> tuple[torch.Size, torch.Size]:
-        """Batch and event shape from the shape of theta.
-
-        Args:
-            hypergraph: the interactions, whose variables fix the event shape.
-            theta: shape of theta.
-            other: further arguments of the constructor, ignored.
-
-        Returns:
-            The pair (batch_shape, event_shape).
-        """
-        return torch.Size(tuple(theta)[:-1]), torch.Size((len(hypergraph.domain),))
 
     def __repr__(self) -> str:
         return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
@@ -308,17 +266,13 @@ class HierarchicalLogLinear(SharedLaw):
         if not self._law.is_finite:
             shape = self._sample_batch(value)
             return (self._law.theta.sum(-1) * math.nan).expand(shape)
-        energy = self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
         log_z = self._law.log_partition
-        result = check_probabilities(log_z, self._law.diverging(-energy - log_z.value), value, self.domain)
+        log_probs = self._law.diverging(-self._energy(value) - log_z.value)
+        result = check_probabilities(log_z, log_probs, value, self.domain)
         return result if self._is_own_batch else result.expand(self._sample_batch(value))
 
-    def energy(self, value: torch.Tensor) -> torch.Tensor:
-        """Minus the log-probability without its normalising constant (balanced tables), (*sample, *batch)."""
-        if self._validate_args:
-            self._validate_sample(value)
-        energy = self._law.model.energy(value, validate=not self._validate_args)
-        return energy.expand(self._sample_batch(value))
+    def _energy(self, value: torch.Tensor) -> torch.Tensor:
+        return self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_k \log p(x_k \mid x_{-k})`, which needs no normalising constant.
@@ -331,20 +285,6 @@ class HierarchicalLogLinear(SharedLaw):
         if self._validate_args:
             self._validate_sample(value)
         return self._law.model.log_pseudo_prob(value).expand(self._sample_batch(value))
-
-    @property
-    def log_partition(self) -> LogPartition:
-        """Normalising constant of the balanced tables with its kind, error and cost, computed once per law.
-
-        Shape:
-            value, and what an estimate says about its errors, (*batch).
-
-        Raises:
-            InputError: a random estimate inside HMC, NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget.
-        """
-        result = self._law.log_partition
-        return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
 
     @property
     def log_prob_table(self) -> torch.Tensor:
@@ -360,26 +300,7 @@ class HierarchicalLogLinear(SharedLaw):
         check_cells(num_cells, self.max_table_cells, "log_prob_table")
         return log_prob_cells(self._law)
 
-    @property
-    def probs(self) -> torch.Tensor:
-        """Probability of every cell, (*batch, *cardinalities); see :attr:`log_prob_table`."""
-        return self.log_prob_table.exp()
-
     # Samples and enumeration
-
-    @property
-    def sample_is_exact(self) -> bool:
-        """Whether :meth:`sample` draws from this very law: true where the backend is exact (no Markov chain)."""
-        return self._law.is_exact
-
-    @property
-    def sample_burn_in(self) -> int:
-        """Gibbs sweeps at the model itself before a state is a draw of :meth:`sample`; 0 where draws are exact.
-
-        The annealed backend counts them after the run that leads its chains to the model (its ``burn_in``).
-        """
-        backend = acting_backend(self.partition, self.hypergraph)
-        return 0 if backend.is_exact else int(getattr(backend, "burn_in", 0))
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws, level codes of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.
@@ -402,18 +323,7 @@ class HierarchicalLogLinear(SharedLaw):
         if not self._law.is_finite:
             check_finite(self._law.theta.detach(), "theta")
 
-    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
-        """Every state once, the last variable fastest.
-
-        Args:
-            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
-
-        Shape:
-            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
-
-        Raises:
-            IntractableError: more than :attr:`max_enumerated_states` states.
-        """
+    def _require_enumerable(self) -> None:
         if (num_states := self.domain.num_states) > self.max_enumerated_states:
             raise IntractableError(
                 f"enumerate_support: a latent site is summed over its states, expected at most "
@@ -421,7 +331,6 @@ class HierarchicalLogLinear(SharedLaw):
                 "the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
                 "HierarchicalLogLinear.max_enumerated_states"
             )
-        return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.theta.device)
 
     # Moments
 
@@ -433,27 +342,19 @@ class HierarchicalLogLinear(SharedLaw):
         """
         return self._expanded(self._law.eta, 1)
 
-    def _code_moments(self, *powers: int) -> list[torch.Tensor]:
-        """Expectations of powers of every code from one eta, each (*law batch, d)."""
+    def _moments(self, what: str) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
         law, names = self._law, self.domain.names
         eta, slices = law.eta, law.hypergraph.term_slices
         if missing := [name for name in names if (name,) not in slices]:
             _, eta, slices = extended_expectations(law, [(name,) for name in missing])
         if not names:
-            return [eta.new_zeros((*law.batch_shape, 0)) for _ in powers]
+            empty = eta.new_zeros((*law.batch_shape, 0))
+            return empty, empty
         levels = [(slices[(v.name,)], torch.arange(v.cardinality, device=eta.device).to(eta)) for v in self.domain]
-        return [torch.stack([(eta[..., where] * code**p).sum(-1) for where, code in levels], -1) for p in powers]
-
-    @property
-    def mean(self) -> torch.Tensor:
-        """Mean level code of every variable (*batch, d); meaningful where the order of the levels is."""
-        return self._expanded(self._code_moments(1)[0], 1)
-
-    @property
-    def variance(self) -> torch.Tensor:
-        """Variance of every level code (*batch, d)."""
-        first, second = self._code_moments(1, 2)
-        return self._expanded((second - first**2).clamp(min=0), 1)
+        first, second = (
+            torch.stack([(eta[..., where] * code**power).sum(-1) for where, code in levels], -1) for power in (1, 2)
+        )
+        return first, (second - first**2).clamp(min=0)
 
     @property
     def mode(self) -> torch.Tensor:
@@ -506,11 +407,10 @@ class HierarchicalLogLinear(SharedLaw):
         return self._derived(model.hypergraph, model.tables)
 
     def _derived(self, hypergraph: InteractionHypergraph, balanced: torch.Tensor) -> HierarchicalLogLinear:
-        """A law of the same class settings from balanced tables, of their batch shape and of this law's."""
+        """A law of this one's settings from balanced tables, of their batch shape and of this law's."""
         theta = parametrization(hypergraph).convert(balanced, "balanced", self.coding, validate=False)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
-        law = type(self)(hypergraph, theta, coding=self.coding, **options)
-        return law if self._is_own_batch else law.expand(torch.broadcast_shapes(law.batch_shape, self.batch_shape))
+        return self._in_batch(type(self)(hypergraph, theta, coding=self.coding, **options))
 
     def marginal(self, names: Iterable[str], *, max_terms: int = 2**22) -> HierarchicalLogLinear:
         """The law of some of the variables, the others summed out exactly (whatever the backend of the law).
