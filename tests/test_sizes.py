@@ -19,7 +19,6 @@ LONG_MODULES = {
 LONG_FUNCTIONS = {
     "cli/by_family/select.py _summary",
     "cli/commands/use.py score",
-    "dependency_network/learn/_kernels.py grow",
     "report/plain.py plain_report",
     "report/sections.py _comparison",
 }

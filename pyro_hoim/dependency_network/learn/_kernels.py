@@ -2,13 +2,15 @@
 
 A leaf is a slot: its table of counts, its rows as a range of a pool, and, where a split could pay, its counts of every
 level of every other variable ("levels"). The cheapest partner of every leaf is kept, so that a step looks at each leaf
-once. The functions release the interpreter lock and use no parallel runtime. All costs are in nats of all rows.
+once. The functions release the interpreter lock and use no parallel runtime. All costs are in nats of all rows. The
+phases of :func:`grow` are inlined by Numba: compiled on their own, each with the tuple of all leaves, they take a fifth
+more time to compile.
 """
 # pyright: reportConstantRedefinition=false
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,124 +28,349 @@ from ._row_kernels import (
     rate_splits,
     split_rows,
 )
+from ._rows import Columns, Costs
 
 Array = NDArray[Any]
 
 
+class Leaves(NamedTuple):
+    """Leaves by slot, and their order; of ``free`` slots, as of every stack here, the number comes first."""
+
+    counts: Array
+    totals: Array
+    entropies: Array
+    begin: Array
+    end: Array
+    held: Array  # position of the leaf's counts of levels, -1 without
+    gains: Array
+    columns: Array
+    partner: Array
+    rise: Array
+    partner_size: Array
+    place: Array
+    order: Array
+    free: Array
+
+
+@njit(nogil=True)
+def _pop(stack: Array) -> Any:
+    """Take the last entry."""
+    stack[0] -= 1
+    return stack[stack[0] + 1]
+
+
+@njit(nogil=True)
+def _push(stack: Array, value: Any) -> None:
+    """Add an entry."""
+    stack[0] += 1
+    stack[stack[0]] = value
+
+
+@njit(nogil=True, inline="always")
+def _fill(leaves: Leaves, slot: Any, counts: Array, begin: Any, end: Any, table: Array) -> None:
+    """Make a leaf of counts and a range of rows."""
+    leaves.totals[slot] = fill_counts(leaves.counts[slot], counts)
+    leaves.entropies[slot] = leaf_entropy(leaves.counts[slot], leaves.totals[slot], table)
+    leaves.begin[slot] = begin
+    leaves.end[slot] = end
+    leaves.held[slot] = -1
+
+
+@njit(nogil=True, inline="always")
+def _rate(leaves: Leaves, new: Array, levels: Array, columns: Columns, costs: Costs) -> None:
+    """Best splits of new leaves."""
+    held, gains = leaves.held, leaves.gains
+    for c in new:
+        for k in range(gains.shape[1]):
+            gains[c, k] = np.inf
+        if held[c] >= 0:
+            rate_splits(
+                levels[held[c]], leaves.entropies[c], columns.first, columns.sizes, columns.missing, columns.kinds,
+                costs.table, costs.tolerance, gains[c], leaves.columns[c],
+            )  # fmt: skip
+
+
+@njit(nogil=True, inline="always")
+def _best_split(leaves: Leaves, num_leaves: Any, kind_sizes: Array, costs: Costs) -> tuple[float, int, int]:
+    """Change of cost, leaf and column of the cheapest split; of equal ones the earlier leaf, then column."""
+    order, gains, columns, penalties, tolerance = (
+        leaves.order, leaves.gains, leaves.columns, costs.penalties, costs.tolerance
+    )  # fmt: skip
+    best = np.inf
+    chosen, column = -1, -1
+    for at in range(num_leaves):
+        slot = order[at]
+        for k in range(kind_sizes.shape[0]):
+            most = num_leaves + kind_sizes[k] - 1
+            if gains[slot, k] < np.inf and most < penalties.shape[0]:
+                delta = gains[slot, k] + penalties[most] - penalties[num_leaves]
+                ties = slot == chosen and columns[slot, k] < column and delta <= best + tolerance
+                if delta < best - tolerance or ties:
+                    best, chosen, column = delta, slot, columns[slot, k]
+    return best, chosen, column
+
+
+@njit(nogil=True, inline="always")
+def _fill_lossless(
+    leaves: Leaves, num_leaves: Any, num_lossless: Any, spare: Array, stops: Array, found: Array, table: Array
+) -> None:
+    """Leaves of the lossless source in place of all; they differ in every column: no split can pay before a merge."""
+    order, free, room = leaves.order, leaves.free, leaves.totals.shape[0]
+    for at in range(num_leaves):
+        if leaves.held[order[at]] >= 0:
+            _push(spare, leaves.held[order[at]])
+            leaves.held[order[at]] = -1
+    free[0] = room - num_lossless
+    for slot in range(room):
+        free[slot + 1] = room - 1 - slot
+    for slot in range(num_lossless):
+        order[slot] = slot
+        _fill(leaves, slot, found[slot], stops[slot - 1] if slot else 0, stops[slot], table)
+
+
+@njit(nogil=True, inline="always")
+def _longer(steps: Array, deltas: Array) -> tuple[Array, Array]:
+    """Room for twice as many steps."""
+    number = steps.shape[0]
+    more, longer = np.empty((2 * number, 3), dtype=np.int64), np.empty(2 * number)
+    for at in range(number):
+        longer[at] = deltas[at]
+        for k in range(3):
+            more[at, k] = steps[at, k]
+    return more, longer
+
+
+@njit(nogil=True, inline="always")
+def _packed(leaves: Leaves, num_leaves: Any, pool: Array, shares: Array, needed: Any) -> tuple[Array, Array, Any]:
+    """The rows of the leaves in a pool with room for as many again and those needed, and their end."""
+    order, begin, end = leaves.order, leaves.begin, leaves.end
+    live = 0
+    for at in range(num_leaves):
+        live += end[order[at]] - begin[order[at]]
+    wider = np.empty(2 * live + needed, dtype=np.int32)
+    wider_shares = np.empty(2 * live + needed)
+    used = 0
+    for at in range(num_leaves):
+        slot = order[at]
+        length = end[slot] - begin[slot]
+        copy_rows(wider, wider_shares, used, pool, shares, begin[slot], end[slot])
+        begin[slot], end[slot] = used, used + length
+        used += length
+    return wider, wider_shares, used
+
+
+@njit(nogil=True, inline="always")
+def _more_levels(levels: Array, spare: Array, widest: Any) -> tuple[Array, Array]:
+    """Room for twice as many counts of levels and those of one split."""
+    former = levels.shape[0]
+    more = np.empty((2 * former + widest, levels.shape[1], levels.shape[2]))
+    for at in range(former):
+        add_table(more[at], levels[at], 0.0, 1.0)
+    more_spare = np.empty(more.shape[0] + 1, dtype=np.int64)
+    for at in range(spare[0] + 1):
+        more_spare[at] = spare[at]
+    for at in range(former, more.shape[0]):
+        _push(more_spare, at)
+    return more, more_spare
+
+
+@njit(nogil=True, inline="always")
+def _merge_levels(
+    leaves: Leaves, low: Any, high: Any, c: Any, levels: Array, spare: Array, ids: Array, x: Array, pool: Array,
+    shares: Array, least_rise: Any,
+) -> None:  # fmt: skip
+    """Counts of levels of a merged leaf: of both leaves, of one of them and the rows of the other, or of the rows."""
+    begin, end, held = leaves.begin, leaves.end, leaves.held
+    held[c] = -1
+    if held[low] >= 0 and held[high] >= 0:
+        add_table(levels[held[low]], levels[held[high]], 1.0, 1.0)
+    elif held[low] >= 0:
+        add_levels(levels[held[low]], ids, x, pool, shares, begin[high], end[high], 1.0)
+    elif held[high] >= 0:
+        add_levels(levels[held[high]], ids, x, pool, shares, begin[low], end[low], 1.0)
+    elif leaves.entropies[c] > least_rise:
+        held[c] = _pop(spare)
+        clear_table(levels[held[c]])
+        add_levels(levels[held[c]], ids, x, pool, shares, begin[low], end[low], 1.0)
+        add_levels(levels[held[c]], ids, x, pool, shares, begin[high], end[high], 1.0)
+    if held[low] >= 0:
+        held[c] = held[low]
+        if held[high] >= 0:
+            _push(spare, held[high])
+    elif held[high] >= 0:
+        held[c] = held[high]
+
+
+@njit(nogil=True, inline="always")
+def _merge_rows(
+    leaves: Leaves, low: Any, high: Any, c: Any, pool: Array, shares: Array, pool_end: Any, spare_rows: Array,
+    spare_weights: Array, seen: Array, is_exact: Any,
+) -> int:  # fmt: skip
+    """Rows of a merged leaf; the end of the pool."""
+    begin, end = leaves.begin, leaves.end
+    if is_exact and end[low] == begin[high]:
+        begin[c], end[c] = begin[low], end[high]
+        return pool_end
+    if is_exact and end[high] == begin[low]:
+        begin[c], end[c] = begin[high], end[low]
+        return pool_end
+    if is_exact:
+        length = end[low] - begin[low]
+        copy_rows(pool, shares, pool_end, pool, shares, begin[low], end[low])
+        copy_rows(pool, shares, pool_end + length, pool, shares, begin[high], end[high])
+        length += end[high] - begin[high]
+    else:
+        length = join_rows(pool, shares, begin[low], end[low], begin[high], end[high], spare_rows, spare_weights, seen)
+        copy_rows(pool, shares, pool_end, spare_rows, spare_weights, 0, length)
+    begin[c], end[c] = pool_end, pool_end + length
+    return pool_end + length
+
+
+@njit(nogil=True, inline="always")
+def _split(
+    leaves: Leaves, chosen: Any, column: Any, columns: Columns, x: Array, num_levels: Any, pool: Array, shares: Array,
+    pool_end: Any, spare_rows: Array, spare_weights: Array, table: Array,
+) -> tuple[Array, int]:  # fmt: skip
+    """Children of a leaf with their rows; their slots and the end of the pool."""
+    parts, at, end = columns.sizes[column], leaves.begin[chosen], leaves.end[chosen]
+    tables = np.zeros((parts, num_levels))
+    stop = split_rows(
+        columns.ids, x, pool, shares, at, end, column, columns.first[column], parts, columns.missing[column],
+        spare_rows, spare_weights, tables,
+    )  # fmt: skip
+    length = stop[parts - 1]
+    if length > end - at:
+        at = pool_end
+        pool_end += length
+    copy_rows(pool, shares, at, spare_rows, spare_weights, 0, length)
+    new = np.empty(parts, dtype=np.int64)
+    for part in range(parts):
+        new[part] = _pop(leaves.free)
+        _fill(leaves, new[part], tables[part], at + (stop[part - 1] if part else 0), at + stop[part], table)
+    return new, pool_end
+
+
+@njit(nogil=True, inline="always")
+def _split_levels(
+    leaves: Leaves, chosen: Any, new: Array, levels: Array, spare: Array, ids: Array, x: Array, pool: Array,
+    shares: Array, least_rise: Any, is_exact: Any,
+) -> None:  # fmt: skip
+    """Counts of levels of the children of a leaf.
+
+    The largest child takes the parent's less those of the others, where that is less work.
+    """
+    begin, end, held, entropies = leaves.begin, leaves.end, leaves.held, leaves.entropies
+    heir, small = new[0], 0
+    for c in new:
+        if end[c] - begin[c] > end[heir] - begin[heir]:
+            heir = c
+    for c in new:
+        if c != heir and entropies[c] <= least_rise:
+            small += end[c] - begin[c]
+    inherits = is_exact and held[chosen] >= 0 and entropies[heir] > least_rise and small < end[heir] - begin[heir]
+    for c in new:
+        if entropies[c] > least_rise and not (inherits and c == heir):
+            held[c] = _pop(spare)
+            clear_table(levels[held[c]])
+            add_levels(levels[held[c]], ids, x, pool, shares, begin[c], end[c], 1.0)
+            if inherits:
+                add_table(levels[held[chosen]], levels[held[c]], 1.0, -1.0)
+        elif inherits and c != heir:
+            add_levels(levels[held[chosen]], ids, x, pool, shares, begin[c], end[c], -1.0)
+    if inherits:
+        held[heir] = held[chosen]
+    elif held[chosen] >= 0:
+        _push(spare, held[chosen])
+
+
+@njit(nogil=True, inline="always")
+def _replace(leaves: Leaves, num_leaves: Any, first: Any, second: Any, new: Array) -> int:
+    """Put a merged leaf in the place of the first, or children of one leaf at the end; the number of leaves."""
+    order, place, partner = leaves.order, leaves.place, leaves.partner
+    if first != second:
+        order[place[first]] = new[0]
+    for at in range(place[second], num_leaves - 1):
+        order[at] = order[at + 1]
+    num_leaves -= 1
+    if first == second:
+        for c in new:
+            order[num_leaves] = c
+            num_leaves += 1
+    for at in range(num_leaves):
+        slot = order[at]
+        if partner[slot] == first or partner[slot] == second:
+            partner[slot] = -1
+    leaves.held[first] = leaves.held[second] = -1
+    _push(leaves.free, first)
+    if second != first:
+        _push(leaves.free, second)
+    return num_leaves
+
+
 @njit(nogil=True, cache=True)
 def grow(
-    ids: Array,
+    columns: Columns,
     x: Array,
     weights: Array,
     num_levels: Any,
-    first: Array,
-    sizes: Array,
-    missing: Array,
-    kinds: Array,
-    kind_sizes: Array,
     num_ids: Any,
-    table: Array,
-    penalties: Array,
-    least_rise: Any,
-    max_leaves: Any,
-    tolerance: Any,
+    costs: Costs,
     is_exact: Any,
     num_lossless: Any,
 ) -> tuple[Array, Array, Array]:
     """Greedy search from one leaf; steps (num_steps, 3), their changes of cost, the final tables, and lossless costs.
 
-    Shapes: ids (U, d) numbers of levels over all columns (a column with missing cells has one more, ``missing``); x and
-    weights (U,); first, sizes, missing and kinds (d,), kind -1 for a column not to be asked; penalties
-    (max_leaves + 1,) by number of leaves. A step is (0, leaf, column), (1, first leaf, second leaf) or (2, 0, 0): start
-    again from the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that
-    weights are whole and no cell is missing; ``least_rise`` is the least that one more leaf adds to the penalty.
+    Shapes: x and weights (U,). A step is (0, leaf, column), (1, first leaf, second leaf) or (2, 0, 0): start again from
+    the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that weights
+    are whole and no cell is missing.
     """
-    num_rows = x.shape[0]
-    num_kinds = kind_sizes.shape[0]
-    widest = 1
+    ids, first, sizes, missing, kinds, kind_sizes = columns
+    table, penalties, least_rise, tolerance = costs
+    num_rows, num_kinds, widest = x.shape[0], kind_sizes.shape[0], 1
     for k in range(num_kinds):
         widest = max(widest, kind_sizes[k])
-    room = max(max_leaves, 1) + widest + 2
-    # Leaves by slot.
-    counts = np.zeros((room, num_levels))
-    totals = np.zeros(room)
-    entropies = np.zeros(room)
-    begin = np.zeros(room, dtype=np.int64)
-    end = np.zeros(room, dtype=np.int64)
-    held = np.full(room, -1, dtype=np.int64)  # position of the leaf's counts of levels, -1 without
-    gains = np.full((room, num_kinds), np.inf)
-    columns = np.full((room, num_kinds), -1, dtype=np.int64)
-    partner = np.full(room, -1, dtype=np.int64)
-    rise = np.full(room, np.inf)
-    partner_size = np.full(room, -1.0)
-    place = np.zeros(room, dtype=np.int64)
-    order = np.zeros(room, dtype=np.int64)
-    free = np.arange(room - 1, -1, -1)
-    num_free = room
-    # Counts of levels.
-    levels = np.zeros((8, num_levels, num_ids))
-    spare_levels = np.arange(7, -1, -1)
-    num_spare = 8
-    # Rows.
-    pool = np.arange(num_rows).astype(np.int32)
-    shares = weights.copy()
-    pool_end = num_rows
-    spare_rows = np.empty(num_rows, dtype=np.int32)
-    spare_weights = np.empty(num_rows)
+    room = max(penalties.shape[0] - 1, 1) + widest + 2
+    leaves = Leaves(
+        np.zeros((room, num_levels)), np.zeros(room), np.zeros(room),
+        np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.full(room, -1, dtype=np.int64),
+        np.full((room, num_kinds), np.inf), np.full((room, num_kinds), -1, dtype=np.int64),
+        np.full(room, -1, dtype=np.int64), np.full(room, np.inf), np.full(room, -1.0),
+        np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.arange(room, -1, -1),
+    )  # fmt: skip
+    counts, totals, entropies, begin, end, held = leaves[:6]
+    partner, rise, partner_size, place, order, free = leaves[8:]
+    levels, spare = np.zeros((8, num_levels, num_ids)), np.arange(8, -1, -1)
+    pool, shares, pool_end = np.arange(num_rows).astype(np.int32), weights.copy(), num_rows
+    spare_rows, spare_weights = np.empty(num_rows, dtype=np.int32), np.empty(num_rows)
     seen = np.full(0 if is_exact else num_rows, -1, dtype=np.int64)
-
-    steps = np.empty((64, 3), dtype=np.int64)
-    deltas = np.empty(64)
-    num_steps = 0
-    low, high, gone = -1, -1, (-1, -1)
+    steps, deltas, num_steps = np.empty((64, 3), dtype=np.int64), np.empty(64), 0
     lossless_cost = np.inf
     if num_lossless > 0:
         _, _, _, found = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
         lossless_cost = penalties[num_lossless]
         for leaf in range(num_lossless):
-            lossless_cost += leaf_entropy(found[leaf], fill_counts(counts[leaf], found[leaf]), table)
-            clear_table(counts[leaf : leaf + 1])
+            lossless_cost += leaf_entropy(found[leaf], fill_counts(found[leaf], found[leaf]), table)
 
-    num_free -= 1
-    root = free[num_free]
+    root = _pop(free)
     for r in range(num_rows):
         counts[root, x[r]] += weights[r]
-    totals[root] = fill_counts(counts[root], counts[root])
-    entropies[root] = leaf_entropy(counts[root], totals[root], table)
-    end[root] = num_rows
+    _fill(leaves, root, counts[root], 0, num_rows, table)
     order[0] = root
-    num_leaves = 1
-    cost = entropies[root] + penalties[1]
-    new = np.full(1, root)
+    num_leaves, cost, new = 1, entropies[root] + penalties[1], np.full(1, root)
     if entropies[root] > least_rise:
-        num_spare -= 1
-        held[root] = spare_levels[num_spare]
+        held[root] = _pop(spare)
         add_levels(levels[held[root]], ids, x, pool, shares, 0, num_rows, 1.0)
 
     while True:
-        for c in new:
-            for k in range(num_kinds):
-                gains[c, k] = np.inf
-            if held[c] >= 0:
-                rate_splits(
-                    levels[held[c]], entropies[c], first, sizes, missing, kinds, table, tolerance, gains[c], columns[c]
-                )
+        _rate(leaves, new, levels, columns, costs)
         for at in range(num_leaves):
             place[order[at]] = at
         renew_partners(
             new, order, place, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance
         )
-        # The cheapest step; of equal ones a merge, then the earlier leaf, then the earlier column.
-        best = np.inf
-        chosen, column = -1, -1
-        for at in range(num_leaves):
-            slot = order[at]
-            for k in range(num_kinds):
-                if gains[slot, k] < np.inf and num_leaves + kind_sizes[k] - 1 <= max_leaves:
-                    delta = gains[slot, k] + penalties[num_leaves + kind_sizes[k] - 1] - penalties[num_leaves]
-                    ties = slot == chosen and columns[slot, k] < column and delta <= best + tolerance
-                    if delta < best - tolerance or ties:
-                        best, chosen, column = delta, slot, columns[slot, k]
+        # The cheapest step, of equal ones a merge.
+        best, low, column = _best_split(leaves, num_leaves, kind_sizes, costs)
+        high = low
         one = best_merge(order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)
         merged = rise[one] + penalties[num_leaves - 1] - penalties[num_leaves] if one >= 0 else np.inf
         is_merge = one >= 0 and merged <= best + tolerance
@@ -153,211 +380,60 @@ def grow(
         if not jumps and not best < -tolerance:
             break
         if num_steps == steps.shape[0]:
-            more, longer = np.empty((2 * num_steps, 3), dtype=np.int64), np.empty(2 * num_steps)
-            for at in range(num_steps):
-                longer[at] = deltas[at]
-                for k in range(3):
-                    more[at, k] = steps[at, k]
-            steps, deltas = more, longer
-
+            steps, deltas = _longer(steps, deltas)
         if jumps:
             steps[num_steps, 0], steps[num_steps, 1], steps[num_steps, 2] = 2, 0, 0
             deltas[num_steps] = lossless_cost - cost
             num_steps += 1
-            cost = lossless_cost
-            lossless_cost = np.inf
-            for at in range(num_leaves):
-                if held[order[at]] >= 0:
-                    spare_levels[num_spare] = held[order[at]]
-                    num_spare += 1
-                    held[order[at]] = -1
+            cost, lossless_cost = lossless_cost, np.inf
             every = np.arange(num_rows).astype(np.int32)
             pool, shares, stops, found = lossless_tables(
                 ids, x, every, weights.copy(), first, sizes, missing, kinds, num_levels
             )
-            pool_end = pool.shape[0]
-            num_leaves = num_lossless
-            num_free = room - num_leaves
-            new = np.arange(num_leaves)
-            for slot in range(room):
-                free[slot] = room - 1 - slot
-            for slot in range(num_leaves):
-                order[slot] = slot
-                totals[slot] = fill_counts(counts[slot], found[slot])
-                entropies[slot] = leaf_entropy(counts[slot], totals[slot], table)
-                begin[slot] = stops[slot - 1] if slot else 0
-                end[slot] = stops[slot]
-                held[slot] = -1  # the leaves differ in every column: no split can pay before a merge
+            _fill_lossless(leaves, num_leaves, num_lossless, spare, stops, found, table)
+            pool_end, num_leaves, new = pool.shape[0], num_lossless, np.arange(num_lossless)
             continue
 
-        live = 0
-        for at in range(num_leaves):
-            live += end[order[at]] - begin[order[at]]
         if is_merge:
             low, high = one, partner[one]
             if place[low] > place[high]:
                 low, high = high, low
             needed = end[low] - begin[low] + end[high] - begin[high]
         else:
-            needed = end[chosen] - begin[chosen]
+            needed = end[low] - begin[low]
             if missing[column] >= 0:
-                for p in range(begin[chosen], end[chosen]):
+                for p in range(begin[low], end[low]):
                     if ids[pool[p], column] == missing[column]:
                         needed += sizes[column]
         if needed > spare_rows.shape[0]:
-            spare_rows = np.empty(2 * needed, dtype=np.int32)
-            spare_weights = np.empty(2 * needed)
+            spare_rows, spare_weights = np.empty(2 * needed, dtype=np.int32), np.empty(2 * needed)
         if pool_end + needed > pool.shape[0]:
-            wider = np.empty(2 * live + needed, dtype=np.int32)
-            wider_shares = np.empty(2 * live + needed)
-            used = 0
-            for at in range(num_leaves):
-                slot = order[at]
-                length = end[slot] - begin[slot]
-                copy_rows(wider, wider_shares, used, pool, shares, begin[slot], end[slot])
-                begin[slot], end[slot] = used, used + length
-                used += length
-            pool, shares, pool_end = wider, wider_shares, used
-        most = num_spare - (1 if is_merge else sizes[column])
-        if most < 0:
-            former = levels.shape[0]
-            more_levels = np.empty((2 * former + widest, num_levels, num_ids))
-            for at in range(former):
-                add_table(more_levels[at], levels[at], 0.0, 1.0)
-            levels = more_levels
-            more_spare = np.empty(levels.shape[0], dtype=np.int64)
-            for at in range(num_spare):
-                more_spare[at] = spare_levels[at]
-            for at in range(former, levels.shape[0]):
-                more_spare[num_spare] = at
-                num_spare += 1
-            spare_levels = more_spare
+            pool, shares, pool_end = _packed(leaves, num_leaves, pool, shares, needed)
+        if spare[0] < (1 if is_merge else sizes[column]):
+            levels, spare = _more_levels(levels, spare, widest)
 
         deltas[num_steps] = best
         cost += best
+        steps[num_steps, 0] = 1 if is_merge else 0
+        steps[num_steps, 1], steps[num_steps, 2] = place[low], place[high] if is_merge else column
+        num_steps += 1
         if is_merge:
-            steps[num_steps, 0], steps[num_steps, 1], steps[num_steps, 2] = 1, place[low], place[high]
-            num_steps += 1
-            num_free -= 1
-            c = free[num_free]
+            c = _pop(free)
             new = np.full(1, c)
             for level in range(num_levels):
                 counts[c, level] = counts[low, level] + counts[high, level]
             totals[c] = totals[low] + totals[high]
             entropies[c] = leaf_entropy(counts[c], totals[c], table)
-            # Counts of levels: of both leaves, of one of them and the rows of the other, or of the rows.
-            held[c] = -1
-            if held[low] >= 0 and held[high] >= 0:
-                add_table(levels[held[low]], levels[held[high]], 1.0, 1.0)
-            elif held[low] >= 0:
-                add_levels(levels[held[low]], ids, x, pool, shares, begin[high], end[high], 1.0)
-            elif held[high] >= 0:
-                add_levels(levels[held[high]], ids, x, pool, shares, begin[low], end[low], 1.0)
-            elif entropies[c] > least_rise:
-                num_spare -= 1
-                held[c] = spare_levels[num_spare]
-                clear_table(levels[held[c]])
-                add_levels(levels[held[c]], ids, x, pool, shares, begin[low], end[low], 1.0)
-                add_levels(levels[held[c]], ids, x, pool, shares, begin[high], end[high], 1.0)
-            if held[low] >= 0:
-                held[c] = held[low]
-                if held[high] >= 0:
-                    spare_levels[num_spare] = held[high]
-                    num_spare += 1
-            elif held[high] >= 0:
-                held[c] = held[high]
-            if is_exact and end[low] == begin[high]:
-                begin[c], end[c] = begin[low], end[high]
-            elif is_exact and end[high] == begin[low]:
-                begin[c], end[c] = begin[high], end[low]
-            else:
-                if is_exact:
-                    length = end[low] - begin[low]
-                    copy_rows(pool, shares, pool_end, pool, shares, begin[low], end[low])
-                    copy_rows(pool, shares, pool_end + length, pool, shares, begin[high], end[high])
-                    length = needed
-                else:
-                    length = join_rows(
-                        pool, shares, begin[low], end[low], begin[high], end[high], spare_rows, spare_weights, seen
-                    )
-                    copy_rows(pool, shares, pool_end, spare_rows, spare_weights, 0, length)
-                begin[c], end[c] = pool_end, pool_end + length
-                pool_end += length
-            order[place[low]] = c
-            for at in range(place[high], num_leaves - 1):
-                order[at] = order[at + 1]
-            num_leaves -= 1
-            gone = (low, high)
-        else:
-            steps[num_steps, 0], steps[num_steps, 1], steps[num_steps, 2] = 0, place[chosen], column
-            num_steps += 1
-            parts = sizes[column]
-            new = np.empty(parts, dtype=np.int64)
-            tables = np.zeros((parts, num_levels))
-            stop = split_rows(
-                ids, x, pool, shares, begin[chosen], end[chosen], column, first[column], parts, missing[column],
-                spare_rows, spare_weights, tables,
-            )  # fmt: skip
-            length = stop[parts - 1]
-            at = begin[chosen]
-            if length > end[chosen] - begin[chosen]:
-                at = pool_end
-                pool_end += length
-            copy_rows(pool, shares, at, spare_rows, spare_weights, 0, length)
-            largest, small = 0, 0
-            for part in range(parts):
-                num_free -= 1
-                c = free[num_free]
-                new[part] = c
-                totals[c] = fill_counts(counts[c], tables[part])
-                entropies[c] = leaf_entropy(counts[c], totals[c], table)
-                begin[c] = at + (stop[part - 1] if part else 0)
-                end[c] = at + stop[part]
-                held[c] = -1
-                if end[c] - begin[c] > end[new[largest]] - begin[new[largest]]:
-                    largest = part
-            heir = new[largest]
-            for part in range(parts):
-                c = new[part]
-                if part != largest and entropies[c] <= least_rise:
-                    small += end[c] - begin[c]
-            # The largest child takes the parent's counts of levels less those of the others, where that is less work.
-            inherits = (
-                is_exact and held[chosen] >= 0 and entropies[heir] > least_rise and small < end[heir] - begin[heir]
+            _merge_levels(leaves, low, high, c, levels, spare, ids, x, pool, shares, least_rise)
+            pool_end = _merge_rows(
+                leaves, low, high, c, pool, shares, pool_end, spare_rows, spare_weights, seen, is_exact
             )
-            for part in range(parts):
-                c = new[part]
-                if entropies[c] > least_rise and not (inherits and part == largest):
-                    num_spare -= 1
-                    held[c] = spare_levels[num_spare]
-                    clear_table(levels[held[c]])
-                    add_levels(levels[held[c]], ids, x, pool, shares, begin[c], end[c], 1.0)
-                    if inherits:
-                        add_table(levels[held[chosen]], levels[held[c]], 1.0, -1.0)
-                elif inherits and part != largest:
-                    add_levels(levels[held[chosen]], ids, x, pool, shares, begin[c], end[c], -1.0)
-            if inherits:
-                held[heir] = held[chosen]
-            elif held[chosen] >= 0:
-                spare_levels[num_spare] = held[chosen]
-                num_spare += 1
-            for at in range(place[chosen], num_leaves - 1):
-                order[at] = order[at + 1]
-            for part in range(parts):
-                order[num_leaves - 1 + part] = new[part]
-            num_leaves += parts - 1
-            gone = (chosen, chosen)
-        for at in range(num_leaves):
-            slot = order[at]
-            if partner[slot] == gone[0] or partner[slot] == gone[1]:
-                partner[slot] = -1
-        for slot in gone:
-            held[slot] = -1
-        free[num_free] = gone[0]
-        num_free += 1
-        if gone[1] != gone[0]:
-            free[num_free] = gone[1]
-            num_free += 1
+        else:
+            new, pool_end = _split(
+                leaves, low, column, columns, x, num_levels, pool, shares, pool_end, spare_rows, spare_weights, table
+            )
+            _split_levels(leaves, low, new, levels, spare, ids, x, pool, shares, least_rise, is_exact)
+        num_leaves = _replace(leaves, num_leaves, low, high, new)
 
     final = np.empty((num_leaves, num_levels))
     for at in range(num_leaves):

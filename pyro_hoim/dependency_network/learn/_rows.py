@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,30 @@ from ...data.observations import Observations
 from ...errors import InputError, InputTypeError
 
 _REFINEMENTS = 3
+
+
+class Columns(NamedTuple):
+    """Columns of rows for the compiled search.
+
+    Shapes: ids (U, d) numbers of levels over all columns (a column with missing cells has one more, ``missing``);
+    first, sizes, missing and kinds (d,), kind -1 for a column not to be asked; kind_sizes their number of levels.
+    """
+
+    ids: np.ndarray
+    first: np.ndarray
+    sizes: np.ndarray
+    missing: np.ndarray
+    kinds: np.ndarray
+    kind_sizes: np.ndarray
+
+
+class Costs(NamedTuple):
+    """Whole numbers times their logarithms (or none), penalties (max_leaves + 1,) by leaves, their least rise."""
+
+    table: np.ndarray
+    penalties: np.ndarray
+    least_rise: float
+    tolerance: float
 
 
 @dataclass(frozen=True, eq=False)

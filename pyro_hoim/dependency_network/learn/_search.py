@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._rows import Columns, Costs
+
 _LARGEST_TABLE = 2**22
 _TOLERANCE = 1e-12
 _ROUNDING = 1e-14
@@ -23,15 +25,10 @@ class Found(NamedTuple):
 
 
 def search(
-    ids: np.ndarray,
+    columns: Columns,
     weights: np.ndarray,
     x: np.ndarray,
     size: int,
-    first: np.ndarray,
-    sizes: np.ndarray,
-    missing: np.ndarray,
-    kinds: np.ndarray,
-    kind_sizes: np.ndarray,
     penalties: np.ndarray,
     is_whole: bool,
     num_lossless: int,
@@ -40,6 +37,7 @@ def search(
     from ._kernels import grow
 
     start = time.perf_counter()
+    ids, first, sizes, missing, kinds, kind_sizes = columns
     known = x < size
     if not known.all():
         ids, weights, x = ids[known], weights[known], x[known]
@@ -69,9 +67,15 @@ def search(
     else:
         at, num_ids = np.arange(len(sizes)), int((sizes + (missing >= 0)).sum())
     steps, deltas, counts = grow(
-        np.ascontiguousarray(ids), np.ascontiguousarray(x), np.ascontiguousarray(weights), size, first, sizes, missing,
-        kinds, kind_sizes, num_ids, table, penalties, least_rise, len(penalties) - 1, tolerance, is_exact, num_lossless,
-    )  # fmt: skip
+        Columns(np.ascontiguousarray(ids), first, sizes, missing, kinds, kind_sizes),
+        np.ascontiguousarray(x),
+        np.ascontiguousarray(weights),
+        size,
+        num_ids,
+        Costs(table, penalties, least_rise, tolerance),
+        is_exact,
+        num_lossless,
+    )
     is_split = steps[:, 0] == 0
     steps[is_split, 2] = at[steps[is_split, 2]]
     return Found(steps, deltas, counts, time.perf_counter() - start)

@@ -14,7 +14,7 @@ from ...data.observations import Observations
 from ...errors import InputError, InputTypeError, is_whole
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
-from ._rows import PreparedRows, checked_rows
+from ._rows import Columns, PreparedRows, checked_rows
 from ._search import Found, search
 from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties
 
@@ -198,10 +198,8 @@ class NodeTask:
         kind_sizes = np.unique(rows.sizes[self._askable])
         kinds[self._askable] = np.searchsorted(kind_sizes, rows.sizes[self._askable])
         num_lossless = self.lossless_leaves if is_candidate and self.lossless_leaves < len(penalties) else 0
-        return (
-            rows.ids, rows.weights, self._x, size, rows.first, rows.sizes, rows.missing, kinds, kind_sizes,
-            penalties, rows.is_whole, num_lossless,
-        )  # fmt: skip
+        columns = Columns(rows.ids, rows.first, rows.sizes, rows.missing, kinds, kind_sizes)
+        return columns, rows.weights, self._x, size, penalties, rows.is_whole, num_lossless
 
     def _entropy_given_all(self, rows: PreparedRows, own: int | None) -> float | None:
         """Empirical conditional entropy given all columns of the rows but the node's own, which stands at ``own``."""

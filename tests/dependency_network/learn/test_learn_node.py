@@ -462,7 +462,7 @@ def test_columns_of_too_many_levels_to_be_asked_take_no_memory(monkeypatch):
 
     seen = []
     grow = _kernels.grow
-    monkeypatch.setattr(_kernels, "grow", lambda ids, *rest: seen.append((ids.shape[1], rest[8])) or grow(ids, *rest))
+    monkeypatch.setattr(_kernels, "grow", lambda c, *rest: seen.append((c.ids.shape[1], rest[3])) or grow(c, *rest))
     rng = np.random.default_rng(1)
     b, c = rng.integers(0, 3, 400), rng.integers(0, 2, 400)
     codes = np.stack([((b > 0) & (c > 0)) ^ (rng.random(400) < 0.1), b, c], 1)
