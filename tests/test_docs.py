@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import pyro_hoim
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
@@ -66,6 +68,24 @@ def test_tutorials_end_with_their_claim_and_are_listed(path: Path) -> None:
     assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(last_cell)))
     assert "seed" in source
     assert f"tutorials/{path.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def _used(source: str) -> set[str]:
+    """Names that a tutorial imports from the library, and uses."""
+    tree = ast.parse(source)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in nodes if (node.module or "").split(".")[0] == "pyro_hoim"]
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return {alias.name for node in imports for alias in node.names} & names
+
+
+def test_every_name_at_the_top_is_used_in_a_tutorial() -> None:
+    used = set[str]().union(*(_used(path.read_text(encoding="utf-8")) for path in TUTORIALS))
+    assert set(pyro_hoim.__all__) - used == {"__version__"}
+
+
+def test_control_a_name_that_is_only_imported_is_not_used() -> None:
+    assert _used("from pyro_hoim import fit, Domain\nfit()\nAuto\n") == {"fit"}
 
 
 def test_there_are_tutorials() -> None:
