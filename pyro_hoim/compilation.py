@@ -233,12 +233,13 @@ def _root_models() -> None:
     from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
     from .generalized_root.nodes.log_partition import node_moments
     from .generalized_root.regress.fit import fit_roots
+    from .generalized_root.regress.options import RootSettings
     from .generalized_root.structure import RootStructure
     from .schema import Domain, Variable
 
     counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
     for candidates in (None, {3: [("x0", "x1", "x2")]}):
-        fit_roots(counts, order=3, l1=0.01, refit="all", candidates=candidates)
+        fit_roots(counts, order=3, l1=0.01, refit="all", settings=RootSettings(candidates=candidates))
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
         node_moments(family, torch.tensor([-1.0, -1.0, 0.1], dtype=torch.float64))
     node_moments(PoissonFamily(), torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64))  # a count beyond the tables

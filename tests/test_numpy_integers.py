@@ -38,7 +38,12 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "select": search,
     "sampled training": lambda n, _: hoim.log_linear.SampledTraining(num_chains=8 * n, num_iterations=n),
     "network": lambda n, folder: hoim.learn_network(ROWS, max_leaves=n, checkpoint=folder / "network"),
-    "roots": lambda n, folder: hoim.fit_roots(COUNTS, order=n, max_iterations=n, checkpoint=folder / "roots"),
+    "roots": lambda n, folder: hoim.fit_roots(
+        COUNTS,
+        order=n,
+        settings=hoim.generalized_root.RootSettings(max_iterations=n),
+        checkpoint=folder / "roots",
+    ),
     "node family": lambda n, _: hoim.generalized_root.TruncatedPoissonFamily(n),
     "root annealed": lambda n, _: hoim.generalized_root.RootAnnealed(num_chains=n),
     "gibbs": lambda n, _: hoim.core.ClampedGibbs(burn_in=n),

@@ -26,15 +26,20 @@ from .nodes.log_partition import (
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import (
-    L1Choice as L1Choice,
+    L1ChoiceResult as L1ChoiceResult,
     RootStability as RootStability,
     choose_l1 as choose_l1,
     root_stability as root_stability,
 )
 from .regress.fit import fit_root_path as fit_root_path, fit_roots as fit_roots
-from .regress.record import RootRefit as RootRefit
+from .regress.options import L1Rule as L1Rule, RootSettings as RootSettings
 from .regress.refit import refit_roots as refit_roots
-from .regress.result import RootFit as RootFit, RootNodeFit as RootNodeFit, RootTerm as RootTerm
+from .regress.result import (
+    RootFitResult as RootFitResult,
+    RootNodeResult as RootNodeResult,
+    RootRefitResult as RootRefitResult,
+    RootTerm as RootTerm,
+)
 from .structure import RootStructure as RootStructure
 from .study.analysis import (
     PathStep as PathStep,

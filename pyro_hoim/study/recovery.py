@@ -17,7 +17,8 @@ from ..generalized_root.chains.gibbs import RootChains
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.nodes.families import NodeFamily, PoissonFamily
 from ..generalized_root.regress.fit import fit_root_path, fit_roots
-from ..generalized_root.regress.result import RootFit
+from ..generalized_root.regress.options import RootSettings
+from ..generalized_root.regress.result import RootFitResult
 from ..generalized_root.structure import RootStructure
 from ..schema import Domain, Variable
 
@@ -186,7 +187,7 @@ def draw_root_rows(
     return CountTable(energy.domain, chains.states.cpu().numpy(), "the draws")
 
 
-def tuple_scores(path: Sequence[RootFit], size: int) -> tuple[list[Names], np.ndarray]:
+def tuple_scores(path: Sequence[RootFitResult], size: int) -> tuple[list[Names], np.ndarray]:
     r"""Scores of all sets of variables by a path of fits: when a set comes in, and how large it becomes.
 
     A set's score is the number of penalties at which its coefficient is not zero, plus :math:`|c| / (1 + |c|)` with its
@@ -218,13 +219,15 @@ def tuple_scores(path: Sequence[RootFit], size: int) -> tuple[list[Names], np.nd
     return sets, entered + magnitude / (1 + magnitude)
 
 
-def _coefficients(model: RootFit | GeneralizedRootEnergy, size: int) -> dict[Names, float]:
+def _coefficients(model: RootFitResult | GeneralizedRootEnergy, size: int) -> dict[Names, float]:
     """Coefficients of key (size, size) by names."""
     place = model.structure.slices.get((size, size), slice(0, 0))
     return dict(zip(model.structure.tuples((size, size)), model.coefficients[place].tolist(), strict=True))
 
 
-def coefficient_errors(fit: RootFit, truth: GeneralizedRootEnergy, size: int, *, planted: bool = False) -> np.ndarray:
+def coefficient_errors(
+    fit: RootFitResult, truth: GeneralizedRootEnergy, size: int, *, planted: bool = False
+) -> np.ndarray:
     """Errors of the coefficients of all sets of a size, or of the planted ones; a set that is absent counts as zero.
 
     Shape:
@@ -328,7 +331,9 @@ class _Study(NamedTuple):
     def _path(self, order: int) -> dict[str, object]:
         start = time.perf_counter()
         family = self.truth.family
-        path = fit_root_path(self.sample, self.l1s, family, order=order, tolerance=1e-5, jobs=self.jobs)
+        path = fit_root_path(
+            self.sample, self.l1s, family, order=order, settings=RootSettings(tolerance=1e-5, jobs=self.jobs)
+        )
         seconds = time.perf_counter() - start
         scores = [float(fit.log_pseudo_prob(self.choose).mean()) for fit in path]
         chosen = path[int(np.argmax(scores))]
@@ -354,7 +359,9 @@ class _Study(NamedTuple):
     def _known(self) -> dict[str, object]:
         start = time.perf_counter()
         sets = {size: self.truth.structure.tuples((size, size)) for size in (2, 3)}
-        fit = fit_roots(self.sample, self.truth.family, order=3, l1=0.0, candidates=sets, jobs=self.jobs)
+        fit = fit_roots(
+            self.sample, self.truth.family, order=3, l1=0.0, settings=RootSettings(candidates=sets, jobs=self.jobs)
+        )
         found: dict[str, object] = {"seconds": time.perf_counter() - start, "pseudo_nll": _nll(fit, self.judge)}
         for size, name in ((2, "pair"), (3, "triple")):
             if sets[size]:
@@ -363,11 +370,11 @@ class _Study(NamedTuple):
         return found
 
     def _independent(self) -> dict[str, object]:
-        fit = fit_roots(self.sample, self.truth.family, order=1, jobs=self.jobs)
+        fit = fit_roots(self.sample, self.truth.family, order=1, settings=RootSettings(jobs=self.jobs))
         return {"pseudo_nll": _nll(fit, self.judge)}
 
 
-def _nll(fit: RootFit, rows: CountTable) -> float:
+def _nll(fit: RootFitResult, rows: CountTable) -> float:
     """Minus the mean log pseudo-likelihood, nats a row."""
     return -float(fit.log_pseudo_prob(rows).mean())
 

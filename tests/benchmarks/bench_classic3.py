@@ -38,7 +38,7 @@ def fit(which, jobs, tolerance):
     """Body of a process: one fit, one JSON object."""
     start = time.perf_counter()
     from pyro_hoim.datasets import load_classic3
-    from pyro_hoim.generalized_root import fit_roots
+    from pyro_hoim.generalized_root import RootSettings, fit_roots
 
     torch.set_num_threads(1)
     imports = time.perf_counter() - start
@@ -48,7 +48,9 @@ def fit(which, jobs, tolerance):
     elif which == "few":
         table = table.columns(20)
     start, busy = time.perf_counter(), time.process_time()
-    found = fit_roots(table, "poisson", order=3, l1=0.01, refit="none", tolerance=tolerance, jobs=jobs)
+    found = fit_roots(
+        table, "poisson", order=3, l1=0.01, refit="none", settings=RootSettings(tolerance=tolerance, jobs=jobs)
+    )
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     unit = 1 if sys.platform == "darwin" else 1024
     return {

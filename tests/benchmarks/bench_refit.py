@@ -18,7 +18,7 @@ from harness import ROOT
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.datasets import load_classic3
-from pyro_hoim.generalized_root import fit_roots, refit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_roots, refit_roots
 from pyro_hoim.study.recovery import draw_root_rows, plant_roots
 
 
@@ -72,7 +72,7 @@ def main():
                 for kind in refits:
                     start, method, _, share = time.perf_counter(), *kind.partition(", ")
                     options = {"refit_share": float(share)} if share else {}
-                    fitted = found if method == "none" else refit_roots(found, train, method, **options)
+                    fitted = found if method == "none" else refit_roots(found, train, method, RootSettings(**options))
                     seconds.append(time.perf_counter() - start)
                     losses.append(-float(fitted.log_pseudo_prob(test).mean()))
                 times = f"{seconds[1]:.1f}; " + ", ".join(f"{s:.1f}" for s in seconds[2:])

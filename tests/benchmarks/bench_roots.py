@@ -24,10 +24,10 @@ import scipy.sparse
 from harness import CORES, ROOT, Report, median
 from scipy.special import gammaln
 
-from pyro_hoim.generalized_root import fit_root_path, fit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily
 from pyro_hoim.generalized_root.regress._space import search_space
-from pyro_hoim.generalized_root.regress.node import SolverOptions, solve_node
+from pyro_hoim.generalized_root.regress.node import solve_node
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 PUBLISHED_SECONDS = 2653
@@ -153,12 +153,14 @@ def main():
     for jobs in (1, CORES):
         busy = time.process_time()
         seconds, _ = median(
-            lambda: fit_roots(counts, order=3, l1=0.01, names=words, jobs=jobs), arguments.repeats, warm=0
+            lambda: fit_roots(counts, order=3, l1=0.01, names=words, settings=RootSettings(jobs=jobs)),
+            arguments.repeats,
+            warm=0,
         )
         busy = (time.process_time() - busy) / arguments.repeats
         ratio = PUBLISHED_SECONDS / seconds
         report.add(what, f"fit_roots, {jobs} jobs", seconds, ratio, f"{busy:.1f} s of processor time; ratio to 2,653 s")
-    fitted = fit_roots(counts, order=3, l1=0.01, names=words, jobs=CORES)
+    fitted = fit_roots(counts, order=3, l1=0.01, names=words, settings=RootSettings(jobs=CORES))
     close, total, shared, listed = published(fitted)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
@@ -167,15 +169,19 @@ def main():
     )
     seconds, _ = median(lambda: fitted.log_pseudo_prob(counts), arguments.repeats, warm=0)
     report.add(what, "log_pseudo_prob of all rows", seconds)
-    pairs, _ = median(lambda: fit_roots(counts, order=2, l1=0.01, jobs=CORES), arguments.repeats, warm=0)
+    pairs, _ = median(
+        lambda: fit_roots(counts, order=2, l1=0.01, settings=RootSettings(jobs=CORES)), arguments.repeats, warm=0
+    )
     report.add(what.replace("k = 3", "k = 2"), f"fit_roots, {CORES} jobs", pairs)
-    path, _ = median(lambda: fit_root_path(counts, [0.08, 0.04, 0.02, 0.01], order=3, jobs=CORES), 1, warm=0)
+    path, _ = median(
+        lambda: fit_root_path(counts, [0.08, 0.04, 0.02, 0.01], order=3, settings=RootSettings(jobs=CORES)), 1, warm=0
+    )
     report.add("the same, l1 = 0.08, 0.04, 0.02, 0.01", f"fit_root_path, {CORES} jobs", path)
     rows = prepare_rows(counts, PoissonFamily(), 3, words)
     space = search_space(500, 3, {2: 0.01, 3: 0.01}, False, {})
     for word in ("boundary", "friction", "patients")[: arguments.nodes]:
         node = words.index(word)
-        mine = solve_node(rows, node, space, SolverOptions())
+        mine = solve_node(rows, node, space, RootSettings())
         slow, objective, residual, steps = slow_node(rows, node, 0.01)
         note = f"objective {objective - mine.objective:+.1e} of ours, KKT {residual:.0e} after {steps} steps"
         report.add(f"node {word!r}", "solve_node", mine.seconds)

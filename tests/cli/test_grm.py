@@ -25,6 +25,7 @@ from pyro_hoim.generalized_root import (
     RootAnnealed,
     RootAuto,
     RootModel,
+    RootSettings,
     TruncatedPoissonFamily,
     analyse_roots,
     fit_independent,
@@ -206,7 +207,7 @@ def test_other_families_and_options(fitted: Path, capsys: pytest.CaptureFixture[
     options = ["--stagewise", "--symmetrize", "and", "--full"]
     found = call_json(["fit", str(fitted / "rows.csv"), *GRM, *options], capsys)
     rows = CountTable.from_csv(fitted / "rows.csv")
-    expected = fit_roots(rows, stagewise=True, symmetrize="and", full=True, refit="all")
+    expected = fit_roots(rows, settings=RootSettings(stagewise=True, symmetrize="and"), full=True, refit="all")
     assert found["num_parameters"] == expected.structure.num_terms
     assert found["is_full"] is True
 

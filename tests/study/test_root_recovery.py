@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, fit_root_path, fit_roots
+from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.study.recovery import (
     coefficient_errors,
     draw_root_rows,
@@ -161,7 +161,7 @@ def _slope(planted: GeneralizedRootEnergy, tables: list[CountTable], few: int, m
     sets = {size: planted.structure.tuples((size, size)) for size in (2, 3)}
 
     def error(rows: CountTable) -> float:
-        fit = fit_roots(rows, order=3, l1=0.0, candidates=sets)
+        fit = fit_roots(rows, order=3, l1=0.0, settings=RootSettings(candidates=sets))
         return float(np.mean([np.abs(coefficient_errors(fit, planted, size, planted=True)).mean() for size in sets]))
 
     small, large = (np.mean([error(rows.rows(np.arange(n))) for rows in tables]) for n in (few, many))

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import joblib
 import numpy as np
@@ -17,11 +17,9 @@ from ..normalizability.check import check_normalizable
 from ..structure import RootStructure
 from ._joint import ColumnRegression, JointRegression, JointTerm
 from ._regression import Floats, NewtonEnd, Point, Regression, Status, newton
-from .node import SolverOptions
+from .options import RootSettings
+from .result import RootFitResult
 from .rows import RootRows
-
-if TYPE_CHECKING:
-    from .result import RootFit
 
 Advance = Callable[[Floats, int], None]
 
@@ -61,7 +59,7 @@ class RefitProblem:
     tuples: list[list[int]]
 
     @classmethod
-    def of(cls, fit: RootFit, rows: RootRows, share: float) -> RefitProblem:
+    def of(cls, fit: RootFitResult, rows: RootRows, share: float) -> RefitProblem:
         """Terms of a fit, and of a full model also every root of every column."""
         place = [rows.domain.index(name) for name in fit.structure.domain.names]
         values: dict[JointTerm, float] = {}
@@ -96,20 +94,20 @@ class RefitProblem:
         ordered = [value for key in sorted(kept) for _, value in sorted(kept[key].items())]
         return structure, torch.tensor(ordered, dtype=torch.float64)
 
-    def independent(self, options: SolverOptions, jobs: int | None) -> RefitEnd:
+    def independent(self, settings: RootSettings) -> RefitEnd:
         """Independent columns by maximum likelihood."""
         ends: Sequence[RefitEnd] = _at_work(
-            jobs, (joblib.delayed(_solve_alone)(self.rows, node, options) for node in self.nodes)
+            settings.jobs, (joblib.delayed(_solve_alone)(self.rows, node, settings) for node in self.nodes)
         )
         return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], ends)
 
-    def solve_singles(self, options: SolverOptions, jobs: int | None) -> RefitEnd:
+    def solve_singles(self, settings: RootSettings) -> RefitEnd:
         """Best terms of single columns, with the joined coefficients of all tuples."""
         tasks = (
-            joblib.delayed(_solve_column)(*self._column(i), self.joined[own], options)
+            joblib.delayed(_solve_column)(*self._column(i), self.joined[own], settings)
             for i, own in enumerate(self.singles)
         )
-        ends: Sequence[RefitEnd] = _at_work(jobs, tasks)
+        ends: Sequence[RefitEnd] = _at_work(settings.jobs, tasks)
         return self._gathered(self.joined.copy(), self.singles, ends)
 
     def _column(self, i: int) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
@@ -134,8 +132,7 @@ class RefitProblem:
 
     def solve_all(
         self,
-        options: SolverOptions,
-        jobs: int | None,
+        settings: RootSettings,
         independent: Floats,
         begin: tuple[Floats, int] | None,
         advance: Advance | None,
@@ -143,12 +140,12 @@ class RefitProblem:
         """Best coefficients of all terms, from the better one of the joined and the independent ones."""
         if not self.terms:
             return RefitEnd(self.joined, 0.0, 0.0, 0, "converged")
-        joint = JointRegression(self.rows, self.terms, self.l1, jobs)
+        joint = JointRegression(self.rows, self.terms, self.l1, settings.jobs)
         starts, before = [self.joined, independent], 0
         if begin is not None:
             starts, before = [begin[0]], begin[1]
         after = None if advance is None else lambda point, steps: advance(point.coefficients, before + steps)
-        end = _minimum(joint, starts, options, options.max_iterations - before, after)
+        end = _minimum(joint, starts, settings, before, after)
         return _told(joint, end, before)
 
     def loss(self, values: Floats, jobs: int | None) -> float:
@@ -164,15 +161,7 @@ class RefitProblem:
 
         The way begins at independent columns, or at the joined coefficients where their law has a constant and a lower
         loss. The laws with a constant are a convex set, and the loss is a convex function of the coefficients: none on
-        the way is worse than the first.
-
-        Args:
-            values: coefficients of the optimum.
-            independent: coefficients of independent columns, whose law has a constant.
-            jobs: columns at a time.
-
-        Returns:
-            Coefficients, share of the way, and what is known of the constant.
+        the way is worse than the first. With them come the share of the way and what is known of the constant.
         """
         verdict = self._verdict(values)
         if verdict != "disproven":
@@ -204,8 +193,8 @@ def _at_work(jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
 def _minimum(
     regression: Regression,
     starts: Sequence[Floats],
-    options: SolverOptions,
-    max_steps: int,
+    settings: RootSettings,
+    before: int = 0,
     advance: Callable[[Point, int], None] | None = None,
 ) -> NewtonEnd:
     """The minimum, from the best start; where none is finite, the first start as it is."""
@@ -214,7 +203,7 @@ def _minimum(
     point = regression.point(starts[best])
     if not math.isfinite(point.objective):
         return NewtonEnd(point, 0, "stalled")
-    return newton(regression, point, options.tolerance, max_steps, advance)
+    return newton(regression, point, settings.tolerance, settings.max_iterations - before, advance)
 
 
 def _told(regression: Regression, end: NewtonEnd, before: int = 0) -> RefitEnd:
@@ -232,21 +221,21 @@ def _solve_column(
     terms: list[JointTerm],
     coefficients: Floats,
     joined: Floats,
-    options: SolverOptions,
+    settings: RootSettings,
 ) -> RefitEnd:
     """Best own terms of a column; the base family's parameter is a start where all conditional laws exist."""
     column = ColumnRegression(rows, node, roots, l1, terms, coefficients)
     base = np.zeros(len(roots))
     base[0] = float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))
-    return _told(column, _minimum(column, [joined, base], options, options.max_iterations))
+    return _told(column, _minimum(column, [joined, base], settings))
 
 
-def _solve_alone(rows: RootRows, node: int, options: SolverOptions) -> RefitEnd:
+def _solve_alone(rows: RootRows, node: int, settings: RootSettings) -> RefitEnd:
     """An independent column by maximum likelihood."""
     nothing = np.empty(0)
     column = ColumnRegression(rows, node, [1], np.zeros(1), [], nothing)
     base = np.array([float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))])
-    return _told(column, _minimum(column, [base], options, options.max_iterations))
+    return _told(column, _minimum(column, [base], settings))
 
 
 def _column_loss(rows: RootRows, node: int, terms: list[JointTerm], values: Floats) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import joblib
 import torch
@@ -13,60 +13,38 @@ from tqdm import tqdm
 from ...runs.checkpoint import DeferredInterrupt, RunFile
 from ._regression import Floats, Status
 from ._space import SearchSpace
-from .node import NodeSolution, SolverOptions, solve_node
-from .refit import Refit, refit_rows
+from .node import NodeSolution, solve_node
+from .options import Refit, RootSettings
+from .refit import refit_rows
+from .result import RootFitResult
 from .rows import RootRows
-
-if TYPE_CHECKING:
-    from .result import RootFit
 
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled")
 
 
 class RegressionRun:
-    """Solutions of all nodes, stage by stage, each along a path of penalties.
+    """Solutions of all nodes, stage by stage, each along a path; the header is what a continued run must repeat."""
 
-    Args:
-        rows: all rows.
-        options: when a node's regression stops.
-        jobs: nodes at a time.
-        progress: show the nodes that are done on standard error.
-        file: checkpoint, or none.
-        settings: what a continued run must repeat.
-    """
-
-    def __init__(
-        self,
-        rows: RootRows,
-        options: SolverOptions,
-        jobs: int | None,
-        progress: bool,
-        file: RunFile | None,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.rows, self.options, self.jobs, self.progress, self.file = rows, options, jobs, progress, file
+    def __init__(self, rows: RootRows, settings: RootSettings, file: RunFile | None, header: Mapping[str, Any]) -> None:
+        self.rows, self.settings, self.file = rows, settings, file
         self._tensors: dict[str, torch.Tensor] = {}
         if file is not None:
-            self._tensors = file.start({**settings, "data digest": rows.digest}) or {}
+            self._tensors = file.start({**header, "data digest": rows.digest}) or {}
 
     def solve(
         self, stage: str, spaces: Sequence[SearchSpace], warm: Sequence[NodeSolution] | None = None
     ) -> list[tuple[NodeSolution, ...]]:
-        """Solutions of every node for every search space of a path.
-
-        Args:
-            stage: name of the stage in the checkpoint.
-            spaces: the same keys under falling penalties.
-            warm: solutions of an earlier stage to start from, one per node.
-        """
+        """Solutions of every node for every search space of a path, from those of an earlier stage where given."""
         count = len(self.rows.domain)
         done = {i: self._restored(f"{stage}.{i}", len(spaces)) for i in range(count)}
         missing = [i for i in range(count) if not done[i]]
-        bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
+        bar = tqdm(
+            total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.settings.progress
+        )
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
-        parallel = joblib.Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator_unordered")
+        parallel = joblib.Parallel(n_jobs=self.settings.jobs, prefer="threads", return_as="generator_unordered")
         tasks = (
-            joblib.delayed(_numbered)(i, self.rows, spaces, self.options, None if warm is None else warm[i])
+            joblib.delayed(_numbered)(i, self.rows, spaces, self.settings, None if warm is None else warm[i])
             for i in missing
         )
         try:
@@ -83,20 +61,13 @@ class RegressionRun:
                 self._write()
         return [done[i] for i in range(count)]
 
-    def refit(self, fit: RootFit, method: Refit, share: float, name: str) -> RootFit:
-        """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step.
-
-        Args:
-            fit: the joined regressions.
-            method: what to refit.
-            share: share of the penalties.
-            name: of the penalty in the checkpoint.
-        """
-        place = f"refit.{method}.{share!r}.{fit.symmetrize}.{name}."
+    def refit(self, fit: RootFitResult, method: Refit, name: str) -> RootFitResult:
+        """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
+        place = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
         begin = None
         if place + "steps" in self._tensors:
             begin = self._tensors[place + "coefficients"].numpy(), int(self._tensors[place + "steps"])
-        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
+        bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.settings.progress)
 
         def advance(coefficients: Floats, steps: int) -> None:
             bar.update()
@@ -108,7 +79,7 @@ class RegressionRun:
 
         try:
             with bar:
-                return refit_rows(fit, self.rows, method, share, self.options, self.jobs, begin, advance)
+                return refit_rows(fit, self.rows, method, self.settings, begin, advance)
         finally:
             if self.file is not None:
                 self._write()
@@ -149,7 +120,7 @@ class RegressionRun:
 
 
 def _numbered(
-    index: int, rows: RootRows, spaces: Sequence[SearchSpace], options: SolverOptions, warm: NodeSolution | None
+    index: int, rows: RootRows, spaces: Sequence[SearchSpace], settings: RootSettings, warm: NodeSolution | None
 ) -> tuple[int, tuple[NodeSolution, ...]]:
     """Solutions of one node along the path, each from the one before (strong rule between them)."""
     solutions: list[NodeSolution] = []
@@ -159,5 +130,5 @@ def _numbered(
             ratios = [a / b for a, b in zip(spaces[step - 1].l1, space.l1, strict=True) if b > 0]
             slack = min(1.0, max(0.0, max(ratios, default=1.0) - 1.0))
             warm = solutions[-1]
-        solutions.append(solve_node(rows, index, space, options, warm, slack))
+        solutions.append(solve_node(rows, index, space, settings, warm, slack))
     return index, tuple(solutions)

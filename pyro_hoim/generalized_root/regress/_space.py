@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import networkx as nx
@@ -19,18 +19,12 @@ SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
 
 Key = tuple[int, int]
+Penalty = float | Mapping[int, float]
 
 
 @dataclass(frozen=True, eq=False)
 class SearchSpace:
-    """Which features the regressions of all nodes search, and their penalties.
-
-    Attributes:
-        keys: keys (j, l), ordered by l, then j; (1, 1) comes first.
-        l1: penalty of each key; 0 for (1, 1).
-        listed: for sizes l whose tuples are listed, their positions (m, l), sorted; a size without an entry is
-            searched whole.
-    """
+    """Keys (j, l) by l, then j, the penalty of each, and tuples (m, l) of the sizes that are not searched whole."""
 
     keys: tuple[Key, ...]
     l1: tuple[float, ...]
@@ -59,19 +53,15 @@ class SearchSpace:
         starts, others = self._others[size]
         return others[starts[node] : starts[node + 1]]
 
-    def with_l1(self, l1: Sequence[float]) -> SearchSpace:
-        """The same features under other penalties, one per key."""
-        return SearchSpace(self.keys, tuple(l1), self.listed, self._others)
+    def with_l1(self, l1: Mapping[int, float]) -> SearchSpace:
+        """The same features under other penalties of the root orders."""
+        return replace(self, l1=_key_penalties(self.keys, l1))
 
 
 def search_space(
     num_variables: int, order: int, l1: Mapping[int, float], full: bool, listed: Mapping[int, NDArray[np.int64]]
 ) -> SearchSpace:
-    """Search space up to some order.
-
-    Raises:
-        IntractableError: sizes beyond 3 that are not listed and have too many tuples to be.
-    """
+    """Search space up to some order; sizes beyond 3 that are not listed must have few enough tuples to be."""
     keys = sorted(
         ((j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))),
         key=lambda key: (key[1], key[0]),
@@ -91,18 +81,17 @@ def search_space(
         combinations = itertools.chain.from_iterable(itertools.combinations(range(num_variables), size))
         lists[size] = np.fromiter(combinations, np.int64, count * size).reshape(count, size)
     lists = {size: tuples for size, tuples in lists.items() if 2 <= size <= order}
-    space = SearchSpace(tuple(keys), tuple(0.0 if key == (1, 1) else l1[key[0]] for key in keys), lists)
+    space = SearchSpace(tuple(keys), _key_penalties(keys, l1), lists)
     space.prepare(num_variables)
     return space
 
 
-def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
-    """Penalty of each root order from 2 on.
+def _key_penalties(keys: Iterable[Key], l1: Mapping[int, float]) -> tuple[float, ...]:
+    return tuple(0.0 if key == (1, 1) else l1[key[0]] for key in keys)
 
-    Raises:
-        InputError: a penalty that is negative or not finite, an order without a penalty or outside 2 ... order.
-        InputTypeError: neither a number nor a mapping from orders to numbers.
-    """
+
+def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
+    """Penalty of each root order from 2 on."""
     if isinstance(l1, Mapping):
         given = cast("Mapping[Any, Any]", l1)
         wrong = [j for j in given if not is_whole(j) or not 2 <= j <= order]
@@ -125,13 +114,7 @@ def _checked_penalty(value: Any, argument: str) -> float:
 
 
 def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int, NDArray[np.int64]]:
-    """Positions (m, size), sorted and distinct, of the tuples given for each size.
-
-    Raises:
-        InputError: a tuple with a repeated variable, of one variable, or of more than ``order``.
-        UnknownNameError: an unknown variable.
-        InputTypeError: something else than tuples of names.
-    """
+    """Positions (m, size), sorted and distinct, of the tuples given for each size."""
     if candidates is None:
         return {}
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
@@ -166,11 +149,7 @@ def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
 
 
 def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LISTED) -> NDArray[np.int64]:
-    """All cliques of some size in a graph of pairs (m, 2), as sorted rows (count, size).
-
-    Raises:
-        IntractableError: more cliques than the limit.
-    """
+    """All cliques of some size in a graph of pairs (m, 2), as sorted rows (count, size)."""
     graph: Any = nx.Graph()
     graph.add_edges_from(pairs.tolist())
     found: list[tuple[int, ...]] = []

@@ -5,34 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import InputError, check_fraction, check_type, check_whole
 from ..nodes.families import NodeFamily
-from ._space import checked_candidates, clique_candidates
-from .fit import checked_family, checked_order, fit_root_path
-from .result import RootFit
+from ._space import Penalty, checked_candidates, clique_candidates
+from .fit import check_penalties, checked_family, fit_root_path
+from .options import L1Rule, RootSettings, checked_settings
+from .result import RootFitResult
 from .rows import RootRows, RowSubset, prepare_rows
 
-__all__ = ["L1Choice", "RootStability", "choose_l1", "held_out_scores", "root_stability"]
+__all__ = ["L1ChoiceResult", "RootStability", "choose_l1", "held_out_scores", "root_stability"]
 
-Penalty = float | Mapping[int, float]
-Rule = Literal["held-out", "ebic", "stability"]
+Term = tuple[tuple[int, int], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class L1Choice:
+class L1ChoiceResult:
     """A chosen penalty and why.
 
     Attributes:
         l1: the chosen penalty.
         fit: the model of all rows under it.
-        rule: ``held-out``, ``ebic`` or ``stability``.
+        rule: how it was chosen.
         l1s: penalties compared.
         scores: one per penalty: mean held-out log pseudo-likelihood, nats per row (largest is best); extended BIC of
             all nodes together, nats (smallest is best); or instability of the pair graph (largest below the limit).
@@ -41,12 +41,12 @@ class L1Choice:
     """
 
     l1: Penalty
-    fit: RootFit
-    rule: Rule
+    fit: RootFitResult
+    rule: L1Rule
     l1s: tuple[Penalty, ...]
     scores: tuple[float, ...]
     std_errors: tuple[float, ...] | None
-    path: tuple[RootFit, ...]
+    path: tuple[RootFitResult, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +65,14 @@ class RootStability:
     """
 
     l1s: tuple[Penalty, ...]
-    frequencies: Mapping[tuple[tuple[int, int], tuple[str, ...]], tuple[float, ...]]
+    frequencies: Mapping[Term, tuple[float, ...]]
     num_subsamples: int
     subsample_size: int
     mean_selected: float
     num_tuples: int
     instability: tuple[float, ...]
 
-    def selected(self, threshold: float = 0.75) -> list[tuple[tuple[int, int], tuple[str, ...]]]:
+    def selected(self, threshold: float = 0.75) -> list[Term]:
         """Tuples found in at least this share of the subsamples under some penalty, most frequent first.
 
         Raises:
@@ -104,16 +104,12 @@ def choose_l1(
     data: Any,
     l1s: Sequence[Penalty],
     family: str | NodeFamily = "poisson",
+    rule: L1Rule | None = None,
     *,
-    rule: Rule = "held-out",
     validation: Any = None,
-    folds: int = 5,
-    gamma: float = 0.5,
-    num_subsamples: int = 20,
-    limit: float = 0.05,
     generator: torch.Generator | None = None,
     **options: Any,
-) -> L1Choice:
+) -> L1ChoiceResult:
     r"""Choose the penalty of :func:`~pyro_hoim.generalized_root.fit_roots` from several.
 
     ``held-out``: largest mean log pseudo-likelihood of the joint model on ``validation``, or on the parts left out in
@@ -130,20 +126,13 @@ def choose_l1(
         data: rows, as ``fit_roots`` takes them.
         l1s: penalties in falling order.
         family: node family.
-        rule: ``held-out``, ``ebic`` or ``stability``.
+        rule: how to choose; ``L1Rule()``, which is held-out, when None.
         validation: rows to score on instead of leaving parts out.
-        folds: number of parts.
-        gamma: weight of the extended part, from 0 (plain BIC) to 1.
-        num_subsamples: subsamples of ``stability``.
-        limit: largest instability.
         generator: random numbers that shuffle the rows.
         options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`.
 
-    Returns:
-        :class:`~pyro_hoim.generalized_root.L1Choice`.
-
     Raises:
-        InputError: an unknown rule, or arguments out of range; whatever ``fit_root_path`` raises.
+        InputError: arguments out of range; whatever ``fit_root_path`` raises.
 
     Randomness:
         ``generator`` shuffles the rows into parts or draws the subsamples; without one, a new generator of seed 0.
@@ -158,40 +147,38 @@ def choose_l1(
         >>> import numpy as np
         >>> x = np.random.default_rng(0).poisson(1.0, (200, 3))
         >>> x[:, 1] += x[:, 0]
-        >>> choose_l1(x, [0.5, 0.02], order=2, rule="ebic").l1
+        >>> choose_l1(x, [0.5, 0.02], rule=L1Rule("ebic"), order=2).l1
         0.02
     """
-    if rule not in ("held-out", "ebic", "stability"):
-        raise InputError(f"rule: expected 'held-out', 'ebic' or 'stability', received {rule!r}")
-    if not 0 <= gamma <= 1:
-        raise InputError(f"gamma: expected a number from 0 to 1, received {gamma!r}")
-    if not 0 < limit < 0.5:
-        raise InputError(f"limit: expected an instability above 0 and below 1/2, received {limit!r}")
+    rule = L1Rule() if rule is None else rule
+    check_type(rule, L1Rule, "rule")
     rows, options = _prepared(data, family, l1s, options)
+    scores: tuple[float, ...] = ()
     errors: tuple[float, ...] | None = None
-    if rule == "held-out" and validation is None:
-        scores, errors = _cross_validated(rows, l1s, folds, _checked_generator(generator), options)
-    elif rule == "stability":
-        share = min(0.8, 10.0 / math.sqrt(rows.num_rows))
-        found = root_stability(
-            RowSubset(rows.domain, rows.matrix), l1s, rows.family, num_subsamples=num_subsamples, share=share,
-            generator=generator, **options,
-        )  # fmt: skip
-        scores = found.instability
-    else:
-        scores = ()
+    if rule.name == "held-out" and validation is None:
+        scores, errors = _cross_validated(rows, l1s, rule.folds, _checked_generator(generator), options)
+    elif rule.name == "stability":
+        scores = root_stability(
+            RowSubset(rows.domain, rows.matrix),
+            l1s,
+            rows.family,
+            num_subsamples=rule.num_subsamples,
+            share=min(0.8, 10.0 / math.sqrt(rows.num_rows)),
+            generator=generator,
+            **options,
+        ).instability
     path = fit_root_path(RowSubset(rows.domain, rows.matrix), l1s, rows.family, **options)
-    if rule == "ebic":
-        scores = tuple(_ebic(fitted, gamma) for fitted in path)
+    if rule.name == "ebic":
+        scores = tuple(_ebic(fitted, rule.gamma) for fitted in path)
         best = int(np.argmin(scores))
-    elif rule == "stability":
-        stable = np.maximum.accumulate(scores) <= limit
+    elif rule.name == "stability":
+        stable = np.maximum.accumulate(scores) <= rule.limit
         best = max(0, int(stable.sum()) - 1)
     else:
         if validation is not None:
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
-    return L1Choice(l1s[best], path[best], rule, tuple(l1s), scores, errors, path)
+    return L1ChoiceResult(l1s[best], path[best], rule, tuple(l1s), scores, errors, path)
 
 
 def root_stability(
@@ -215,9 +202,6 @@ def root_stability(
         generator: random numbers.
         options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`; a refit is left out.
 
-    Returns:
-        :class:`~pyro_hoim.generalized_root.RootStability`.
-
     Raises:
         InputError: fewer than two subsamples, or a share out of range; whatever ``fit_root_path`` raises.
 
@@ -227,19 +211,18 @@ def root_stability(
     References:
         Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010.
     """
-    if not is_whole(num_subsamples) or num_subsamples < 2:
-        raise InputError(f"num_subsamples: expected a whole number from 2, received {num_subsamples!r}")
-    if not 0 < share < 1:
-        raise InputError(f"share: expected a share above 0 and below 1, received {share!r}")
+    check_whole(num_subsamples, "num_subsamples", 2)
+    check_fraction(share, "share")
     rows, options = _prepared(data, family, l1s, {**options, "refit": "none"})
     generator = _checked_generator(generator)
     size = max(1, int(share * rows.num_rows))
-    counts: dict[tuple[tuple[int, int], tuple[str, ...]], NDArray[np.int64]] = {}
+    counts: dict[Term, NDArray[np.int64]] = {}
     width = len(rows.domain)
     joined = np.zeros((len(l1s), width, width))
     selected = searched = 0
-    staged = range(3, options["order"] + 1) if options.get("stagewise", False) else range(0)
-    listed = checked_candidates(options.get("candidates"), rows.domain, options["order"])
+    settings: RootSettings = options["settings"]
+    staged = range(3, options["order"] + 1) if settings.stagewise else range(0)
+    listed = checked_candidates(settings.candidates, rows.domain, options["order"])
     for _ in range(num_subsamples):
         index = torch.randperm(rows.num_rows, generator=generator)[:size].numpy()
         path = fit_root_path(RowSubset(rows.domain, rows.matrix[index]), l1s, rows.family, **options)
@@ -255,11 +238,9 @@ def root_stability(
                     pairs.update((a, b) for i, a in enumerate(positions) for b in positions[i + 1 :])
             for a, b in pairs:
                 joined[step, a, b] += 1
-            graph = [rows.domain.indices(term.names) for term in fitted.terms() if term.key[1] == 2]
             for size_of in staged:
                 if size_of not in listed:
-                    found = clique_candidates(np.array(sorted(set(graph)), np.int64).reshape(-1, 2), size_of)
-                    cliques.update(map(tuple, found.tolist()))
+                    cliques.update(map(tuple, clique_candidates(fitted.pair_graph, size_of).tolist()))
         selected += len(union)
         searched += sum(len(_roots_of(len(clique), options)) for clique in cliques)
     shares = joined / num_subsamples
@@ -289,13 +270,12 @@ def _prepared(
     data: Any, family: str | NodeFamily, l1s: Sequence[Penalty], options: Mapping[str, Any]
 ) -> tuple[RootRows, dict[str, Any]]:
     """Checked rows, and the options of the fits."""
-    if isinstance(l1s, str) or not isinstance(l1s, Sequence | np.ndarray):
-        raise InputTypeError(f"l1s: expected a sequence of penalties, received {type(l1s).__name__}")
+    check_penalties(l1s)
     for name in ("checkpoint", "resume"):
         if name in options:
             raise InputError(f"{name}: several paths are fitted here, which have no common checkpoint")
-    found: dict[str, Any] = {"order": 3, **options}
-    checked_order(found["order"])
+    found: dict[str, Any] = {"order": 3, **options, "settings": checked_settings(options.get("settings"))}
+    check_whole(found["order"], "order")
     rows = prepare_rows(data, checked_family(family), found["order"], found.pop("names", None))
     return rows, found
 
@@ -303,12 +283,11 @@ def _prepared(
 def _checked_generator(generator: torch.Generator | None) -> torch.Generator:
     if generator is None:
         return torch.Generator().manual_seed(0)
-    if not isinstance(generator, torch.Generator):
-        raise InputTypeError(f"generator: expected a torch.Generator, received {type(generator).__name__}")
+    check_type(generator, torch.Generator, "generator", "a torch.Generator")
     return generator
 
 
-def held_out_scores(path: Sequence[RootFit], validation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def held_out_scores(path: Sequence[RootFitResult], validation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean log pseudo-likelihood of rows under each of several fits of the same rows, and its standard errors.
 
     Columns that are fixed in the rows learned from do not count: any other value is impossible under every fit.
@@ -328,8 +307,7 @@ def _cross_validated(
     rows: RootRows, l1s: Sequence[Penalty], folds: int, generator: torch.Generator, options: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Held-out log pseudo-likelihood of every row; columns that are fixed in some part's training rows do not count."""
-    if not is_whole(folds) or not 2 <= folds <= rows.num_rows:
-        raise InputError(f"folds: expected a whole number from 2 to the number of rows, received {folds!r}")
+    check_whole(folds, "folds", 2, rows.num_rows)
     order = torch.randperm(rows.num_rows, generator=generator).numpy()
     parts = [np.sort(part) for part in np.array_split(order, folds)]
     values = np.zeros((len(l1s), rows.num_rows, len(rows.domain)))
@@ -344,7 +322,7 @@ def _cross_validated(
     return _means(values[:, :, ~is_fixed].sum(2))
 
 
-def _ebic(fitted: RootFit, gamma: float) -> float:
+def _ebic(fitted: RootFitResult, gamma: float) -> float:
     """Extended BIC of all nodes' own regressions, without the base measure's constant."""
     width, n = len(fitted.structure.domain), fitted.num_rows
     total = 0.0

@@ -2,77 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError, is_whole
 from ._kernels import scan_pairs, scan_singles, scan_tuples
 from ._regression import Floats, Integers, Point, Status, newton, units
 from ._space import SearchSpace
 from ._working_set import WorkingSet
+from .options import RootSettings
 from .rows import RootRows
 
-__all__ = ["NodeSolution", "SolverOptions", "Status", "advice", "check_options", "checked_jobs", "solve_node"]
-
-
-def checked_jobs(jobs: int | None) -> int | None:
-    """``n_jobs`` of joblib.
-
-    Raises:
-        InputError: zero.
-        InputTypeError: no whole number.
-    """
-    if jobs is not None and not is_whole(jobs):
-        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
-    if jobs == 0:
-        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
-    return jobs
-
-
-@dataclass(frozen=True)
-class SolverOptions:
-    """When a node's regression stops.
-
-    Attributes:
-        tolerance: largest distance of a subgradient from zero, over all features; in units of 10^-4 of the mean of
-            feature x root where that is beyond 10^4.
-        max_iterations: most Newton steps.
-    """
-
-    tolerance: float = 1e-6
-    max_iterations: int = 500
-
-
-def check_options(options: SolverOptions) -> None:
-    """Raise unless a run can stop by these options.
-
-    Raises:
-        InputError: a tolerance that is not positive and finite, or fewer than one step.
-        InputTypeError: something else than numbers.
-    """
-    tolerance, steps = options.tolerance, options.max_iterations
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
-        raise InputTypeError(f"tolerance: expected a number, received {tolerance!r}")
-    if not 0 < tolerance < math.inf:
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if not is_whole(steps):
-        raise InputTypeError(f"max_iterations: expected a whole number, received {steps!r}")
-    if steps < 1:
-        raise InputError(f"max_iterations: expected a whole number from 1, received {steps}")
+__all__ = ["NodeSolution", "advice", "solve_node"]
 
 
 def advice(status: str, penalties: str, is_full: bool) -> str:
-    """What helps a search that has not converged.
-
-    Args:
-        status: why it stopped.
-        penalties: the arguments that raise its penalties.
-        is_full: whether keys (j, l) with l < j are searched.
-    """
+    """What helps a search that stopped with a status and has not converged; names the arguments that penalise."""
     if status != "stalled":
         return f"raise {penalties}, tolerance or max_iterations"
     lower = ", or leave out full=True" if is_full else ""
@@ -111,8 +58,8 @@ class NodeSolution:
 
 
 class _NodeSolver:
-    def __init__(self, rows: RootRows, node: int, space: SearchSpace, options: SolverOptions) -> None:
-        self.rows, self.node, self.space, self.options = rows, node, space, options
+    def __init__(self, rows: RootRows, node: int, space: SearchSpace, settings: RootSettings) -> None:
+        self.rows, self.node, self.space, self.settings = rows, node, space, settings
         self.width = space.width
         self.num_constants = sum(size == 1 for _, size in space.keys)
         orders = np.array([j - 1 for j, size in space.keys if size == 1])
@@ -129,7 +76,7 @@ class _NodeSolver:
 
     def newton(self, point: Point, tolerance: float) -> Point:
         """Proximal Newton steps until the working set's violations are within the tolerance."""
-        end = newton(self.working, point, tolerance, self.options.max_iterations - self.steps)
+        end = newton(self.working, point, tolerance, self.settings.max_iterations - self.steps)
         self.steps += end.num_steps
         if end.status != "converged":
             self.status = end.status
@@ -218,7 +165,7 @@ class _NodeSolver:
         return self.working.point(np.concatenate([point.coefficients, new]))
 
     def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
-        tolerance = self.options.tolerance
+        tolerance = self.settings.tolerance
         working = self.working
         point = working.point(self.start())
         if warm is not None:
@@ -256,7 +203,7 @@ def solve_node(
     rows: RootRows,
     node: int,
     space: SearchSpace,
-    options: SolverOptions,
+    settings: RootSettings,
     warm: NodeSolution | None = None,
     slack: float = 0.0,
 ) -> NodeSolution:
@@ -266,13 +213,13 @@ def solve_node(
         rows: all rows.
         node: position of the node.
         space: features and penalties.
-        options: when to stop.
+        settings: when to stop.
         warm: solution of a related problem over the same keys to start from.
         slack: with ``warm``, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a
             path from penalty a to b is slack = a / b - 1).
     """
     start = time.perf_counter()
-    solver = _NodeSolver(rows, node, space, options)
+    solver = _NodeSolver(rows, node, space, settings)
     name = rows.domain.names[node]
     if name in rows.fixed_columns:
         edge = -np.inf if rows.fixed_columns[name] == 0.0 else np.inf

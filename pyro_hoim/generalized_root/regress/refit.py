@@ -6,59 +6,25 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ...errors import ConvergenceWarning, InputError, InputTypeError
+from ...errors import ConvergenceWarning, InputError, check_type
 from ._joint import base_measure
 from ._refit_problem import Advance, RefitProblem
 from ._regression import Floats
-from .node import SolverOptions, advice, check_options, checked_jobs
-from .record import RootRefit
-from .rows import RootRows, RowTable, prepare_rows
+from .node import advice
+from .options import Refit, RootSettings, check_refit, checked_settings
+from .result import RootFitResult, RootRefitResult
+from .rows import RootRows
 
-if TYPE_CHECKING:
-    from .result import RootFit
-
-__all__ = ["SHARE", "Refit", "checked_refit", "checked_share", "refit_roots", "refit_rows", "warn_refits"]
-
-Refit = Literal["none", "singles", "all"]
-
-SHARE = 0.5
-"""Share of the regressions' penalties that a refit of all terms keeps by default."""
-
-
-def checked_refit(value: Any) -> Refit:
-    """Raise :class:`InputError` unless it is one of the three refits."""
-    if value not in ("none", "singles", "all"):
-        raise InputError(f"refit: expected 'none', 'singles' or 'all', received {value!r}")
-    return value
-
-
-def checked_share(value: Any) -> float:
-    """A share of the penalties from 0 to 1.
-
-    Raises:
-        InputError: outside.
-        InputTypeError: no number.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputTypeError(f"refit_share: expected a number, received {value!r}")
-    if not 0 <= value <= 1:
-        raise InputError(f"refit_share: expected a share from 0 to 1, received {value!r}")
-    return float(value)
+__all__ = ["refit_roots", "refit_rows", "warn_refits"]
 
 
 def refit_roots(
-    fit: RootFit,
-    data: Any,
-    refit: Refit = "all",
-    *,
-    refit_share: float = SHARE,
-    max_iterations: int = 500,
-    jobs: int | None = None,
-) -> RootFit:
+    fit: RootFitResult, data: Any, refit: Refit = "all", settings: RootSettings | None = None
+) -> RootFitResult:
     r"""Maximise the pseudo-likelihood of a joint model anew, over its single columns or over all its terms.
 
     .. math:: \min_c \frac1n \sum_{i, s} \Bigl[A(\eta_{si}) - \sum_j \eta_{jsi} T_j(x_{is})\Bigr]
@@ -79,29 +45,20 @@ def refit_roots(
         fit: whose structure, penalties and tolerance are used; ``fit`` itself stays as it is.
         data: rows to fit, with the columns of ``fit``; in general those it was learned from.
         refit: ``singles`` or ``all``; ``none`` returns the joined regressions.
-        refit_share: r of ``all``, from 0; without any penalty the optimum may lie at infinity. A half did well on
-            held-out rows of small and large tables; less is better where rows are many or ``full`` was asked for.
-        max_iterations: most Newton steps.
-        jobs: columns or parts of rows at a time, as ``n_jobs`` of :class:`joblib.Parallel`. The result does not depend
-            on it.
+        settings: ``refit_share``, which is r of ``all``, ``max_iterations`` and ``jobs``; the tolerance is the fit's.
 
     Returns:
-        A :class:`~pyro_hoim.generalized_root.RootFit` with :attr:`refit` set. Tuples whose coefficient becomes
-        zero are left out.
+        A result with :attr:`refit` set. Tuples whose coefficient becomes zero are left out.
 
     Raises:
         InputError: unknown refit, other columns, values outside the support, a column that is fixed in these rows and
-            not in the model, or one that is fixed in the model and has another value in these rows; a share or number
-            of steps out of range.
+            not in the model, or one that is fixed in the model and has another value in these rows.
         InputTypeError: arguments of the wrong type.
         IntractableError: ``all`` needs more memory than the limit.
 
     Warns:
         ConvergenceWarning: the largest subgradient is above the tolerance, or the refit was shortened; the message
             names the share of the way to the optimum.
-
-    Randomness:
-        None.
 
     References:
         Holger Höfling and Robert Tibshirani, Estimation of sparse binary pairwise Markov networks using
@@ -114,19 +71,10 @@ def refit_roots(
         >>> fitted.refit.pseudo_nll < fitted.refit.joined_pseudo_nll
         True
     """
-    from .result import RootFit
-
-    if not isinstance(fit, RootFit):
-        raise InputTypeError(f"fit: expected a RootFit, received {type(fit).__name__}")
-    checked_refit(refit)
-    share = checked_share(refit_share)
-    options = SolverOptions(fit.tolerance, max_iterations)
-    check_options(options)
-    checked_jobs(jobs)
-    names = None if isinstance(data, RowTable) else fit.domain.names
-    rows = prepare_rows(data, fit.family, max([1, *fit.l1]), names)
-    if rows.domain.names != fit.domain.names:
-        raise InputError(f"data: expected the columns of the fit, received {', '.join(rows.domain.names[:6])}, ...")
+    check_type(fit, RootFitResult, "fit")
+    check_refit(refit)
+    settings = replace(checked_settings(settings), tolerance=fit.tolerance)
+    rows = fit.rows(data)
     new = [name for name in rows.fixed_columns if name not in fit.fixed_columns]
     if new:
         raise InputError(
@@ -142,48 +90,39 @@ def refit_roots(
                 f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn "
                 "the regressions from these rows, or leave such rows out"
             )
-    found = refit_rows(fit.joined(), rows, refit, share, options, jobs)
+    found = refit_rows(fit.joined(), rows, refit, settings)
     warn_refits([found], 2)
     return found
 
 
 def refit_rows(
-    fit: RootFit,
+    fit: RootFitResult,
     rows: RootRows,
     refit: Refit,
-    share: float,
-    options: SolverOptions,
-    jobs: int | None,
+    settings: RootSettings,
     begin: tuple[Floats, int] | None = None,
     advance: Advance | None = None,
-) -> RootFit:
-    """Refit joined regressions on prepared rows.
+) -> RootFitResult:
+    """Refit joined regressions on prepared rows of the same columns.
 
-    Args:
-        fit: joined regressions, not refitted.
-        rows: rows of the same columns.
-        refit: what to refit.
-        share: share of the penalties.
-        options: when to stop.
-        jobs: columns or parts of rows at a time.
-        begin: coefficients that an interrupted run of ``all`` had come to, and its number of steps.
-        advance: called with such coefficients and number after each step.
+    ``begin`` are coefficients that an interrupted run of ``all`` had come to, and its number of steps; ``advance`` is
+    called with such after each step.
     """
     if refit == "none":
         return fit
     start = time.perf_counter()
-    kept = share if refit == "all" else 1.0
+    kept = float(settings.refit_share) if refit == "all" else 1.0
     problem = RefitProblem.of(fit, rows, kept)
-    alone = problem.independent(options, jobs)
+    alone = problem.independent(settings)
     if refit == "singles":
-        end = problem.solve_singles(options, jobs)
+        end = problem.solve_singles(settings)
     else:
-        end = problem.solve_all(options, jobs, alone.values, begin, advance)
-    values, way, verdict = problem.normalizable(end.values, alone.values, jobs)
-    loss = end.loss if way == 1.0 else problem.loss(values, jobs)
+        end = problem.solve_all(settings, alone.values, begin, advance)
+    values, way, verdict = problem.normalizable(end.values, alone.values, settings.jobs)
+    loss = end.loss if way == 1.0 else problem.loss(values, settings.jobs)
     constant = base_measure(rows, problem.nodes)
     structure, coefficients = problem.structure(values)
-    told = RootRefit(
+    told = RootRefitResult(
         refit,
         kept,
         end.status if way == 1.0 or end.status != "converged" else "shortened",
@@ -191,7 +130,7 @@ def refit_rows(
         verdict,
         loss + float(problem.l1 @ np.abs(values)) + constant,
         loss + constant,
-        problem.loss(problem.joined, jobs) + constant,
+        problem.loss(problem.joined, settings.jobs) + constant,
         alone.loss + constant,
         end.residual,
         end.num_steps,
@@ -201,13 +140,8 @@ def refit_rows(
     return replace(fit, structure=structure, psi=psi, refit=told, seconds=fit.seconds + told.seconds)
 
 
-def warn_refits(fits: Sequence[RootFit], stacklevel: int) -> None:
-    """Warn of refits whose residual is above the tolerance, and of those that stop short of the optimum.
-
-    Args:
-        fits: refitted or not.
-        stacklevel: what the caller would give to :func:`warnings.warn`.
-    """
+def warn_refits(fits: Sequence[RootFitResult], stacklevel: int) -> None:
+    """Warn of refits whose residual is above the tolerance, and of those that stop short of the optimum."""
     for fit in fits:
         told = fit.refit
         if told is None:

@@ -6,25 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
-from ...errors import InputError
+from ...errors import check_choice, unexpected
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..structure import RootStructure
 from ._working_set import WorkingSet
 from .node import NodeSolution
-from .record import RootRefit
+from .options import RootSettings, Symmetrize
 from .rows import RootRows, RowTable, prepare_rows
 
-__all__ = ["RootFit", "RootNodeFit", "RootTerm", "Symmetrize"]
+__all__ = ["RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
 
 Key = tuple[int, int]
-Symmetrize = Literal["mean", "and", "or"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class RootTerm:
 
 
 @dataclass(frozen=True, eq=False)
-class RootNodeFit:
+class RootNodeResult:
     """One node's regression.
 
     Attributes:
@@ -69,7 +68,7 @@ class RootNodeFit:
     status: str
 
     @classmethod
-    def from_solution(cls, domain: Domain, node: int, solution: NodeSolution) -> RootNodeFit:
+    def from_solution(cls, domain: Domain, node: int, solution: NodeSolution) -> RootNodeResult:
         """Put names to a solution."""
         terms: list[RootTerm] = []
         zipped = zip(solution.keys.tolist(), solution.others.tolist(), solution.coefficients.tolist(), strict=True)
@@ -90,8 +89,49 @@ class RootNodeFit:
         )
 
 
+@dataclass(frozen=True)
+class RootRefitResult:
+    """How the joint model was refitted, and what came of it. Pseudo-NLLs are those of the training rows.
+
+    Attributes:
+        method: ``singles`` or ``all``.
+        share: share of the regressions' penalties that was kept.
+        status: ``converged``, ``max_iterations``, ``stalled`` (rounding, or the edge of the family's domain, stops the
+            line search), or ``shortened``: the optimum has no normalising constant, and the coefficients stop on the
+            way there.
+        way: how far they go from independent columns (or from the joined values, where these have a constant and are
+            better) to the optimum; 1 unless shortened.
+        verdict: whether the refitted law has a normalising constant: ``proven`` or ``undecided``.
+        objective: pseudo-NLL plus penalties, nats per row.
+        pseudo_nll: nats per row, over the columns that are not fixed.
+        joined_pseudo_nll: before the refit; infinite where some row had no conditional law.
+        independent_pseudo_nll: of independent columns by maximum likelihood.
+        kkt_residual: largest distance of a subgradient of the pseudo-NLL from zero at the optimum.
+        num_steps: Newton steps (``singles``: most of any column).
+        seconds: time taken.
+    """
+
+    method: str
+    share: float
+    status: str
+    way: float
+    verdict: str
+    objective: float
+    pseudo_nll: float
+    joined_pseudo_nll: float
+    independent_pseudo_nll: float
+    kkt_residual: float
+    num_steps: int
+    seconds: float
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether the optimum was found, though a law without a constant was not kept."""
+        return self.status in ("converged", "shortened")
+
+
 @dataclass(frozen=True, eq=False)
-class RootFit:
+class RootFitResult:
     r"""A generalized root model learned by node-wise regressions, and how it came about.
 
     The joint model has one coefficient per tuple, made from those of its member nodes (``symmetrize``): their mean
@@ -120,7 +160,7 @@ class RootFit:
     psi: torch.Tensor
     family: NodeFamily
     domain: Domain
-    nodes: tuple[RootNodeFit, ...]
+    nodes: tuple[RootNodeResult, ...]
     l1: Mapping[int, float]
     symmetrize: Symmetrize
     num_rows: int
@@ -129,7 +169,7 @@ class RootFit:
     constant_columns: tuple[str, ...]
     is_full: bool = False
     seconds: float = field(default=0.0)
-    refit: RootRefit | None = None
+    refit: RootRefitResult | None = None
 
     @classmethod
     def from_solutions(
@@ -137,14 +177,13 @@ class RootFit:
         rows: RootRows,
         solutions: Sequence[NodeSolution],
         l1: Mapping[int, float],
-        symmetrize: Symmetrize,
-        tolerance: float,
+        settings: RootSettings,
         is_full: bool,
         seconds: float,
-    ) -> RootFit:
+    ) -> RootFitResult:
         """Join the regressions of all nodes."""
-        nodes = tuple(RootNodeFit.from_solution(rows.domain, i, found) for i, found in enumerate(solutions))
-        structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, symmetrize)
+        nodes = tuple(RootNodeResult.from_solution(rows.domain, i, found) for i, found in enumerate(solutions))
+        structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, settings.symmetrize)
         return cls(
             structure,
             psi,
@@ -152,9 +191,9 @@ class RootFit:
             rows.domain,
             nodes,
             dict(l1),
-            symmetrize,
+            settings.symmetrize,
             rows.num_rows,
-            tolerance,
+            settings.tolerance,
             dict(rows.fixed_columns),
             rows.constant_columns,
             is_full,
@@ -164,7 +203,7 @@ class RootFit:
     def __repr__(self) -> str:
         counts = ", ".join(f"{key}: {place.stop - place.start}" for key, place in self.structure.slices.items())
         return (
-            f"RootFit({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
+            f"RootFitResult({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
             f"largest KKT residual {float(self.kkt_residual.max()):.1e}"
             f"{'' if self.refit is None else f', refit {self.refit.method!r}'})"
         )
@@ -221,13 +260,27 @@ class RootFit:
         found.sort(key=lambda term: -abs(term.coefficient))
         return found[:num]
 
-    def with_symmetrize(self, symmetrize: Symmetrize) -> RootFit:
-        """The same regressions joined in another way, without a refit."""
-        checked = checked_symmetrize(symmetrize)
-        structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, checked)
-        return replace(self, structure=structure, psi=psi, symmetrize=checked, refit=None)
+    @property
+    def pair_graph(self) -> np.ndarray:
+        """Sorted positions (m, 2) of the pairs that have a term."""
+        pairs = {self.domain.indices(term.names) for term in self.terms() if term.key[1] == 2}
+        return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
-    def joined(self) -> RootFit:
+    def rows(self, data: Any, order: int = 1) -> RootRows:
+        """Rows of the columns of the fit, laid out for at least some order; refuses other columns."""
+        names = None if isinstance(data, RowTable) else self.domain.names
+        rows = prepare_rows(data, self.family, max([order, *self.l1]), names)
+        if rows.domain.names != self.domain.names:
+            raise unexpected("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
+        return rows
+
+    def with_symmetrize(self, symmetrize: Symmetrize) -> RootFitResult:
+        """The same regressions joined in another way, without a refit."""
+        check_choice(symmetrize, get_args(Symmetrize), "symmetrize")
+        structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, symmetrize)
+        return replace(self, structure=structure, psi=psi, symmetrize=symmetrize, refit=None)
+
+    def joined(self) -> RootFitResult:
         """The joined regressions, without a refit."""
         return self if self.refit is None else self.with_symmetrize(self.symmetrize)
 
@@ -247,11 +300,7 @@ class RootFit:
         Raises:
             InputError: other columns, or values outside the support.
         """
-        order = max([2, *self.l1])
-        names = None if isinstance(data, RowTable) else self.domain.names
-        rows = prepare_rows(data, self.family, order, names)
-        if rows.domain.names != self.domain.names:
-            raise InputError(f"data: expected the columns of the fit, received {', '.join(rows.domain.names[:6])}, ...")
+        rows = self.rows(data, 2)
         own = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
         intercepts = self.intercepts.tolist() if symmetrized else [node.intercept for node in self.nodes]
         found = np.zeros((rows.num_rows, len(self.domain)))
@@ -275,15 +324,8 @@ class RootFit:
         return list(found.values())
 
 
-def checked_symmetrize(value: Any) -> Symmetrize:
-    """Raise :class:`InputError` unless it is one of the three ways."""
-    if value not in ("mean", "and", "or"):
-        raise InputError(f"symmetrize: expected 'mean', 'and' or 'or', received {value!r}")
-    return value
-
-
 def _joined(
-    domain: Domain, nodes: Sequence[RootNodeFit], fixed: Mapping[str, float], symmetrize: Symmetrize
+    domain: Domain, nodes: Sequence[RootNodeResult], fixed: Mapping[str, float], symmetrize: Symmetrize
 ) -> tuple[RootStructure, torch.Tensor]:
     """Structure and psi of the joint model."""
     model = domain.project([name for name in domain.names if name not in fixed])

@@ -76,24 +76,21 @@ class RootRows:
     def __len__(self) -> int:
         return self.num_rows
 
+    def _entries(self, index: int) -> slice:
+        """Places of one column's nonzero entries."""
+        return slice(self.indptr[index], self.indptr[index + 1])
+
     def column_roots(self, index: int) -> NDArray[np.float64]:
         """T_1 ... T_k of one variable in all rows, (n, k)."""
-        found = np.zeros((self.num_rows, self.order))
-        place = slice(self.indptr[index], self.indptr[index + 1])
+        found, place = np.zeros((self.num_rows, self.order)), self._entries(index)
         found[self.rows[place]] = self.roots[:, place].T
         return found
 
     def column(self, index: int) -> NDArray[np.float64]:
         """Values of one variable in all rows, (n,)."""
-        found = np.zeros(self.num_rows)
-        place = slice(self.indptr[index], self.indptr[index + 1])
+        found, place = np.zeros(self.num_rows), self._entries(index)
         found[self.rows[place]] = self.values[place]
         return found
-
-    @cached_property
-    def entries_per_column(self) -> NDArray[np.int64]:
-        """Nonzero entries of each column, (d,)."""
-        return np.diff(self.indptr)
 
     @cached_property
     def fixed_columns(self) -> dict[str, float]:
@@ -101,7 +98,7 @@ class RootRows:
         found: dict[str, float] = {}
         top = self.family.largest_value
         for index, name in enumerate(self.domain.names):
-            values = self.values[self.indptr[index] : self.indptr[index + 1]]
+            values = self.values[self._entries(index)]
             if len(values) == 0:
                 found[name] = 0.0
             elif len(values) == self.num_rows and bool((values == top).all()):
@@ -124,7 +121,7 @@ class RootRows:
         """Columns that hold one value in all rows."""
         found: list[str] = []
         for index, name in enumerate(self.domain.names):
-            values = self.values[self.indptr[index] : self.indptr[index + 1]]
+            values = self.values[self._entries(index)]
             if len(values) == 0 or (len(values) == self.num_rows and bool((values == values[0]).all())):
                 found.append(name)
         return tuple(found)

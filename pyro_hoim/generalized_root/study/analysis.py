@@ -22,7 +22,7 @@ from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
 from ..regress.choice import held_out_scores
 from ..regress.fit import fit_root_path
-from ..regress.result import RootFit, RootTerm
+from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
 
@@ -112,9 +112,9 @@ class RootAnalysis:
 
     title: str
     about: tuple[str, ...]
-    fit: RootFit
+    fit: RootFitResult
     path: tuple[PathStep, ...]
-    pairwise: RootFit | None
+    pairwise: RootFitResult | None
     parts: Mapping[str, RootPart | None]
     log_partition: LogPartition | None
     no_log_partition: str
@@ -290,7 +290,7 @@ def analyse_roots(
     }
     folder = None if checkpoint is None else Path(checkpoint)
 
-    def learn(root: int) -> tuple[RootFit, tuple[PathStep, ...]]:
+    def learn(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
         file = None if folder is None else folder / f"roots-{root}.safetensors"
         fits = fit_root_path(train, penalties, family, order=root, checkpoint=file, **common)
         return _chosen(fits, penalties, train, parts.get("validation"))
@@ -298,7 +298,7 @@ def analyse_roots(
     found, path = learn(order)
     learning = time.perf_counter() - begin
     independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
-    laws: dict[str, IndependentLaw | RootFit] = {**independent}
+    laws: dict[str, IndependentLaw | RootFitResult] = {**independent}
     pairs = learn(2)[0] if pairwise and order > 2 else None
     if pairs is not None:
         laws[PAIRWISE] = pairs
@@ -387,8 +387,8 @@ def _check_parts(parts: Mapping[str, CountTable], num_penalties: int) -> None:
 
 
 def _chosen(
-    fits: Sequence[RootFit], penalties: Sequence[float], train: CountTable, validation: CountTable | None
-) -> tuple[RootFit, tuple[PathStep, ...]]:
+    fits: Sequence[RootFitResult], penalties: Sequence[float], train: CountTable, validation: CountTable | None
+) -> tuple[RootFitResult, tuple[PathStep, ...]]:
     """The fit with the best validation score (the only one without a choice), and all steps."""
     scores: Sequence[float | None] = [None] * len(fits)
     if validation is not None and validation.num_rows:
@@ -417,10 +417,10 @@ def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
 
 
 def _part(
-    found: RootFit,
+    found: RootFitResult,
     model: RootModel,
     log_partition: LogPartition | None,
-    laws: Mapping[str, IndependentLaw | RootFit],
+    laws: Mapping[str, IndependentLaw | RootFitResult],
     rows: CountTable,
 ) -> RootPart:
     entropy = empirical_entropy(rows)
@@ -430,7 +430,7 @@ def _part(
     gain_error = None
     baselines: dict[str, RootScores] = {}
     for name, law in laws.items():
-        if isinstance(law, RootFit):
+        if isinstance(law, RootFitResult):
             baselines[name] = root_scores(law.log_pseudo_prob(rows).numpy())
         else:
             each = law.log_prob(rows)

@@ -19,7 +19,7 @@ from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile
 from ..nodes.log_partition import node_moments
-from ..regress.result import RootFit
+from ..regress.result import RootFitResult
 
 __all__ = [
     "RootDraws",
@@ -149,7 +149,7 @@ class RootModel:
             raise InputError("fixed: expected the columns of the domain that the model does not hold")
 
     @classmethod
-    def from_fit(cls, found: RootFit) -> RootModel:
+    def from_fit(cls, found: RootFitResult) -> RootModel:
         """The joint model of a fit."""
         energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
         return cls(energy, found.domain, dict(found.fixed_columns))

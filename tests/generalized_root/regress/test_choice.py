@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.generalized_root import choose_l1, fit_root_path, fit_roots, root_stability
+from pyro_hoim.generalized_root import L1Rule, RootSettings, choose_l1, fit_root_path, fit_roots, root_stability
 
 L1S = [0.4, 0.1, 0.03, 0.003]
 
@@ -35,7 +35,7 @@ def test_held_out_score_is_the_pseudo_likelihood():
 def test_cross_validation_scores_every_row_once():
     """With the row order known, the parts can be repeated by hand."""
     x = planted(1, 90)
-    found = choose_l1(x, L1S, order=2, folds=3, generator=torch.Generator().manual_seed(3))
+    found = choose_l1(x, L1S, order=2, rule=L1Rule(folds=3), generator=torch.Generator().manual_seed(3))
     order = torch.randperm(90, generator=torch.Generator().manual_seed(3)).numpy()
     values = np.zeros((len(L1S), 90))
     for part in np.array_split(order, 3):
@@ -49,7 +49,7 @@ def test_cross_validation_scores_every_row_once():
 def test_columns_that_are_zero_in_a_part_do_not_spoil_the_score():
     x = planted(2, 60)
     x = np.concatenate([x, np.eye(60)[:, :1]], axis=1)  # one single 1: zero in the other rows
-    found = choose_l1(x, [0.4, 0.05], order=2, folds=4)
+    found = choose_l1(x, [0.4, 0.05], order=2, rule=L1Rule(folds=4))
     assert all(math.isfinite(score) for score in found.scores)
 
 
@@ -65,7 +65,7 @@ def test_impossible_validation_rows_do_not_spoil_the_score():
 
 def test_extended_bic_by_hand():
     x = planted(3)
-    found = choose_l1(x, L1S, order=2, rule="ebic", gamma=1.0)
+    found = choose_l1(x, L1S, order=2, rule=L1Rule("ebic", gamma=1.0))
     for fitted, score in zip(found.path, found.scores, strict=True):
         own = fitted.log_pseudo_prob(x, symmetrized=False, by_node=True).sum(0)
         base = torch.lgamma(torch.from_numpy(x) + 1).sum(0)
@@ -98,7 +98,7 @@ def test_stability_rule_takes_the_weakest_stable_penalty():
     x = planted(5)
     l1s = [0.25, 0.18, 0.05, 0.02]
     random = torch.Generator().manual_seed(1)
-    found = choose_l1(x, l1s, order=2, rule="stability", limit=0.05, generator=random)
+    found = choose_l1(x, l1s, order=2, rule=L1Rule("stability", limit=0.05), generator=random)
     stable = int((np.maximum.accumulate(found.scores) <= 0.05).sum())
     assert 0 < stable < 4
     assert found.l1 == l1s[stable - 1]
@@ -107,8 +107,8 @@ def test_stability_rule_takes_the_weakest_stable_penalty():
 
 def test_results_do_not_touch_global_random_state():
     state = torch.get_rng_state()
-    first = choose_l1(planted(6, 50), [0.3, 0.1], order=2, folds=2)
-    second = choose_l1(planted(6, 50), [0.3, 0.1], order=2, folds=2)
+    first = choose_l1(planted(6, 50), [0.3, 0.1], order=2, rule=L1Rule(folds=2))
+    second = choose_l1(planted(6, 50), [0.3, 0.1], order=2, rule=L1Rule(folds=2))
     assert torch.equal(state, torch.get_rng_state())
     assert first.scores == second.scores
 
@@ -125,15 +125,12 @@ def test_false_pairs_at_lambda_max_are_rare():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"rule": "aic"}, InputError, "rule: expected 'held-out', 'ebic' or 'stability'"),
-        ({"gamma": 2.0}, InputError, "gamma"),
-        ({"limit": 0.7}, InputError, "limit"),
-        ({"folds": 1}, InputError, "folds"),
+        ({"rule": "ebic"}, InputTypeError, "rule: expected a L1Rule"),
+        ({"rule": L1Rule(folds=31)}, InputError, "folds"),
         ({"l1s": 0.1}, InputTypeError, "l1s: expected a sequence"),
         ({"l1s": []}, InputError, "at least one penalty"),
         ({"checkpoint": "file"}, InputError, "checkpoint"),
         ({"generator": 3}, InputTypeError, "generator"),
-        ({"rule": "stability", "num_subsamples": 1}, InputError, "num_subsamples"),
         ({"order": 0}, InputError, "order"),
     ],
 )
@@ -142,8 +139,25 @@ def test_bad_arguments(arguments, error, message):
         choose_l1(planted(0, 30), **({"l1s": [0.3, 0.1], "order": 2} | arguments))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "aic"}, "rule: expected 'held-out', 'ebic' or 'stability'"),
+        ({"gamma": 2.0}, "gamma"),
+        ({"limit": 0.7}, "limit"),
+        ({"folds": 1}, "folds"),
+        ({"num_subsamples": 1}, "num_subsamples"),
+    ],
+)
+def test_bad_rules(arguments, message):
+    with pytest.raises(InputError, match=message):
+        L1Rule(**arguments)
+
+
 def test_only_candidates_are_counted_as_searched():
-    found = root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2, candidates=[("x0", "x1"), ("x1", "x2")])
+    found = root_stability(
+        planted(0, 30), [0.3], order=2, num_subsamples=2, settings=RootSettings(candidates=[("x0", "x1"), ("x1", "x2")])
+    )
     assert found.num_tuples == 2
     assert root_stability(planted(0, 30), [0.3], order=2, num_subsamples=2).num_tuples == 6
 
@@ -164,9 +178,9 @@ def test_stages_search_the_cliques_of_their_pairs_only():
     x = rng.poisson(1.0, (300, 6)).astype(float)
     x[:, :3] = rng.poisson(2.0 * rng.gamma(0.5, 1.0, (300, 1)) * np.ones(3))
     options = {"order": 3, "num_subsamples": 4}
-    staged = root_stability(x, [0.1], stagewise=True, **options)
+    staged = root_stability(x, [0.1], settings=RootSettings(stagewise=True), **options)
     assert 15 < staged.num_tuples < 15 + 20
     assert root_stability(x, [0.1], **options).num_tuples == 15 + 20
     wanted = [("x0", "x1", "x2"), ("x0", "x1", "x5")]
-    listed = root_stability(x, [0.1], stagewise=True, candidates={3: wanted}, **options)
+    listed = root_stability(x, [0.1], settings=RootSettings(stagewise=True, candidates={3: wanted}), **options)
     assert listed.num_tuples == 15 + 2

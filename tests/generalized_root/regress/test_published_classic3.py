@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from pyro_hoim.generalized_root import fit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily
 from pyro_hoim.generalized_root.regress._space import search_space
-from pyro_hoim.generalized_root.regress.node import SolverOptions, solve_node
+from pyro_hoim.generalized_root.regress.node import solve_node
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "grm_classic3.json").read_text())
@@ -72,7 +72,7 @@ def test_published_values_of_some_tuples(words_and_counts):
     chosen = ("information", "boundary", "layer", "skin", "friction", "heat", "transfer", "conditions")
     for word in chosen:
         node = words.index(word)
-        solution = solve_node(rows, node, space, SolverOptions())
+        solution = solve_node(rows, node, space, RootSettings())
         assert solution.residual <= 1e-6
         for others, value in zip(solution.others.tolist(), solution.coefficients.tolist(), strict=True):
             names = frozenset([word, *(words[i] for i in others if i >= 0)])
@@ -92,7 +92,9 @@ def test_published_values_of_some_tuples(words_and_counts):
 @pytest.mark.slow
 def test_every_published_value(words_and_counts):
     words, counts = words_and_counts
-    fitted = fit_roots(counts, order=SETTINGS["order"], l1=SETTINGS["l1"], names=words, refit="none", jobs=2)
+    fitted = fit_roots(
+        counts, order=SETTINGS["order"], l1=SETTINGS["l1"], names=words, refit="none", settings=RootSettings(jobs=2)
+    )
     assert fitted.is_converged
     assert float(fitted.kkt_residual.max()) < 1e-6
     values = {frozenset(term.names): term.coefficient for term in fitted.terms()}

@@ -14,6 +14,7 @@ from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     PoissonFamily,
+    RootSettings,
     TruncatedPoissonFamily,
     check_normalizable,
     choose_l1,
@@ -50,7 +51,7 @@ def values_of(fitted):
 @pytest.mark.parametrize("refit", ["singles", "all"])
 def test_an_independent_column_has_the_log_of_its_mean(refit):
     x = np.array([[1.0], [0.0], [3.0], [2.0]])
-    other = fit_roots([[7], [9]], order=1, tolerance=1e-12)
+    other = fit_roots([[7], [9]], order=1, settings=RootSettings(tolerance=1e-12))
     fitted = refit_roots(other, x, refit)
     assert fitted.psi.item() == pytest.approx(math.log(1.5), abs=1e-10)
     assert fitted.refit.pseudo_nll == pytest.approx(fitted.refit.independent_pseudo_nll, abs=1e-12)
@@ -60,7 +61,7 @@ def test_an_independent_column_has_the_log_of_its_mean(refit):
 @pytest.mark.parametrize("refit", ["singles", "all"])
 def test_columns_without_tuples_become_independent(refit):
     x = spread_counts(0)
-    fitted = fit_roots(x, order=3, candidates={2: [], 3: []}, refit=refit)
+    fitted = fit_roots(x, order=3, settings=RootSettings(candidates={2: [], 3: []}), refit=refit)
     np.testing.assert_allclose(fitted.psi.numpy(), np.log(x.mean(0)), rtol=0, atol=1e-10)
 
 
@@ -88,12 +89,15 @@ def normal_rows():
     return rng.normal(size=(40, 3)) @ rng.normal(size=(3, 3)) + [1.0, -0.5, 0.2]
 
 
-GAUSSIAN = {"order": 2, "l1": 1e-4, "full": True, "refit": "all", "refit_share": 0.0, "tolerance": 1e-9}
+EXACT = {"refit_share": 0.0, "tolerance": 1e-9}
+GAUSSIAN = {"order": 2, "l1": 1e-4, "full": True, "refit": "all"}
 
 
 def test_gaussian_refit_is_the_optimum_of_another_optimiser():
     x = normal_rows()
-    fitted = fit_roots(x, "gaussian", candidates=[("x0", "x1"), ("x1", "x2")], **GAUSSIAN)
+    fitted = fit_roots(
+        x, "gaussian", settings=RootSettings(candidates=[("x0", "x1"), ("x1", "x2")], **EXACT), **GAUSSIAN
+    )
     assert fitted.structure.num_terms == 8
     start = np.array([1.0, 1, 1, 0, 0, 0, 0, 0])
     peer = scipy.optimize.minimize(
@@ -109,11 +113,19 @@ def test_gaussian_refit_is_the_optimum_of_another_optimiser():
 def test_gaussian_refit_of_all_pairs_is_the_inverse_of_the_covariance():
     """The pseudo-likelihood of a normal law with all pairs has the same optimum as the likelihood."""
     x = normal_rows()
-    precision, h = (part.numpy() for part in fit_roots(x, "gaussian", **GAUSSIAN).energy().gaussian_precision())
+    precision, h = (
+        part.numpy()
+        for part in fit_roots(x, "gaussian", settings=RootSettings(**EXACT), **GAUSSIAN).energy().gaussian_precision()
+    )
     inverse = np.linalg.inv(np.cov(x.T, ddof=0))
     np.testing.assert_allclose(precision, inverse, rtol=1e-6)
     np.testing.assert_allclose(h, inverse @ x.mean(0), rtol=1e-6)
-    joined = fit_roots(x, "gaussian", **GAUSSIAN | {"refit": "none"}).energy().gaussian_precision()[0].numpy()
+    joined = (
+        fit_roots(x, "gaussian", settings=RootSettings(**EXACT), **GAUSSIAN | {"refit": "none"})
+        .energy()
+        .gaussian_precision()[0]
+        .numpy()
+    )
     assert abs(joined - inverse).max() > 1e-4 * abs(inverse).max()  # the negative control
 
 
@@ -139,8 +151,10 @@ def brute_force(coefficients, x, terms, top):
 def test_truncated_refit_is_the_optimum_of_the_plainly_written_objective(share):
     rng = np.random.default_rng(2)
     x = np.minimum(rng.poisson(rng.gamma(1.0, 1.2, (14, 1)), (14, 3)), 3).astype(float)
-    options = {"order": 2, "l1": 0.05, "tolerance": 1e-9}
-    fitted = fit_roots(x, TruncatedPoissonFamily(3), refit="all", refit_share=share, **options)
+    options = {"order": 2, "l1": 0.05}
+    fitted = fit_roots(
+        x, TruncatedPoissonFamily(3), refit="all", settings=RootSettings(refit_share=share, tolerance=1e-9), **options
+    )
     places = {name: i for i, name in enumerate(fitted.domain.names)}
     terms = [(key[0], tuple(places[n] for n in names)) for key, names in fitted.structure.names]
     found = fitted.coefficients.numpy()
@@ -152,7 +166,7 @@ def test_truncated_refit_is_the_optimum_of_the_plainly_written_objective(share):
     assert len(terms) > 3
     assert fitted.refit.objective == pytest.approx(objective(found), abs=1e-10)
     assert fitted.refit.pseudo_nll == pytest.approx(brute_force(found, x, terms, 3), abs=1e-10)
-    before = fit_roots(x, TruncatedPoissonFamily(3), **options)
+    before = fit_roots(x, TruncatedPoissonFamily(3), settings=RootSettings(tolerance=1e-9), **options)
     assert before.structure == fitted.structure
     assert fitted.refit.joined_pseudo_nll == pytest.approx(
         brute_force(before.coefficients.numpy(), x, terms, 3), abs=1e-10
@@ -165,7 +179,7 @@ def test_truncated_refit_is_the_optimum_of_the_plainly_written_objective(share):
 
 def test_singles_are_the_best_beside_the_joined_tuples():
     x = spread_counts(3)
-    joined = fit_roots(x, order=3, l1=0.01, tolerance=1e-9)
+    joined = fit_roots(x, order=3, l1=0.01, settings=RootSettings(tolerance=1e-9))
     fitted = refit_roots(joined, x, "singles")
     before, after = values_of(joined), values_of(fitted)
     assert {t: v for t, v in before.items() if len(t[1]) > 1} == pytest.approx(
@@ -212,7 +226,7 @@ def test_a_refit_of_all_terms_is_never_worse_than_independence():
         x = spread_counts(seed)
         for order, l1 in ((2, 0.01), (3, 0.01)):
             fitted = fit_roots(x, order=order, l1=l1)
-            everything = refit_roots(fitted, x, "all", refit_share=(0.0, 0.5, 1.0)[seed % 3])
+            everything = refit_roots(fitted, x, "all", settings=RootSettings(refit_share=(0.0, 0.5, 1.0)[seed % 3]))
             told = everything.refit
             score = -float(everything.log_pseudo_prob(x).mean())
             independent = -float(
@@ -260,13 +274,13 @@ def test_all_terms_without_a_constant_are_not_returned():
     told = check_shortened(fit_roots(rows, "gaussian", order=2), rows, "all")
     assert told.pseudo_nll <= told.independent_pseudo_nll + 1e-9
     with pytest.warns(ConvergenceWarning, match="was shortened") as caught:
-        fit_roots(rows, "gaussian", order=2, refit="all", refit_share=0.0)
+        fit_roots(rows, "gaussian", order=2, refit="all", settings=RootSettings(refit_share=0.0))
     assert caught[-1].filename == __file__
 
 
 def check_shortened(fitted, rows, refit):
     with pytest.warns(ConvergenceWarning) as caught:
-        found = refit_roots(fitted, rows, refit, refit_share=0.0)
+        found = refit_roots(fitted, rows, refit, settings=RootSettings(refit_share=0.0))
     (warning,) = caught
     assert f"the refit of {refit!r} was shortened" in str(warning.message)
     assert f"way={found.refit.way:.2g} of the distance" in str(warning.message)
@@ -323,7 +337,7 @@ def test_fixed_columns_stay_out():
 def test_workers_do_not_matter():
     x = spread_counts(9, 60, 5)
     for refit in ("singles", "all"):
-        one, two = (fit_roots(x, order=3, refit=refit, jobs=jobs) for jobs in (1, 2))
+        one, two = (fit_roots(x, order=3, refit=refit, settings=RootSettings(jobs=jobs)) for jobs in (1, 2))
         assert one.structure == two.structure
         assert torch.equal(one.psi, two.psi)
 
@@ -360,8 +374,8 @@ def test_an_interrupted_refit_is_continued(tmp_path, monkeypatch):
     assert torch.equal(again.psi, whole.psi)
     assert again.refit.num_steps == whole.refit.num_steps
     # Another refit uses the regressions of the file, and none of its refits.
-    other = fit_roots(x, refit="all", refit_share=1.0, checkpoint=file, resume=True, **options)
-    assert torch.equal(other.psi, fit_roots(x, refit="all", refit_share=1.0, **options).psi)
+    other = fit_roots(x, refit="all", settings=RootSettings(refit_share=1.0), checkpoint=file, resume=True, **options)
+    assert torch.equal(other.psi, fit_roots(x, refit="all", settings=RootSettings(refit_share=1.0), **options).psi)
     assert not torch.equal(other.psi, whole.psi)
     assert torch.equal(fit_roots(x, checkpoint=file, resume=True, **options).psi, fit_roots(x, **options).psi)
 
@@ -374,9 +388,9 @@ def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="refit: expected 'none', 'singles' or 'all', received 'both'"):
         fit_roots(x, refit="both")
     with pytest.raises(InputError, match=r"refit_share: expected a share from 0 to 1, received 1\.5"):
-        fit_roots(x, refit="all", refit_share=1.5)
+        fit_roots(x, refit="all", settings=RootSettings(refit_share=1.5))
     with pytest.raises(InputTypeError, match="refit_share: expected a number"):
-        fit_roots(x, refit="all", refit_share="half")
+        fit_roots(x, refit="all", settings=RootSettings(refit_share="half"))
     fitted = fit_roots(x, order=2)
     with pytest.raises(InputError, match="expected one per column"):
         refit_roots(fitted, x[:, :2])
@@ -419,20 +433,20 @@ def test_the_base_measure_is_that_of_the_columns_of_the_model():
     ("arguments", "error", "message"),
     [
         ({"max_iterations": -5}, InputError, "max_iterations: expected a whole number from 1, received -5"),
-        ({"max_iterations": 1.5}, InputTypeError, r"max_iterations: expected a whole number, received 1\.5"),
-        ({"max_iterations": "a"}, InputTypeError, "max_iterations: expected a whole number, received 'a'"),
-        ({"max_iterations": True}, InputTypeError, "max_iterations: expected a whole number, received True"),
+        ({"max_iterations": 1.5}, InputError, r"max_iterations: expected a whole number from 1, received 1\.5"),
+        ({"max_iterations": "a"}, InputError, "max_iterations: expected a whole number from 1, received 'a'"),
+        ({"max_iterations": True}, InputError, "max_iterations: expected a whole number from 1, received True"),
         ({"refit_share": 2}, InputError, "refit_share: expected a share from 0 to 1, received 2"),
         ({"jobs": 0}, InputError, "jobs: expected a number of nodes"),
-        ({"fit": "a"}, InputTypeError, "fit: expected a RootFit, received str"),
-        ({"fit": None}, InputTypeError, "fit: expected a RootFit, received NoneType"),
+        ({"fit": "a"}, InputTypeError, "fit: expected a RootFitResult, received str"),
+        ({"fit": None}, InputTypeError, "fit: expected a RootFitResult, received NoneType"),
     ],
 )
 @pytest.mark.parametrize("refit", ["none", "singles", "all"])
 def test_arguments_of_a_refit_are_checked_before_the_rows_are_read(arguments, error, message, refit):
-    whole = {"fit": fit_roots([[1, 2], [0, 1], [2, 0]], order=2), "data": Unread(), "refit": refit, **arguments}
+    fit = arguments.get("fit", fit_roots([[1, 2], [0, 1], [2, 0]], order=2))
     with pytest.raises(error, match=message):
-        refit_roots(**whole)
+        refit_roots(fit, Unread(), refit, RootSettings(**{k: v for k, v in arguments.items() if k != "fit"}))
 
 
 class Unread:
@@ -453,7 +467,7 @@ def test_steps_that_do_not_suffice_are_told():
     x = spread_counts(15)
     fitted = fit_roots(x, order=3)
     with pytest.warns(ConvergenceWarning, match="the refit of 'all' has not converged") as caught:
-        found = refit_roots(fitted, x, "all", max_iterations=1)
+        found = refit_roots(fitted, x, "all", settings=RootSettings(max_iterations=1))
     assert caught[0].filename == __file__
     assert found.refit.status == "max_iterations"
     assert not found.is_converged

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pyro_hoim.generalized_root import TruncatedPoissonFamily, fit_roots
+from pyro_hoim.generalized_root import RootSettings, TruncatedPoissonFamily, fit_roots
 
 
 def bits(num_rows=250, width=8):
@@ -23,7 +23,7 @@ def test_pairs_of_bits_are_skglms_logistic_regression():
     num_columns = x.shape[1]
     found = num_nonzero = 0
     for l1 in (0.02, 0.005, 0.001):
-        fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, tolerance=1e-10)
+        fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, settings=RootSettings(tolerance=1e-10))
         for node in range(num_columns):
             others = [t for t in range(num_columns) if t != node]
             solver = ProxNewton(fit_intercept=True, tol=1e-12, max_iter=1000)

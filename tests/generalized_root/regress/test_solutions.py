@@ -9,7 +9,7 @@ import torch
 from scipy.special import gammaln
 from sklearn.linear_model import Lasso, LogisticRegression
 
-from pyro_hoim.generalized_root import fit_root_path, fit_roots
+from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
 
 
@@ -205,7 +205,7 @@ def test_independent_poisson_is_the_log_mean():
 def test_binary_pairs_are_l1_logistic_regression(l1):
     """Poisson truncated at 1, k = 2: log x! = 0 and every root of a bit is the bit, so eta = psi_1 + sum of pairs."""
     x = np.minimum(count_table(3, 250, 6), 1.0)
-    fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, tolerance=1e-10)
+    fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, settings=RootSettings(tolerance=1e-10))
     for node in range(6):
         others = [t for t in range(6) if t != node]
         # No penalty on the intercept: saga; C is the inverse of n times ours.
@@ -220,7 +220,7 @@ def test_gaussian_pairs_are_the_lasso():
     """Given eta_1 = -1 / (2 v), the coefficients times v minimise |x - z b|^2 / 2n + l1 |b|: the Lasso, whatever v."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.4 * rng.normal(size=(6, 6)))
-    fitted = fit_roots(x, "gaussian", order=2, l1=0.1, tolerance=1e-9)
+    fitted = fit_roots(x, "gaussian", order=2, l1=0.1, settings=RootSettings(tolerance=1e-9))
     assert fitted.structure.domain.variables[0].kind == "real"
     for node in range(6):
         others = [t for t in range(6) if t != node]
@@ -254,9 +254,9 @@ def test_continuous_families_satisfy_the_optimality_conditions(name, order):
 def test_path_equals_single_fits():
     x = count_table(6, 200, 7)
     l1s = [0.2, 0.05, 0.02, 0.005]
-    path = fit_root_path(x, l1s, order=3, tolerance=1e-8)
+    path = fit_root_path(x, l1s, order=3, settings=RootSettings(tolerance=1e-8))
     for l1, fitted in zip(l1s, path, strict=True):
-        single = fit_roots(x, order=3, l1=l1, tolerance=1e-8)
+        single = fit_roots(x, order=3, l1=l1, settings=RootSettings(tolerance=1e-8))
         assert fitted.is_converged
         torch.testing.assert_close(fitted.objective, single.objective, rtol=0, atol=1e-9)
         big = {t.names: t.coefficient for t in single.terms()}
@@ -271,11 +271,13 @@ def test_orders_of_rows_and_columns_do_not_matter():
     x = count_table(7, 200, 6)
     rng = np.random.default_rng(0)
     names = [f"w{i}" for i in range(6)]
-    fitted = fit_roots(x, order=3, l1=0.01, names=names, tolerance=1e-9)
+    fitted = fit_roots(x, order=3, l1=0.01, names=names, settings=RootSettings(tolerance=1e-9))
     terms = {frozenset(t.names): t.coefficient for t in fitted.terms()}
-    shuffled = fit_roots(x[rng.permutation(200)], order=3, l1=0.01, names=names, tolerance=1e-9)
+    shuffled = fit_roots(x[rng.permutation(200)], order=3, l1=0.01, names=names, settings=RootSettings(tolerance=1e-9))
     columns = rng.permutation(6)
-    permuted = fit_roots(x[:, columns], order=3, l1=0.01, names=[names[i] for i in columns], tolerance=1e-9)
+    permuted = fit_roots(
+        x[:, columns], order=3, l1=0.01, names=[names[i] for i in columns], settings=RootSettings(tolerance=1e-9)
+    )
     assert len(terms) > 10
     for other in (shuffled, permuted):
         found = {frozenset(t.names): t.coefficient for t in other.terms()}
@@ -285,7 +287,7 @@ def test_orders_of_rows_and_columns_do_not_matter():
 def test_zero_penalty_is_maximum_likelihood():
     """Without a penalty the gradient vanishes and two bits have their log odds ratio."""
     bits = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [40, 10, 20, 30], axis=0)
-    fitted = fit_roots(bits, TruncatedPoissonFamily(1), order=2, l1=0.0, tolerance=1e-10)
+    fitted = fit_roots(bits, TruncatedPoissonFamily(1), order=2, l1=0.0, settings=RootSettings(tolerance=1e-10))
     (pair,) = fitted.terms((2, 2))
     assert pair.coefficient == pytest.approx(math.log(40 * 30 / (10 * 20)), abs=1e-7)
     assert fitted.psi[-1].item() == pytest.approx(pair.coefficient / 2, abs=1e-15)

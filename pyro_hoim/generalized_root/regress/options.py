@@ -1,0 +1,111 @@
+"""Options of root regressions, checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ...errors import check_choice, check_positive, check_type, check_whole, is_whole, out_of_range, wrong_type
+
+__all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "check_refit", "checked_settings"]
+
+Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
+Symmetrize = Literal["mean", "and", "or"]
+Refit = Literal["none", "singles", "all"]
+
+
+@dataclass(frozen=True, eq=False)
+class RootSettings:
+    """How root regressions are searched, solved, joined and refitted.
+
+    Args:
+        candidates: tuples that may be used, of sizes 2 to the order. Sizes of which none is given are searched whole,
+            as far as size 3; a mapping from sizes to tuples may hold an empty size. Sizes from 4 on that are not given
+            are listed in full where that is possible.
+        stagewise: fit order 2 first, then search only the cliques of its joint model's pairs, size by size; each
+            penalty of a path then starts afresh.
+        symmetrize: ``mean``, ``and`` or ``or``; see :class:`~pyro_hoim.generalized_root.RootFitResult`.
+        refit_share: share of the penalties that a refit of ``all`` keeps, from 0, where the optimum may lie at
+            infinity, to 1. A half did well on held-out rows of small and large tables; less is better where rows are
+            many or all keys are searched.
+        tolerance: largest KKT residual of a node: distance of a subgradient from zero, over all features. Where the
+            mean of feature x root is beyond 10^4 (huge counts), it is in units of its 10^-4 part.
+        max_iterations: most Newton steps of a node and penalty, and of a refit.
+        max_work: most multiplications that the scans of all nodes may need.
+        jobs: nodes (of a refit: columns, or parts of the rows) at a time, as ``n_jobs`` of :class:`joblib.Parallel`;
+            default one, or what a surrounding :func:`joblib.parallel_config` says, which also chooses processes or a
+            Dask cluster in place of threads. The result does not depend on it.
+        progress: show on standard error what is done.
+
+    Raises:
+        InputError: a number out of range, or an unknown way to symmetrize.
+        InputTypeError: ``refit_share`` or ``jobs`` is no number.
+    """
+
+    candidates: Candidates | None = None
+    stagewise: bool = False
+    symmetrize: Symmetrize = "mean"
+    refit_share: float = 0.5
+    tolerance: float = 1e-6
+    max_iterations: int = 500
+    max_work: float = 1e13
+    jobs: int | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice(self.symmetrize, get_args(Symmetrize), "symmetrize")
+        if isinstance(self.refit_share, bool) or not isinstance(self.refit_share, int | float):
+            raise wrong_type("refit_share", "a number", received=repr(self.refit_share))
+        if not 0 <= self.refit_share <= 1:
+            raise out_of_range("refit_share", "a share from 0 to 1", self.refit_share)
+        check_positive(self.tolerance, "tolerance")
+        check_whole(self.max_iterations, "max_iterations")
+        if self.jobs is not None and not is_whole(self.jobs):
+            raise wrong_type("jobs", "a whole number", received=repr(self.jobs))
+        if self.jobs == 0:
+            raise out_of_range("jobs", "a number of nodes at a time, or a negative one as joblib reads it", 0)
+
+
+@dataclass(frozen=True)
+class L1Rule:
+    """How a penalty is chosen; see :func:`~pyro_hoim.generalized_root.choose_l1`.
+
+    Args:
+        name: ``held-out``, ``ebic`` or ``stability``.
+        folds: of ``held-out``: number of parts, each left out in turn.
+        gamma: of ``ebic``: weight of the extended part, from 0 (plain BIC) to 1.
+        num_subsamples: of ``stability``.
+        limit: of ``stability``: largest instability, above 0 and below 1/2.
+
+    Raises:
+        InputError: an unknown name, or a number out of range.
+    """
+
+    name: Literal["held-out", "ebic", "stability"] = "held-out"
+    folds: int = 5
+    gamma: float = 0.5
+    num_subsamples: int = 20
+    limit: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, ("held-out", "ebic", "stability"), "rule")
+        check_whole(self.folds, "folds", 2)
+        if not 0 <= self.gamma <= 1:
+            raise out_of_range("gamma", "a number from 0 to 1", self.gamma)
+        check_whole(self.num_subsamples, "num_subsamples", 2)
+        if not 0 < self.limit < 0.5:
+            raise out_of_range("limit", "an instability above 0 and below 1/2", self.limit)
+
+
+def checked_settings(settings: RootSettings | None) -> RootSettings:
+    """The settings, or those by default."""
+    if settings is None:
+        return RootSettings()
+    check_type(settings, RootSettings, "settings")
+    return settings
+
+
+def check_refit(refit: object) -> None:
+    """Raise :class:`InputError` unless it is one of the three refits."""
+    check_choice(refit, get_args(Refit), "refit")
