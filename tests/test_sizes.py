@@ -12,9 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES = 500, 60, 120
 MAX_FILES, MAX_MEDIAN, MAX_PARAMETERS = 15, 200, 10
-LONG_MODULES = {
-    "log_linear/chains/_products_kernels.py",
-}
+LONG_MODULES: set[str] = set()
 """Modules that are still too long; names may only be taken away."""
 LONG_FUNCTIONS = {
     "cli/by_family/select.py _summary",
@@ -37,7 +35,6 @@ WIDE_FUNCTIONS = {
     "inference/root_posterior.py sample_root_posterior",
     "interop/arviz.py to_arviz",
     "log_linear/chains/run.py sample_chains",
-    "log_linear/chains/tempering.py sample_tempered",
     "log_linear/fitting/fit.py fit",
     "log_linear/learning/_search.py __init__",
     "log_linear/learning/learn.py learn",

@@ -1,4 +1,4 @@
-r"""Shared parts of the compiled samplers: tiles of chains, random numbers and exponentials per lane, threads.
+r"""Shared parts of the compiled samplers: tiles of chains, random numbers per lane, threads.
 
 A *tile* holds the chains of one group that a kernel moves together, one chain per *lane*, as an array [variable,
 lane]. Innermost loops run over lanes, which makes them vector instructions, and a whole tile stays in the cache.
@@ -9,14 +9,13 @@ References:
     David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021 (xoshiro128+); Guy
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
-# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
+# ruff: noqa: ARG001, PLW0108 (hooks of the compiler have fixed signatures)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUnusedFunction=false, reportCallIssue=false
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable
@@ -25,9 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from .jit import njit
@@ -35,16 +33,12 @@ from .jit import njit
 __all__ = [
     "LANES",
     "aligned",
-    "as_float32",
-    "as_int32",
-    "exp_lanes",
+    "fill",
     "fill_uniform",
     "fill_uniform64",
-    "fma",
     "from_tiles",
     "lane_seeds",
     "run_threads",
-    "swap",
     "tile_width",
     "to_tiles",
 ]
@@ -97,11 +91,6 @@ def aligned(values: Array) -> Array:
     copy = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
-
-
-def swap(a: Array, b: Array, where: Array) -> None:
-    """Exchange entries of two arrays in place."""
-    a[...], b[...] = np.where(where, b, a), np.where(where, a, b)
 
 
 # Random numbers
@@ -171,86 +160,16 @@ def fill_uniform64(r0, r1, r2, r3, u):
         )
 
 
-# Arithmetic
+def fill(r0, r1, r2, r3, u):
+    """Uniform numbers in the precision of u, for compiled callers: :func:`fill_uniform` or :func:`fill_uniform64`."""
+    raise NotImplementedError
 
 
-@intrinsic
-def fma(typingctx, a, b, c):
-    """Fused a * b + c, rounded once; all three of one floating type."""
-    signature = a(a, a, a)
-
-    def codegen(context, builder, sig, args):
-        return builder.fma(*args)
-
-    return signature, codegen
-
-
-@intrinsic
-def as_float32(typingctx, bits):
-    """The float32 with the bits of an int32."""
-
-    def codegen(context, builder, sig, args):
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.int32), codegen
-
-
-@intrinsic
-def as_int32(typingctx, value):
-    """The bits of a float32 as an int32."""
-
-    def codegen(context, builder, sig, args):
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.int32(types.float32), codegen
-
-
-_LOG2E = np.float32(math.log2(math.e))
-_MAGIC = np.float32(1.5 * 2**23)
-_LN2_HIGH = np.float32(0.693359375)
-_LN2_LOW = np.float32(math.log(2) - 0.693359375)
-_LOWEST = np.float32(-87.0)
-_HIGHEST = np.float32(88.0)
-_C2 = np.float32(0.4999999207030617)
-_C3 = np.float32(0.16666419974210028)
-_C4 = np.float32(0.041668226821133726)
-_C5 = np.float32(0.008374832307597703)
-_C6 = np.float32(0.0013836824830193023)
-
-
-@njit(nogil=True, error_model="numpy")
-def exp32(z):
-    """Exponential of a float32, arguments cut at -87 and 88; relative error below 1e-7 (minimax polynomial)."""
-    z = z if z > _LOWEST else _LOWEST
-    z = z if z < _HIGHEST else _HIGHEST
-    t = fma(z, _LOG2E, _MAGIC)  # the sum leaves the nearest integer in the low bits
-    n = np.float32(t - _MAGIC)
-    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, z))
-    p = fma(fma(fma(fma(fma(_C6, r, _C5), r, _C4), r, _C3), r, _C2), r, np.float32(1))
-    p = fma(p, r, np.float32(1))
-    return as_float32(np.int32(as_int32(p) + np.int32(as_int32(t) << np.int32(23))))
-
-
-def exp_lanes(z: Array, out: Array) -> None:
-    """out[b] = exp(z[b]) for float32 (see :func:`exp32`) or float64 lanes; out may be z. For compiled callers."""
-    out[:] = np.exp(z)
-
-
-@overload(exp_lanes, inline="always")
-def _exp_lanes(z, out):
-    if z.dtype == types.float32:
-
-        def single(z, out):
-            for b in range(z.shape[0]):
-                out[b] = exp32(z[b])
-
-        return single
-
-    def double(z, out):
-        for b in range(z.shape[0]):
-            out[b] = math.exp(z[b])
-
-    return double
+@overload(fill, inline="always")
+def _fill(r0, r1, r2, r3, u):
+    if u.dtype == types.float32:
+        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
+    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
 
 
 # Threads

@@ -1,67 +1,31 @@
-r"""Vectors of eight lanes for compiled code, as LLVM vectors that run on any processor.
+r"""What short vectors do with tables: codes, choices, exponentials, and sums of table rows.
 
 Numba's loops over arrays become vector instructions only when the compiler can prove that nothing overlaps, which
-takes seconds per kernel. With these functions a kernel says itself what happens to eight lanes at once; they compile
-fast, keep their values in registers and give every lane the same result in any place. Positions count entries of an
-array as it lies in memory (contiguous).
+takes seconds per kernel. With these functions and those of :mod:`~pyro_hoim.compute.vectors` a kernel says itself what
+happens to :data:`~pyro_hoim.compute.vectors.FEW` lanes at once.
 """
 # ruff: noqa: ARG001 (signatures of compiler hooks)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeArgument=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic
 
-__all__ = [
-    "LANES",
-    "add",
-    "add_rows1",
-    "add_rows4",
-    "add_rows8",
-    "count_at_most",
-    "exp",
-    "fma",
-    "gather",
-    "load",
-    "load_codes",
-    "maximum",
-    "mul",
-    "splat",
-    "store",
-    "sub",
-]
+from .vectors import FEW, VectorType
 
-LANES = 8
-"""Lanes of a vector."""
+__all__ = ["add_rows1", "add_rows4", "add_rows8", "count_at_most", "exp", "load_codes", "splat"]
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-
-
-class Vector(types.Type):
-    """Eight numbers of one type."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"Vector({dtype})")
-
-
-@register_model(Vector)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, ir.VectorType(dmm.lookup(fe_type.dtype).get_value_type(), LANES))
-
-
-def _is_real(kind: Any) -> bool:
-    return isinstance(kind.dtype, types.Float)
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
@@ -90,70 +54,7 @@ def _size(scalar: Any) -> int:
 
 
 def _repeat(scalar: Any, value: float) -> Any:
-    return ir.Constant(ir.VectorType(scalar, LANES), [value] * LANES)
-
-
-# Memory
-
-
-@intrinsic
-def load(typingctx: Any, array: Any, offset: Any) -> Any:
-    """Eight entries of an array from a position on."""
-    signature = Vector(array.dtype)(array, offset)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind, place = signature.args
-        where = _int64(context, builder, place, args[1])
-        return _read(builder, _address(context, builder, kind, args[0], where), LANES)
-
-    return signature, codegen
-
-
-@intrinsic
-def load_codes(typingctx: Any, array: Any, offset: Any) -> Any:
-    """Eight non-negative integers of any width, as uint32."""
-    signature = Vector(types.uint32)(array, offset)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind, place = signature.args
-        where = _int64(context, builder, place, args[1])
-        values = _read(builder, _address(context, builder, kind, args[0], where), LANES)
-        return values if kind.dtype.bitwidth == 32 else builder.zext(values, ir.VectorType(_INT32, LANES))
-
-    return signature, codegen
-
-
-@intrinsic
-def store(typingctx: Any, array: Any, offset: Any, value: Any) -> Any:
-    """Write eight entries of an array; integers are cut to its type."""
-    signature = types.void(array, offset, value)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind, place, _ = signature.args
-        where = _int64(context, builder, place, args[1])
-        values = args[2]
-        if not _is_real(kind) and kind.dtype.bitwidth < 32:
-            values = builder.trunc(values, ir.VectorType(ir.IntType(kind.dtype.bitwidth), LANES))
-        _write(builder, _address(context, builder, kind, args[0], where), values)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def gather(typingctx: Any, array: Any, index: Any) -> Any:
-    """The entries of an array at eight positions."""
-    signature = Vector(array.dtype)(array, index)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        values = []
-        for lane in range(LANES):
-            place = builder.zext(builder.extract_element(args[1], ir.Constant(_INT32, lane)), _INT64)
-            values.append(builder.load(_address(context, builder, kind, args[0], place)))
-        return _joined(builder, values)
-
-    return signature, codegen
+    return ir.Constant(ir.VectorType(scalar, FEW), [value] * FEW)
 
 
 def _joined(builder: Any, values: list[Any]) -> Any:
@@ -163,7 +64,18 @@ def _joined(builder: Any, values: list[Any]) -> Any:
     return vector
 
 
-# Arithmetic
+@intrinsic
+def load_codes(typingctx: Any, array: Any, offset: Any) -> Any:
+    """Eight non-negative integers of any width, as uint32."""
+    signature = VectorType(types.uint32, FEW)(array, offset)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind, place = signature.args
+        where = _int64(context, builder, place, args[1])
+        values = _read(builder, _address(context, builder, kind, args[0], where), FEW)
+        return values if kind.dtype.bitwidth == 32 else builder.zext(values, ir.VectorType(_INT32, FEW))
+
+    return signature, codegen
 
 
 @intrinsic
@@ -171,55 +83,15 @@ def splat(typingctx: Any, value: Any) -> Any:
     """Eight times the same number."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _joined(builder, [args[0]] * LANES)
+        return _joined(builder, [args[0]] * FEW)
 
-    return Vector(value)(value), codegen
-
-
-def _binary(real: str, whole: str) -> Any:
-    @intrinsic
-    def operation(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, real if _is_real(signature.args[0]) else whole)(*args)
-
-        return a(a, b), codegen
-
-    return operation
-
-
-add = _binary("fadd", "add")
-sub = _binary("fsub", "sub")
-mul = _binary("fmul", "mul")
+    return VectorType(value, FEW)(value), codegen
 
 
 def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    name = f"llvm.fma.v{LANES}f{8 * _size(a.type.element)}"
+    name = f"llvm.fma.v{FEW}f{8 * _size(a.type.element)}"
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
     return builder.call(function, [a, b, c])
-
-
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """Fused a * b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _fused(builder, *args)
-
-    return a(a, b, c), codegen
-
-
-def _larger(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-@intrinsic
-def maximum(typingctx: Any, a: Any, b: Any) -> Any:
-    """The larger of two numbers."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _larger(builder, *args)
-
-    return a(a, b), codegen
 
 
 @intrinsic
@@ -246,12 +118,11 @@ def exp(typingctx: Any, z: Any) -> Any:
         bits, degree, low, high = (23, 7, -87.0, 88.0) if single else (52, 13, -708.0, 709.0)
         upper = float(np.float32(0.693359375)) if single else float.fromhex("0x1.62e42fee00000p-1")
         lower = math.log(2) - upper if single else float.fromhex("0x1.a39ef35793c76p-33")
-        round_to = _rounding(single)
 
         def constant(value: float) -> Any:
-            return _repeat(kind, round_to(value))
+            return _repeat(kind, float(np.float32(value)) if single else value)
 
-        value = _larger(builder, args[0], constant(low))
+        value = builder.select(builder.fcmp_ordered(">", args[0], constant(low)), args[0], constant(low))
         value = builder.select(builder.fcmp_ordered("<", value, constant(high)), value, constant(high))
         shifter = constant(1.5 * 2.0**bits)
         shifted = _fused(builder, value, constant(math.log2(math.e)), shifter)  # low bits hold the nearest integer
@@ -261,15 +132,11 @@ def exp(typingctx: Any, z: Any) -> Any:
         result = constant(1 / math.factorial(degree))
         for k in range(degree - 1, -1, -1):
             result = _fused(builder, result, rest, constant(1 / math.factorial(k)))
-        whole = ir.VectorType(ir.IntType(32 if single else 64), LANES)
+        whole = ir.VectorType(ir.IntType(32 if single else 64), FEW)
         raised = builder.shl(builder.bitcast(shifted, whole), _repeat(whole.element, bits))
         return builder.bitcast(builder.add(builder.bitcast(result, whole), raised), args[0].type)
 
     return signature, codegen
-
-
-def _rounding(single: bool) -> Callable[[float], float]:
-    return (lambda value: float(np.float32(value))) if single else float
 
 
 # Sums of table rows
@@ -338,7 +205,7 @@ def _add_rows(width: int) -> Any:
             builder.branch(loop)
             builder.position_at_end(loop)
             factor = builder.phi(_INT64)
-            totals = [builder.phi(vector) for _ in range(LANES)]
+            totals = [builder.phi(vector) for _ in range(FEW)]
             row = builder.gep(start, [builder.mul(factor, jump)])
             sums: list[Any] = []
             for lane, total in enumerate(totals):

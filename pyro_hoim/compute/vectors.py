@@ -11,6 +11,7 @@ results do not depend on the position of a chain. Indices are flat, unchecked an
 
 from __future__ import annotations
 
+import math
 import operator
 
 from llvmlite import ir
@@ -20,18 +21,22 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, overload, register_model
 
 __all__ = [
+    "FEW",
     "LANES",
+    "VectorType",
     "as_bits",
     "as_floats",
     "bit_count",
     "broadcast",
     "convert",
+    "exp_negative",
     "first_half",
     "fused",
     "larger",
     "less",
     "load",
     "load_as",
+    "load_few",
     "negative",
     "peek",
     "poke",
@@ -46,9 +51,12 @@ __all__ = [
 LANES = 32
 """Lanes of a vector: several registers, so that weights are loaded once for many lanes and latencies overlap."""
 
+FEW = 8
+"""Lanes of a short vector, for states that each look up rows of their own."""
+
 
 class VectorType(types.Type):
-    """A vector of numbers of one dtype, :data:`LANES` of them or half as many."""
+    """A vector of numbers of one dtype: :data:`LANES` of them, half as many, or :data:`FEW`."""
 
     def __init__(self, dtype: types.Type, lanes: int = LANES) -> None:
         self.dtype, self.lanes = dtype, lanes
@@ -105,17 +113,25 @@ def poke(typingctx, array, index, value):
     return types.void(array, types.intp, array.dtype), codegen
 
 
-@intrinsic
-def load(typingctx, array, index):
-    """The vector that starts at a flat index of a contiguous array."""
-    result = VectorType(array.dtype)
+def _load(name, lanes):
+    """The vector of so many lanes that starts at a flat index of a contiguous array."""
 
-    def codegen(context, builder, sig, args):
-        vector = context.get_value_type(result)
-        address = builder.bitcast(_address(context, builder, sig.args[0], *args), vector.as_pointer())
-        return builder.load(address, align=result.dtype.bitwidth // 8)
+    def typed(typingctx, array, index):
+        result = VectorType(array.dtype, lanes)
 
-    return result(array, types.intp), codegen
+        def codegen(context, builder, sig, args):
+            vector = context.get_value_type(result)
+            address = builder.bitcast(_address(context, builder, sig.args[0], *args), vector.as_pointer())
+            return builder.load(address, align=result.dtype.bitwidth // 8)
+
+        return result(array, types.intp), codegen
+
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+load = _load("load", LANES)
+load_few = _load("load_few", FEW)
 
 
 @intrinsic
@@ -154,12 +170,15 @@ second_half = _half("second_half", 1)
 
 @intrinsic
 def store(typingctx, array, index, value):
-    """Write a vector from a flat index of a contiguous array on."""
+    """Write a vector from a flat index of a contiguous array on; integers are cut to its type."""
+    target = VectorType(array.dtype, value.lanes)
 
     def codegen(context, builder, sig, args):
-        vector = context.get_value_type(value)
+        vector, values = context.get_value_type(target), args[2]
+        if target.dtype.bitwidth < value.dtype.bitwidth:
+            values = builder.trunc(values, vector)
         address = builder.bitcast(_address(context, builder, sig.args[0], *args[:2]), vector.as_pointer())
-        builder.store(args[2], address, align=value.dtype.bitwidth // 8)
+        builder.store(values, address, align=target.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), codegen
@@ -298,6 +317,65 @@ _operator(operator.and_, "", "and_")
 _operator(operator.or_, "", "or_")
 _operator(operator.lshift, "", "shl")
 _operator(operator.rshift, "", "lshr")
+
+
+# Exponentials
+
+_LOG2E = math.log2(math.e)
+_LN2 = math.log(2)
+_LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
+_LN2_LOW = _LN2 - _LN2_HIGH
+
+
+def exp_negative(z):
+    """Exponentials of non-positive lanes; float32 cut at -87 (relative error 1e-7), float64 at -708."""
+    raise NotImplementedError
+
+
+@overload(exp_negative, jit_options={"forceinline": True, "nogil": True, "error_model": "numpy"})
+def _exp_negative(z):
+    if z.dtype == types.float32:
+
+        def single(z):
+            z = larger(z, broadcast(z, -87.0))
+            t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**23))
+            n = t - broadcast(z, 1.5 * 2**23)
+            r = fused(n, broadcast(z, -_LN2), z)  # 2e-9 off per unit of n
+            p = fused(broadcast(z, 0.0013836824830193023), r, broadcast(z, 0.008374832307597703))
+            p = fused(p, r, broadcast(z, 0.041668226821133726))
+            p = fused(p, r, broadcast(z, 0.16666419974210028))
+            p = fused(p, r, broadcast(z, 0.4999999207030617))
+            p = fused(p, r, broadcast(z, 1.0))
+            p = fused(p, r, broadcast(z, 1.0))
+            bits = as_bits(t)
+            return as_floats(as_bits(p) + (bits << broadcast(bits, 23)))
+
+        return single
+
+    def double(z):
+        z = larger(z, broadcast(z, -708.0))
+        t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**52))
+        n = t - broadcast(z, 1.5 * 2**52)
+        r = fused(n, broadcast(z, -_LN2_HIGH), z)
+        r = fused(n, broadcast(z, -_LN2_LOW), r)
+        p = broadcast(z, 1.0 / 6227020800.0)
+        p = fused(p, r, broadcast(z, 1.0 / 479001600.0))
+        p = fused(p, r, broadcast(z, 1.0 / 39916800.0))
+        p = fused(p, r, broadcast(z, 1.0 / 3628800.0))
+        p = fused(p, r, broadcast(z, 1.0 / 362880.0))
+        p = fused(p, r, broadcast(z, 1.0 / 40320.0))
+        p = fused(p, r, broadcast(z, 1.0 / 5040.0))
+        p = fused(p, r, broadcast(z, 1.0 / 720.0))
+        p = fused(p, r, broadcast(z, 1.0 / 120.0))
+        p = fused(p, r, broadcast(z, 1.0 / 24.0))
+        p = fused(p, r, broadcast(z, 1.0 / 6.0))
+        p = fused(p, r, broadcast(z, 0.5))
+        p = fused(p, r, broadcast(z, 1.0))
+        p = fused(p, r, broadcast(z, 1.0))
+        bits = as_bits(t)
+        return as_floats(as_bits(p) + (bits << broadcast(bits, 52)))
+
+    return double
 
 
 # Bits

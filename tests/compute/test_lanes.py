@@ -11,7 +11,6 @@ from numba import njit
 
 from pyro_hoim.compute.lanes import (
     LANES,
-    exp_lanes,
     fill_uniform,
     fill_uniform64,
     from_tiles,
@@ -30,11 +29,6 @@ def draw(r, u):
 @njit(nogil=True)
 def draw64(r, u):
     fill_uniform64(r[0], r[1], r[2], r[3], u)
-
-
-@njit(nogil=True)
-def exponentials(z, out):
-    exp_lanes(z, out)
 
 
 def test_width_lets_two_threads_share_the_chains():
@@ -111,23 +105,6 @@ def test_uniform_numbers_are_uniform(fill, dtype):
     mean = cells.sum() / cells.size
     excess = ((cells - mean) ** 2 / mean).sum() - (cells.size - 1)
     assert abs(excess) < 6 * math.sqrt(2 * cells.size)
-
-
-def test_exponentials():
-    z = np.linspace(-86.9, 87.9, 200_001).astype(np.float32)
-    out = np.empty_like(z)
-    exponentials(z, out)
-    assert np.abs(out / np.exp(z.astype(np.float64)) - 1).max() < 1e-7
-    exponentials(np.array([-1e30, 1e30, 0.0], np.float32), out[:3])
-    assert 0 < out[0] < 1e-37
-    assert 1e38 < out[1] < np.inf
-    assert out[2] == 1
-    z = np.linspace(-700, 700, 1001)
-    out = np.empty_like(z)
-    exponentials(z, out)
-    np.testing.assert_allclose(out, np.exp(z), rtol=1e-15)
-    exp_lanes(z, out)
-    np.testing.assert_array_equal(out, np.exp(z))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

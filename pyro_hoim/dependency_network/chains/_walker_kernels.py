@@ -4,7 +4,6 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`) of states [vari
 that the leaves ask. The program is that of :class:`~._walker_structure.WalkerProgram`. Positions are unsigned, which
 spares the test for negative ones.
 """
-# ruff: noqa: ARG001, D417, PLW0108 (signatures of compiler hooks; arguments that are described in groups)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
@@ -12,22 +11,9 @@ spares the test for negative ones.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from ...compute.jit import njit
-from ...compute.lanes import fill_uniform, fill_uniform64
-
-
-def _fill(r0, r1, r2, r3, u):
-    """Uniform numbers in the precision of u."""
-
-
-@overload(_fill, inline="always")
-def _fill_overload(r0, r1, r2, r3, u):
-    if u.dtype == types.float32:
-        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
-    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
+from ...compute.lanes import fill
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -90,22 +76,10 @@ def run(
     counts,
     codes,
 ):
-    """Make updates in some tiles and note what is asked for.
+    """Make updates in the tiles work = (first, end, step), states (tiles, d + 1, width), and note what is asked for.
 
-    Args:
-        tiles: states (tiles, d + 1, width), the last row zeros.
-        random: states of xoshiro128 (4, tiles, width).
-        num_chains: chains in all tiles.
-        work: first tile, end and step.
-        code, roots, depths, levels, cuts, others: the program; all but the first two of the laws by drawn variable.
-        drawn: schema positions of the drawn variables, in the order of a sequential scan.
-        picks: cuts and others of the law that every lane picks its variable from; None for a sequential scan.
-        first: place in the sequential scan of the first update.
-        num_updates: updates of every lane.
-        thin: updates between records; 0 for none.
-        edges: first cell, members, variables and strides of the sets of variables that are counted.
-        counts: (cells,), added to; none for no counts.
-        codes: (records, chains, d); none for no codes.
+    ``picks`` has the cuts and others of the law that a lane picks its variable from, or is None in a sequential scan,
+    which goes on at place ``first`` of ``drawn``; counts (cells,) and codes (records, chains, d) may be empty.
     """
     width = tiles.shape[2]
     num_drawn, num_rows = drawn.shape[0], tiles.shape[1] - 1
@@ -122,7 +96,7 @@ def run(
         r0, r1, r2, r3 = (random[0, tile], random[1, tile], random[2, tile], random[3, tile])
         next_variable, record, wait = first, 0, thin
         for _ in range(num_updates):
-            _fill(r0, r1, r2, r3, u)
+            fill(r0, r1, r2, r3, u)
             if picks is None:
                 k = next_variable
                 next_variable = k + 1 if k + 1 < num_drawn else 0
@@ -133,7 +107,7 @@ def run(
                     leaf = code[np.uint64(place[b]) + two]
                     target[b] = _level(cuts, others, leaf, size, u[b])
             else:
-                _fill(r0, r1, r2, r3, w)
+                fill(r0, r1, r2, r3, w)
                 for b in range(width):
                     chosen[b] = _level(picks[0], picks[1], np.uint32(0), np.uint32(num_drawn), w[b])
                     place[b] = roots[np.uint64(chosen[b])]

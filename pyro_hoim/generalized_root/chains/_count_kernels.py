@@ -73,13 +73,7 @@ def _invert_beyond(eta, maximum, size, weight, cumulative, u):
 def draw_small(natural, maximum, small, cumulative, words, drawn):
     """In every chain the smallest x with p(0) + ... + p(x) > u for a uniform u, or -1 if the law reaches too far.
 
-    Args:
-        natural: natural parameters (chains, k).
-        maximum: largest count, infinite for the Poisson law.
-        small: of :func:`small_counts`.
-        cumulative: memory (TABLE_SIZE,) for the sums.
-        words: states of the random numbers, (chains, 4).
-        drawn: the results (chains,).
+    ``natural`` is (chains, k), ``cumulative`` memory (TABLE_SIZE,), ``words`` (chains, 4), and ``drawn`` the result.
     """
     roots, steps, base, logs = small
     order, size = natural.shape[1], base.shape[0]

@@ -15,7 +15,6 @@ Products with one, two and more spins outside the block are lists of their own. 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from ...compute.vectors import (
     bit_count,
     broadcast,
     convert,
+    exp_negative,
     first_half,
     fused,
     larger,
@@ -48,10 +48,6 @@ from ...compute.vectors import (
 )
 
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
-_LOG2E = math.log2(math.e)
-_LN2 = math.log(2)
-_LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
-_LN2_LOW = _LN2 - _LN2_HIGH
 _REFRESH = 128
 """Sweeps after which energies kept by differences are computed anew."""
 
@@ -75,57 +71,6 @@ def _draw(like, rng, base, width):
     store(rng, base + 2 * width, s2 ^ t)
     store(rng, base + 3 * width, (s3 << broadcast(s3, 11)) | (s3 >> broadcast(s3, 21)))
     return result
-
-
-def _exp(z):
-    """Exponentials of non-positive lanes; float32 cut at -87 (relative error 1e-7), float64 at -708."""
-    raise NotImplementedError
-
-
-@overload(_exp, jit_options=_INLINE)
-def _exp_overload(z):
-    if z.dtype == types.float32:
-
-        def single(z):
-            z = larger(z, broadcast(z, -87.0))
-            t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**23))
-            n = t - broadcast(z, 1.5 * 2**23)
-            r = fused(n, broadcast(z, -_LN2), z)  # 2e-9 off per unit of n
-            p = fused(broadcast(z, 0.0013836824830193023), r, broadcast(z, 0.008374832307597703))
-            p = fused(p, r, broadcast(z, 0.041668226821133726))
-            p = fused(p, r, broadcast(z, 0.16666419974210028))
-            p = fused(p, r, broadcast(z, 0.4999999207030617))
-            p = fused(p, r, broadcast(z, 1.0))
-            p = fused(p, r, broadcast(z, 1.0))
-            bits = as_bits(t)
-            return as_floats(as_bits(p) + (bits << broadcast(bits, 23)))
-
-        return single
-
-    def double(z):
-        z = larger(z, broadcast(z, -708.0))
-        t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**52))
-        n = t - broadcast(z, 1.5 * 2**52)
-        r = fused(n, broadcast(z, -_LN2_HIGH), z)
-        r = fused(n, broadcast(z, -_LN2_LOW), r)
-        p = broadcast(z, 1.0 / 6227020800.0)
-        p = fused(p, r, broadcast(z, 1.0 / 479001600.0))
-        p = fused(p, r, broadcast(z, 1.0 / 39916800.0))
-        p = fused(p, r, broadcast(z, 1.0 / 3628800.0))
-        p = fused(p, r, broadcast(z, 1.0 / 362880.0))
-        p = fused(p, r, broadcast(z, 1.0 / 40320.0))
-        p = fused(p, r, broadcast(z, 1.0 / 5040.0))
-        p = fused(p, r, broadcast(z, 1.0 / 720.0))
-        p = fused(p, r, broadcast(z, 1.0 / 120.0))
-        p = fused(p, r, broadcast(z, 1.0 / 24.0))
-        p = fused(p, r, broadcast(z, 1.0 / 6.0))
-        p = fused(p, r, broadcast(z, 0.5))
-        p = fused(p, r, broadcast(z, 1.0))
-        p = fused(p, r, broadcast(z, 1.0))
-        bits = as_bits(t)
-        return as_floats(as_bits(p) + (bits << broadcast(bits, 52)))
-
-    return double
 
 
 def _uniform(like, rng, base, width):
@@ -160,7 +105,7 @@ def _spin(log_odds, rng, base, width):
     The rarer value is the one compared with the random number, so that both tails are resolved equally well.
     """
     bits = as_bits(log_odds)
-    e = _exp(as_floats(bits | as_bits(broadcast(log_odds, -0.0))))
+    e = exp_negative(as_floats(bits | as_bits(broadcast(log_odds, -0.0))))
     u, unit = _uniform(log_odds, rng, base, width)
     rare = less(u * fused(e, unit, unit), e)
     return select_negative(bits ^ rare, broadcast(e, -1.0), broadcast(e, 1.0))
@@ -223,7 +168,7 @@ def _visit_block(x, rng, width, block, structure, weights, row, two_beta, two_ga
             highest = larger(highest, load(scratch, k * LANES))
         total = broadcast(scratch, 0.0)
         for k in range(num_states):
-            total = total + _exp(load(scratch, k * LANES) - highest)
+            total = total + exp_negative(load(scratch, k * LANES) - highest)
             store(scratch, k * LANES, total)
         u, unit = _uniform(total, rng, start, width)
         u = (u * unit) * total
@@ -399,31 +344,12 @@ def move(
     energies,
     codes,
 ):
-    """Move the tiles first, first + step, ... through all inverse temperatures.
+    """Move the tiles first, first + step, ... of x (tiles, d, width) through all inverse temperatures.
 
-    Args:
-        first: first tile of this worker.
-        step: number of workers.
-        x: spins (tiles, d, width).
-        rng: states of the random numbers, int32 (tiles, 4, width).
-        structure: arrays of the blocks and of the products that meet them.
-        weights: their weights, rows by group (or one row for all).
-        products: products of the energy, in float64.
-        whole: the same in whole numbers, for recorded energies of float32 spins.
-        layout: number of tiles per group and chains per group.
-        order: blocks to visit (rows, visits).
-        betas: inverse temperatures (groups or 1, steps).
-        sweeps_per_step: sweeps at each of them.
-        thin: record after every so many sweeps; 0 for never.
-        is_annealing: whether log weights grow by the change of beta before every step but the first.
-        is_tracking: whether energies follow from differences during sweeps (blocks of single sites only).
-        cells: products to count, ordered by size, and how many have at most one, two and three spins.
-        model_energy: out, (tiles, width).
-        reference_energy: out, (tiles, width).
-        log_weights: added to, (tiles, width); needed when annealing.
-        counts: added to, int64 (tiles, products to count); empty for no counts.
-        energies: out, (records, tiles, width); empty for none.
-        codes: out, uint8 (records, tiles, d, width); empty for none.
+    Weights have rows by group, or one for all, and betas (groups or 1, steps). When annealing, log weights grow by the
+    change of beta before every step but the first; when tracking, energies follow from differences (single sites only).
+    Out: energies of the model and the reference (tiles, width), counts (tiles, products), energies (records, tiles,
+    width) and codes (records, tiles, d, width), of which the last three may be empty.
     """
     num_tiles, size, width = x.shape
     tiles_per_group, num_chains = layout

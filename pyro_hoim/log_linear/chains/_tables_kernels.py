@@ -4,7 +4,6 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`): it runs every 
 Arrays that describe the structure come in the tuples of :class:`~._tables_structure.TablesStructure`. Scratch arrays
 are [state, lane] or [lane]. Positions are unsigned, which spares the test for negative ones.
 """
-# ruff: noqa: ARG001, D417, PLW0108 (signatures of compiler hooks; arguments that are described in groups)
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUnusedFunction=false, reportCallIssue=false, reportArgumentType=false
@@ -12,28 +11,11 @@ are [state, lane] or [lane]. Positions are unsigned, which spares the test for n
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from ...compute.jit import njit
-from ...compute.lanes import fill_uniform, fill_uniform64
-from ...compute.tables_vectors import (
-    LANES,
-    add,
-    add_rows1,
-    add_rows4,
-    add_rows8,
-    count_at_most,
-    exp,
-    fma,
-    load,
-    load_codes,
-    maximum,
-    mul,
-    splat,
-    store,
-    sub,
-)
+from ...compute.lanes import fill
+from ...compute.tables_vectors import add_rows1, add_rows4, add_rows8, count_at_most, exp, load_codes, splat
+from ...compute.vectors import FEW as LANES, fused, larger, load_few as load, store
 
 ROOM = 2**14
 """Entries of the scratch that a processor keeps close by: states times lanes that are drawn together."""
@@ -45,17 +27,6 @@ EDGES = 8
 """Edges whose cells are looked up together."""
 
 
-def _fill(r0, r1, r2, r3, u):
-    """Uniform numbers in the precision of u."""
-
-
-@overload(_fill, inline="always")
-def _fill_overload(r0, r1, r2, r3, u):
-    if u.dtype == types.float32:
-        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
-    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
-
-
 @njit(nogil=True, error_model="numpy", forceinline=True)
 def _place(x, first, begin, end, variables, strides, index, row):
     """index[row + b] = first + sum of stride times code over the given members, for all lanes b."""
@@ -65,14 +36,14 @@ def _place(x, first, begin, end, variables, strides, index, row):
         p, n = variables[begin] * width, splat(np.uint32(strides[begin]))
         q, m = variables[begin + 1] * width, splat(np.uint32(strides[begin + 1]))
         for lane in range(0, width, LANES):
-            partial = add(start, mul(n, load_codes(x, p + lane)))
-            store(index, row + lane, add(partial, mul(m, load_codes(x, q + lane))))
+            partial = start + n * load_codes(x, p + lane)
+            store(index, row + lane, partial + m * load_codes(x, q + lane))
     else:
         for lane in range(0, width, LANES):
             total = start
             for j in range(begin, end):
                 codes = load_codes(x, variables[j] * width + lane)
-                total = add(total, mul(splat(np.uint32(strides[j])), codes))
+                total = total + splat(np.uint32(strides[j])) * codes
             store(index, row + lane, total)
 
 
@@ -99,18 +70,18 @@ def _choose(rows, states, uniform, chosen, tops, begin, span):
     for lane in range(0, span, LANES):
         top = load(rows, lane)
         for k in range(1, states):
-            top = maximum(load(rows, k * span + lane), top)
+            top = larger(load(rows, k * span + lane), top)
         store(tops, lane, top)
     for k in range(states):
         for lane in range(0, span, LANES):
             place = k * span + lane
-            store(rows, place, exp(sub(load(rows, place), load(tops, lane))))
+            store(rows, place, exp(load(rows, place) - load(tops, lane)))
     for lane in range(0, span, LANES):
         total = load(rows, lane)
         for k in range(1, states):
-            total = add(total, load(rows, k * span + lane))
+            total = total + load(rows, k * span + lane)
             store(rows, k * span + lane, total)
-        limit = mul(total, load(uniform, begin + lane))
+        limit = total * load(uniform, begin + lane)
         state = splat(np.uint32(0))
         for k in range(states - 1):
             state = count_at_most(state, load(rows, k * span + lane), limit)
@@ -136,8 +107,8 @@ def _draw_binary(x, target, weights, num, difference, beta, scratch):
             add_rows1(weights, 0, index, lane, width, num, rows, lane, 0)
     minus, added, ones = (splat(-beta[0]), splat((beta[0] - one) * difference), splat(one))
     for lane in range(0, width, LANES):
-        odds, u = exp(fma(minus, load(rows, lane), added)), load(uniform, lane)
-        store(x, target + lane, count_at_most(splat(np.uint32(0)), fma(u, odds, u), ones))
+        odds, u = exp(fused(minus, load(rows, lane), added)), load(uniform, lane)
+        store(x, target + lane, count_at_most(splat(np.uint32(0)), fused(u, odds, u), ones))
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -164,7 +135,7 @@ def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
             for k in range(states):
                 added = splat(rest * reference[r + k])
                 for place in range(k * span, (k + 1) * span, LANES):
-                    store(rows, place, fma(scale, load(rows, place), added))
+                    store(rows, place, fused(scale, load(rows, place), added))
         _choose(rows, states, uniform, chosen, tops, lane, span)
     for lane in range(0, width, LANES):
         store(x, target + lane, load(chosen, lane))
@@ -198,7 +169,7 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
                 source = maps[part_map[part] + s] * span
                 for b in range(0, span, LANES):
                     place = s * span + b
-                    store(sums, place, fma(scale, load(rows, source + b), load(sums, place)))
+                    store(sums, place, fused(scale, load(rows, source + b), load(sums, place)))
         _choose(sums, states, uniform, chosen, tops, lane, span)
     for j in range(block[visit], block[visit + 1]):
         codes, first_level = (x[members[j]], level_start[visit] + (j - block[visit]) * states)
@@ -223,7 +194,7 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
             _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
         for lane in range(0, width, LANES):
             add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
-            store(total, lane, add(load(total, lane), load(partial, lane)))
+            store(total, lane, load(total, lane) + load(partial, lane))
         if num_counted == 0:
             continue
         for f in range(0, num - 1, 2):
@@ -274,32 +245,11 @@ def run(
     energy,
     reference_energy,
 ):
-    """Run sweeps of some tiles, note what is asked for, and leave their energies.
+    """Run sweeps of the tiles work = (first, end, step), note what is asked for, and leave their energies.
 
-    Args:
-        tiles: states (tiles, d, width).
-        random: states of xoshiro128 (4, tiles, width).
-        shape: numbers of groups and chains.
-        work: first tile, end and step.
-        sites, joint, edges: structure; ``joint`` is None when every block is one variable.
-        sizes: rows of the scratch for states and for factors.
-        weights: copies of the tables (groups or 1, entries) in the precision of the conditionals.
-        start_weights: likewise of other tables, those at beta 0, in place of the reference; no entries without them.
-        reference: log weights (groups or 1, entries), likewise; ``start`` is the first of every variable.
-        start: see reference.
-        model_cells, reference_cells: folded tables (groups or 1, cells), float64; no cells for a reference of zeros.
-        gap_cells: their differences, for log weights; no cells without them.
-        order: visits (rows, visits).
-        betas: (steps, groups), in the precision of the conditionals.
-        growth: change of beta before every step (steps,), for log weights; empty without them.
-        num_sweeps: sweeps in every step.
-        thin: sweeps between records; 0 for none.
-        parts: whether to record counts, energies and codes, and whether to leave energies.
-        log_weights: (groups, chains), added to.
-        counts: (groups, cells), added to.
-        energies: (records, groups, chains).
-        codes: (records, groups, chains, d).
-        energy, reference_energy: (groups, chains), written in the end where there are cells.
+    Rows of weights, start_weights (tables at beta 0, or none), reference and cells are one per group or one for all;
+    betas (steps, groups) and growth (steps,) drive log_weights (groups, chains); parts says whether counts (groups,
+    cells), energies (records, groups, chains), codes (records, groups, chains, d) and the last energies are wanted.
     """
     num_groups, num_chains = shape
     width = tiles.shape[2]
@@ -354,7 +304,7 @@ def run(
                 row = order[done % order.shape[0]]
                 for v in range(row.shape[0]):
                     visit = row[v]
-                    _fill(r0, r1, r2, r3, uniform)
+                    fill(r0, r1, r2, r3, uniform)
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
                         _draw_site(x, visit, sites, own, own_reference, start, level, scratch)
                     elif joint is not None:
