@@ -1,9 +1,46 @@
-"""The parts of a table that a study divides into."""
+"""The parts of a table that a study divides into, and what the studies of all families hold."""
 
 from __future__ import annotations
 
-__all__ = [
-    "PARTS",
-]
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ..errors import InputError
+
+__all__ = ["PARTS", "StudyRecord", "check_part_names"]
 
 PARTS = ("train", "validation", "test")
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StudyRecord(Generic[Part]):
+    """What the study of one table holds in every family.
+
+    Attributes:
+        title: of the data.
+        about: sentences on the data.
+        parts: ``train``, ``validation`` and ``test``; None for an empty one.
+        seed: of everything random.
+        seconds: time by stage.
+    """
+
+    title: str
+    about: tuple[str, ...]
+    parts: Mapping[str, Part | None]
+    seed: int
+    seconds: Mapping[str, float] = field(repr=False)
+
+    @property
+    def judged_on(self) -> str:
+        """The last part that holds rows: the one to judge the model by."""
+        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
+
+
+def check_part_names(parts: Iterable[str]) -> None:
+    """Raise :class:`InputError` for a part of another name."""
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")

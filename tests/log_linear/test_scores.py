@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from pyro_hoim.core.scores import mean_gain, rows_are_distinct
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.datasets import load_table
+from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.dependency_network.study.analysis import analyse_network
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
 from pyro_hoim.generalized_root import PoissonFamily
@@ -204,7 +206,7 @@ def test_gain_of_a_network_and_of_a_root_model_is_paired() -> None:
     assert part is not None and part.gain > 0.1
     learned = analyse_network({"train": rows}).learned.conditionals
     cells = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-    alone = analyse_network({"train": rows}, max_leaves=1).learned.conditionals
+    alone = analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1)).learned.conditionals
     ours, other = (c.log_conditionals(cells).sum(1).numpy() for c in (learned, alone))
     gain, paired, unpaired = by_row(WEIGHTED, ours, other)
     assert (part.gain, part.gain_std_error) == pytest.approx((gain, paired), rel=1e-6)

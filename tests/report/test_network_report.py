@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from pyro_hoim.dependency_network import (
     NetworkAnalysis,
     TableConditional,
     analyse_network,
+    learn_network,
 )
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.report import (
@@ -179,7 +181,7 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis: NetworkAna
 
 def test_independent_variables_make_a_page_too() -> None:
     rows = load_table("czech_autoworkers")
-    page = render_network_report(analyse_network({"train": rows}, max_leaves=1))
+    page = render_network_report(analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1)))
     assert "No variable tells enough of another one" in page
     assert "Every graph has a single leaf" in page
     assert page.count("data:image/png") == 0

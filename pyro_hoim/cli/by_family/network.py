@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
 from ...data.observations import Observations
+from ...dependency_network.learn.network import learn_network
 from ...dependency_network.study.analysis import NetworkAnalysis, analyse_network
 from ...log_linear.learning.columns import check_columns
 from ...report.blocks import num_states_text
@@ -74,19 +76,23 @@ class NetworkPlan:
                 "known, and a row without a cell that a graph asks goes to every answer with that answer's share."
             )
         asked = self.asked
-        analysis = analyse_network(
-            request.parts,
+        learn = partial(
+            learn_network,
             alpha=asked["alpha"],
             max_leaves=asked["max_leaves"],
             lossless=asked["lossless"],
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            checkpoint=request.checkpoint / "network.safetensors",
+            resume=request.resume,
+            progress=request.progress,
+        )
+        analysis = analyse_network(
+            request.parts,
+            learn=learn,
             target=asked["target"],
             seed=request.seed,
             title=request.source.name,
             about=about,
-            checkpoint=request.checkpoint / "network.safetensors",
-            resume=request.resume,
-            progress=request.progress,
         )
         request.announce("writing the report")
         write_network_report(analysis, request.folder)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ...core.parts import PARTS
+from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.rows import check_rows
 from ...data.observations import Observations
 from ...errors import InputError, MissingDataError, check_names
@@ -19,7 +19,6 @@ from ..conditionals import DependencyConditionals
 from ..file import NetworkFile, save_network
 from ..learn.network import LearnedNetwork, learn_network
 from ..learn.node import NodeReport
-from ..learn.penalties import SourcePenalty
 from .edges import DependencyEdge, GraphInformation, edge_information
 from .predictions import predict_network
 from .scores import NetworkLawFinding, NetworkScores, find_law, score_network
@@ -59,45 +58,30 @@ class NetworkPart:
         return self.independent.kl
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkAnalysis:
-    """Everything that a report of a dependency network shows.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetworkAnalysis(StudyRecord[NetworkPart]):
+    """Everything that a report of a dependency network shows, with the attributes of every study.
 
     Attributes:
-        title: of the data.
-        about: sentences on the data.
         learned: the network with its reports.
         edges: what is read by whom, most informative first.
         graphs: what every graph knows of its variable, on the training rows, in schema order.
         found: the law, or why there is no table of it.
-        parts: ``train``, ``validation`` and ``test``; None for an empty one.
         target: a variable to predict.
-        seed: of everything random.
-        seconds: time by stage.
         independent: probabilities of the levels of every column under independent columns with the same prior.
     """
 
-    title: str
-    about: tuple[str, ...]
     learned: LearnedNetwork
     edges: tuple[DependencyEdge, ...]
     graphs: tuple[GraphInformation, ...]
     found: NetworkLawFinding
-    parts: Mapping[str, NetworkPart | None]
     target: str | None
-    seed: int
-    seconds: Mapping[str, float] = field(repr=False)
     independent: Mapping[str, list[float]] = field(repr=False)
 
     @property
     def domain(self) -> Domain:
         """The variables."""
         return self.learned.conditionals.domain
-
-    @property
-    def judged_on(self) -> str:
-        """The last part that holds rows: the one to judge the network by."""
-        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
 
     @property
     def lossless_winners(self) -> tuple[NodeReport, ...]:
@@ -127,35 +111,21 @@ class NetworkAnalysis:
 def analyse_network(
     parts: Mapping[str, Observations],
     *,
-    penalty: str | SourcePenalty = "mdl",
-    alpha: float = 1.0,
-    lossless: bool = False,
-    max_leaves: int | None = None,
-    jobs: int | None = None,
+    learn: Callable[[Observations], LearnedNetwork] = learn_network,
     target: str | None = None,
     seed: int = 0,
     title: str = "data",
     about: Sequence[str] = (),
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
 ) -> NetworkAnalysis:
     """Learn a dependency network from training rows and score it on all parts.
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
-        penalty: see :func:`~pyro_hoim.dependency_network.learn_network`, as for all up to ``jobs``.
-        alpha: total of the Dirichlet prior of a leaf table.
-        lossless: add the lossless source to the candidates.
-        max_leaves: most leaves of a graph.
-        jobs: nodes learned at a time.
+        learn: learns the training rows, such as ``functools.partial(learn_network, alpha=0.5)``.
         target: also say how well this variable is predicted from the others.
         seed: seed of what is random: chains for missing cells.
         title: of the data.
         about: sentences on the data.
-        checkpoint: file of the learner's checkpoint.
-        resume: continue from it.
-        progress: show the nodes that are done on standard error.
 
     Raises:
         InputError: no training rows, an unknown part, different domains, and what the learner refuses.
@@ -172,9 +142,7 @@ def analyse_network(
         >>> round(found.parts["train"].gain, 3)
         0.409
     """
-    unknown = [name for name in parts if name not in PARTS]
-    if unknown:
-        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+    check_part_names(parts)
     for name, rows in parts.items():
         check_rows(rows, f"parts[{name!r}]")
     if "train" not in parts or not parts["train"].total_count > 0:
@@ -187,18 +155,8 @@ def analyse_network(
             raise InputError(f"parts[{name!r}]: expected the variables and labels of the training rows")
     _check_known(train)
     begin = time.perf_counter()
-    learned = learn_network(
-        train,
-        penalty=penalty,
-        alpha=alpha,
-        lossless=lossless,
-        max_leaves=max_leaves,
-        jobs=jobs,
-        checkpoint=checkpoint,
-        resume=resume,
-        progress=progress,
-    )
-    independent = learn_network(train, penalty=penalty, alpha=alpha, max_leaves=1)
+    learned = learn(train)
+    independent = learn_network(train, alpha=learned.alpha, max_leaves=1)
     edges, graphs = edge_information(learned.conditionals, train)
     learning = time.perf_counter() - begin
     found = find_law(learned.conditionals)
@@ -210,8 +168,19 @@ def analyse_network(
         for name in PARTS
     }
     seconds = {"learning": learning, "law": law, "scoring": time.perf_counter() - begin - learning - law}
-    shares = _column_shares(independent.conditionals)
-    return NetworkAnalysis(title, tuple(about), learned, edges, graphs, found, scored, target, seed, seconds, shares)
+    return NetworkAnalysis(
+        title=title,
+        about=tuple(about),
+        parts=scored,
+        seed=seed,
+        seconds=seconds,
+        learned=learned,
+        edges=edges,
+        graphs=graphs,
+        found=found,
+        target=target,
+        independent=_column_shares(independent.conditionals),
+    )
 
 
 def _column_shares(independent: DependencyConditionals) -> dict[str, list[float]]:
