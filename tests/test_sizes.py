@@ -30,7 +30,6 @@ WIDE_FUNCTIONS = {
     "annealing/verdict.py result_of",
     "dependency_network/chains/pseudo_gibbs.py __init__",
     "inference/posterior.py sample_posterior",
-    "inference/pseudo_gibbs.py __init__",
     "inference/root_posterior.py sample_root_posterior",
     "interop/arviz.py to_arviz",
     "log_linear/chains/run.py sample_chains",

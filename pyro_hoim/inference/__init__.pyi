@@ -1,4 +1,9 @@
-from .block_gibbs import BlockGibbs as BlockGibbs
+from .gibbs import (
+    BlockGibbs as BlockGibbs,
+    GibbsKernel as GibbsKernel,
+    PseudoGibbs as PseudoGibbs,
+    RootGibbs as RootGibbs,
+)
 from .kernels import RecordingNUTS as RecordingNUTS
 from .log_likelihood import (
     cell_log_likelihood as cell_log_likelihood,
@@ -26,9 +31,7 @@ from .predictive_checks import (
     predictive_check as predictive_check,
     prior_predictive as prior_predictive,
 )
-from .pseudo_gibbs import PseudoGibbs as PseudoGibbs
 from .reparam import StateIndexReparam as StateIndexReparam
-from .root_gibbs import RootGibbs as RootGibbs
 from .root_posterior import (
     RootPosterior as RootPosterior,
     root_pseudo_model as root_pseudo_model,

@@ -417,9 +417,13 @@ def test_bad_arguments(options, error, message):
 def test_bad_values_at_setup(options, start, error, message):
     law, _ = law_of()
     kernel = BlockGibbs(law, **options)
-    kernel.initial_params = start
-    with pytest.raises(error, match=message):
+
+    def begin() -> None:
+        kernel.initial_params = start
         kernel.setup(0)
+
+    with pytest.raises(error, match=message):
+        begin()
 
 
 def test_misuse_is_told():

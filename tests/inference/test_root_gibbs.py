@@ -65,7 +65,7 @@ def test_negative_control_one_transition_of_another_model() -> None:
 
 def test_pyro_runs_one_chain_and_arviz_reads_it() -> None:
     pyro.set_rng_seed(0)
-    mcmc = run(RootGibbs(model(), num_sweeps=2, given={"b": 1}))
+    mcmc = run(RootGibbs(model(), num_sweeps=2, clamped={"b": 1}))
     draws = mcmc.get_samples()["x"]
     assert draws.shape == (30, 3) and draws.dtype == torch.float64
     assert bool((draws[:, 1] == 1).all())
@@ -77,7 +77,7 @@ def test_pyro_runs_one_chain_and_arviz_reads_it() -> None:
     )
     assert get_group(to_arviz(mcmc), "posterior")["x"].shape == (1, 30, 3)
     pyro.set_rng_seed(0)
-    assert torch.equal(run(RootGibbs(model(), num_sweeps=2, given={"b": 1})).get_samples()["x"], draws)
+    assert torch.equal(run(RootGibbs(model(), num_sweeps=2, clamped={"b": 1})).get_samples()["x"], draws)
 
 
 SCRIPT = """
@@ -153,7 +153,7 @@ def test_reals() -> None:
 
 
 def test_a_kernel_is_pickled_without_its_chain() -> None:
-    kernel = RootGibbs(model(), given={"a": 2})
+    kernel = RootGibbs(model(), clamped={"a": 2})
     kernel.setup(0)
     copy = pickle.loads(pickle.dumps(kernel))
     with pytest.raises(InputError, match="no chain is set up"):
@@ -163,7 +163,7 @@ def test_a_kernel_is_pickled_without_its_chain() -> None:
 
 
 def test_values_from_elsewhere_move_the_chain_but_not_what_is_given() -> None:
-    kernel = RootGibbs(model(), given={"c": 1.0})
+    kernel = RootGibbs(model(), clamped={"c": 1.0})
     kernel.initial_params = {"x": torch.zeros(3)}
     kernel.setup(0)
     assert kernel.initial_params["x"].tolist() == [0.0, 0.0, 1.0]
@@ -176,8 +176,8 @@ def test_values_from_elsewhere_move_the_chain_but_not_what_is_given() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputTypeError, match="GeneralizedRootEnergy"):
         RootGibbs("model")  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="given"):
-        RootGibbs(model(), given=["a"])  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="clamped"):
+        RootGibbs(model(), clamped=["a"])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="num_sweeps"):
         RootGibbs(model(), num_sweeps=0)
     with pytest.raises(InputError, match="takes no arguments"):

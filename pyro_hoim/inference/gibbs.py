@@ -1,0 +1,497 @@
+"""Gibbs sampling as Pyro kernels: block Gibbs of log-linear laws and programs, pseudo-Gibbs, Gibbs of root models."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from typing_extensions import override
+
+from ..dependency_network.chains.arguments import checked_conditionals
+from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
+from ..dependency_network.conditionals import DependencyConditionals
+from ..errors import InputError, InputTypeError
+from ..generalized_root.chains.arguments import checked_energy
+from ..generalized_root.chains.gibbs import RootChains
+from ..generalized_root.energy import GeneralizedRootEnergy
+from ..log_linear.chains.gibbs import EngineName, GibbsChains
+from ..log_linear.laws.law import HierarchicalLogLinear
+from ..runs.arguments import positive
+from ..runs.schedule import GibbsSchedule
+from ._latent_laws import LatentLaw, find_latent_law, plain_energy
+
+__all__ = ["BlockGibbs", "GibbsKernel", "PseudoGibbs", "RootGibbs"]
+
+
+class GibbsKernel(MCMCKernel):
+    r"""Chains of any family as a Pyro kernel of one site; no normalising constant is needed.
+
+    The target is what the chains settle at, given the clamped variables. One transition is ``num_sweeps`` sweeps. The
+    kernel runs in ``pyro.infer.MCMC``, there with several chains in processes of their own (started by "spawn" or
+    "fork"), and in :func:`~pyro_hoim.inference.run_mcmc`, where all chains are one tensor and move together. Pyro's
+    MCMC breaks on integer sites, so codes of levels are emitted as floats, which are exact; :meth:`decode` makes
+    ``torch.long`` of them, and ``run_mcmc`` does that by itself.
+
+    A family sets the class attributes and says how chains are made and what is told of a draw. Its chains have
+    ``domain``, ``sweep(n)``, states, a method that replaces them, and the names of the clamped variables.
+
+    Args:
+        num_sweeps: sweeps per transition.
+        clamped: variables held fixed, ``{name: value}`` as the chains of the family take them.
+        num_chains: None for one chain without a dimension of its own, which is what ``pyro.infer.MCMC`` expects; a
+            number puts a dimension of so many chains in front of every value.
+        site: name of the site; None where it is known only when a chain is set up.
+
+    Shape:
+        values (d,), or (num_chains, d).
+
+    Raises:
+        InputError: numbers below 1; when a chain is set up all that the chains refuse.
+        InputTypeError: arguments of the wrong type.
+
+    Randomness:
+        :meth:`setup` draws one seed from PyTorch's global generator, so ``pyro.set_rng_seed`` makes a run
+        reproducible; the processes of Pyro's MCMC have seeds of their own, hence streams of their own.
+    """
+
+    model_noun: ClassVar[str]
+    statistic: ClassVar[str]
+    held: ClassVar[str] = "codes"
+    """Attribute of the chains that holds their states; ``set_`` before it replaces them."""
+    fixed: ClassVar[str] = "clamped"
+    """Attribute of the chains with the names of the variables that are held fixed."""
+
+    def __init__(
+        self, *, num_sweeps: int, clamped: Mapping[str, Any] | None, num_chains: int | None, site: str | None
+    ) -> None:
+        if clamped is not None and not isinstance(clamped, Mapping):
+            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        self.num_sweeps = positive(num_sweeps, "num_sweeps")
+        self.num_chains = None if num_chains is None else positive(num_chains, "num_chains")
+        self.clamped = dict(clamped or {})
+        self.site = site
+        # Pyro reads both after the last draw; ArviZ would call a model.
+        self.transforms: dict[str, Any] = {}
+        self.model: Callable[..., Any] | None = None
+        self._given: dict[str, torch.Tensor] | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the chain."""
+        self._chains: Any = None
+        self._emitted: torch.Tensor | None = None
+        self._warmup_steps = 0
+        self._num_transitions = 0
+        self._drawn: list[torch.Tensor] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the chain, which belongs to one process; a copy is set up again."""
+        return {**self.__dict__, "_chains": None, "_emitted": None}
+
+    def with_chains(self, num_chains: int) -> Self:
+        """A copy whose values have a leading dimension of ``num_chains`` chains."""
+        result = copy.copy(self)
+        result.num_chains = positive(num_chains, "num_chains")
+        result._given = None
+        result._reset()
+        return result
+
+    # What a family adds
+
+    @abstractmethod
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> Any:
+        """New chains."""
+
+    @abstractmethod
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        """The statistic (draws, chains) of all that was kept."""
+
+    def _kept(self, chains: Any) -> torch.Tensor:
+        """What is kept of a draw for the statistic: the states themselves."""
+        return self._states(chains)
+
+    def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Take the arguments of a program: here there are none."""
+        if args or kwargs:
+            raise InputError(f"setup: a {self.model_noun} takes no arguments")
+
+    def _states(self, chains: Any) -> torch.Tensor:
+        """States of the chains, (num_chains, d), perhaps behind a batch."""
+        return getattr(chains, self.held)
+
+    def _values(self, states: torch.Tensor) -> torch.Tensor:
+        """States of the chains in the shape of the site."""
+        return states[0] if self.num_chains is None else states
+
+    def _start(self, values: torch.Tensor) -> torch.Tensor:
+        """What the chains take for values of the site, at the start."""
+        return values
+
+    def _states_of(self, values: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+        """New states from values of the site, beside the states that the chains hold."""
+        return values.expand(held.shape).clone()
+
+    # The protocol of Pyro's kernels
+
+    @override
+    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
+        self._reset()
+        self._begin(args, kwargs)
+        seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
+        self._warmup_steps = warmup_steps
+        start = None if self._given is None else self._start(self._at_site(self._given))
+        self._chains = self._make_chains(self.num_chains or 1, start, seed)
+        self._emit()
+
+    def _at_site(self, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The only values that a mapping may hold."""
+        if set(params) != {self.site}:
+            raise InputError(f"initial_params: expected values of {self.site!r} alone, received {sorted(params)}")
+        return next(iter(params.values()))
+
+    def _emit(self) -> dict[str, torch.Tensor]:
+        """The states of the chains as values of the site: codes in PyTorch's default precision, numbers as they are."""
+        assert self.site is not None
+        values = self._values(self._states(self._chains))
+        if self.held == "codes":
+            values = values.to(torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+        self._emitted = values
+        return {self.site: values.clone()}
+
+    def _running(self) -> tuple[Any, str, torch.Tensor]:
+        if self._chains is None or self.site is None or self._emitted is None:
+            raise InputError(f"{type(self).__name__}: no chain is set up; call setup() first")
+        return self._chains, self.site, self._emitted
+
+    @property
+    def initial_params(self) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        """Where the chain starts: the values set, or values drawn at random."""
+        _, site, emitted = self._running()
+        return {site: emitted.clone()}
+
+    @initial_params.setter
+    def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
+        if params is None:
+            self._given = None
+            return
+        if not isinstance(params, Mapping) or not all(isinstance(v, torch.Tensor) for v in params.values()):
+            raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
+        if self.model is None:  # the site of a program is known when a chain is set up
+            self._at_site(params)
+        self._given = dict(params)
+
+    @override
+    def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One transition from the given values, which need not be those of the last one."""
+        chains, site, emitted = self._running()
+        values = params[site]
+        if not torch.equal(values.to(emitted), emitted):
+            held = self._states(chains)
+            states = self._states_of(values, held)
+            if fixed := [chains.domain.index(name) for name in getattr(chains, self.fixed)]:
+                states[..., fixed] = held[..., fixed].to(states)
+            getattr(chains, f"set_{self.held}")(states)
+        chains.sweep(self.num_sweeps)
+        self._num_transitions += 1
+        if self._num_transitions > self._warmup_steps:
+            self._drawn.append(self._kept(chains))
+        return self._emit()
+
+    @override
+    def logging(self) -> dict[str, str]:  # type: ignore[override]
+        return {}
+
+    @override
+    def diagnostics(self) -> dict[str, Any]:
+        """No divergences, and under ``"sample_stats"`` statistics of every draw after warm-up, in nats.
+
+        With a dimension of chains they are lists of draws of lists of chains.
+        """
+        values = self._all_statistics()
+        return self._report(values[:, 0] if self.num_chains is None else values)
+
+    def chain_diagnostics(self) -> list[dict[str, Any]]:
+        """Diagnostics of every chain by itself."""
+        return [self._report(column) for column in self._all_statistics().unbind(-1)]
+
+    def _all_statistics(self) -> torch.Tensor:
+        """The statistic (draws, chains) of all draws, found at once."""
+        if not self._drawn:
+            return torch.zeros(0, self.num_chains or 1)
+        with torch.no_grad():
+            return self._statistics(torch.stack(self._drawn))
+
+    def _report(self, values: torch.Tensor) -> dict[str, Any]:
+        statistics = {self.statistic: values.tolist()}
+        if self.statistic == "energy":
+            statistics["lp"] = (-values).tolist()
+        return {"divergences": [], "sample_stats": statistics}
+
+    @override
+    def cleanup(self) -> None:
+        """Let go of the chain and of initial values; the diagnostics stay until the next :meth:`setup`."""
+        self._chains = self._emitted = self._given = None
+
+    def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Draws with codes as ``torch.long``, whatever dimensions are in front; numbers stay as they are.
+
+        Raises:
+            InputError: a code that is not a whole number, which this kernel does not emit.
+        """
+        if self.held != "codes":
+            return dict(samples)
+        for name, value in samples.items():
+            if not torch.equal(value, value.round()):
+                raise InputError(f"samples: expected whole numbers, received others in {name!r}")
+        return {name: value.long() for name, value in samples.items()}
+
+
+class BlockGibbs(GibbsKernel):
+    r"""Gibbs sampling of a log-linear law, alone or as the only latent site of a program.
+
+    The target is :math:`p(x_F \mid x_C)`: the law of the free variables given the clamped ones, which every sweep of
+    the schedule leaves invariant. The diagnostics hold the ``energy`` and ``lp``, minus it: those of the tables of the
+    model, without log Z, summed over the batch. All else is in :class:`GibbsKernel`.
+
+    Args:
+        model: a :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`, or a Pyro program whose only latent site is
+            one (inside plates too). Observed sites may be there as long as they do not depend on the latent value:
+            a site that does would change the target, and is refused when the chain is set up.
+        schedule: blocks and scan, single sites in order when None.
+        num_sweeps: sweeps per transition.
+        clamped: variables held fixed, ``{name: label, code or codes per batch element}``.
+        num_chains: as in :class:`GibbsKernel`.
+        engine: see :class:`~pyro_hoim.log_linear.GibbsChains`.
+        precision: of the conditionals, likewise.
+        site: name of the site where ``model`` is a law; that of a program is its own.
+
+    Shape:
+        values (\*batch, d), or (num_chains, \*batch, d); batch is that of the law, plates included.
+
+    Raises:
+        InputError: numbers below 1; when a chain is set up: other latent sites, observed sites that depend on the
+            latent one, a masked or scaled latent site, a clamped value or initial code that is no level.
+        InputTypeError: arguments of the wrong type.
+
+    References:
+        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
+        Interaction Selection, 2024, appendix B.5.
+
+    Example:
+        >>> from pyro.infer import MCMC
+        >>> from pyro_hoim.schema import Domain
+        >>> from pyro_hoim.structure import InteractionHypergraph
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
+        >>> law = HierarchicalLogLinear(hypergraph, torch.zeros(5))
+        >>> kernel = BlockGibbs(law, clamped={"x0": 1}, engine="torch")
+        >>> mcmc = MCMC(kernel, num_samples=20, warmup_steps=5, disable_progbar=True)
+        >>> mcmc.run()
+        >>> draws = kernel.decode(mcmc.get_samples())["x"]
+        >>> draws.shape, draws.dtype, int(draws[:, 0].min())
+        (torch.Size([20, 2]), torch.int64, 1)
+    """
+
+    model_noun = "law"
+    statistic = "energy"
+
+    def __init__(
+        self,
+        model: HierarchicalLogLinear | Callable[..., Any],
+        *,
+        schedule: GibbsSchedule | None = None,
+        num_sweeps: int = 1,
+        clamped: Mapping[str, Any] | None = None,
+        num_chains: int | None = None,
+        engine: EngineName = "auto",
+        precision: torch.dtype = torch.float32,
+        site: str = "x",
+    ) -> None:
+        is_law = isinstance(model, HierarchicalLogLinear)
+        if not is_law and not callable(model):
+            raise InputTypeError(f"model: expected a log-linear law or a Pyro program, received {type(model).__name__}")
+        if schedule is not None and not isinstance(schedule, GibbsSchedule):
+            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
+        self._law = LatentLaw(site, plain_energy(model)) if is_law else None
+        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=None)
+        self._options: dict[str, Any] = {"schedule": schedule, "engine": engine, "precision": precision}
+        # ArviZ calls the model, which for a law alone would only draw it.
+        self.model = None if is_law else model
+
+    @override
+    def _reset(self) -> None:
+        super()._reset()
+        self._target = self._law
+        self.site = None if self._law is None else self._law.site
+
+    @override
+    def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self.model is None:
+            super()._begin(args, kwargs)
+        else:
+            self._target = find_latent_law(self.model, args, dict(kwargs))
+            self.site = self._target.site
+
+    @override
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> GibbsChains:
+        assert self._target is not None
+        evidence = {
+            name: value.unsqueeze(-1) if isinstance(value, torch.Tensor) else value
+            for name, value in self.clamped.items()
+        }
+        return GibbsChains(self._target.energy, num_chains, clamped=evidence, init=init, seed=seed, **self._options)
+
+    @override
+    def _start(self, values: torch.Tensor) -> torch.Tensor:
+        """Codes with the chains behind the batch."""
+        if self.num_chains is None:
+            return values.unsqueeze(-2) if values.dim() else values
+        return values.movedim(0, -2) if values.dim() > 1 else values
+
+    @override
+    def _values(self, states: torch.Tensor) -> torch.Tensor:
+        return states.squeeze(-2) if self.num_chains is None else states.movedim(-2, 0)
+
+    @override
+    def _states_of(self, values: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+        codes = self._start(values)
+        return codes.expand(held.shape).clone() if self.clamped else codes
+
+    @override
+    def _kept(self, chains: GibbsChains) -> torch.Tensor:
+        energy = chains.energy
+        return energy.reshape(-1, energy.shape[-1]).sum(0)
+
+    @override
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        return drawn
+
+    @override
+    def logging(self) -> dict[str, str]:  # type: ignore[override]
+        """Energy of the last state for the progress bar, averaged over the chains."""
+        return {"energy": f"{float(self._drawn[-1].mean()):.2f}"} if self._drawn else {}
+
+
+class PseudoGibbs(GibbsKernel):
+    r"""Pseudo-Gibbs sampling of a dependency network, see :class:`GibbsKernel`.
+
+    The target is the limiting law of the scan: :math:`\pi(x)`, or :math:`\pi'(x \mid x_C)` with clamped variables; with
+    a sequential scan the law just after the last variable of the order. The diagnostics hold ``log_pseudo_prob``,
+    :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, which is not a log-probability.
+
+    Args:
+        conditionals: the network, or a law that holds one as ``conditionals``.
+        num_sweeps: as in :class:`GibbsKernel`, like the next three.
+        clamped: ``{name: label, code or codes per chain}``.
+        num_chains: likewise.
+        site: likewise.
+        options: further arguments of :class:`~pyro_hoim.dependency_network.PseudoGibbsChains`: its scan, engine,
+            precision and checks.
+
+    References:
+        Paper 5, algorithms 1 and 3.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import TableConditional
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> a = TableConditional(domain, "a", ["b"], torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
+        >>> b = TableConditional(domain, "b", ["a"], torch.tensor([[0.3, 0.7], [0.5, 0.5]]))
+        >>> kernel = PseudoGibbs(DependencyConditionals([a, b]), clamped={"b": 1}, engine="torch")
+        >>> kernel.setup(0)
+        >>> int(kernel.decode(kernel.initial_params)["x"][1])
+        1
+    """
+
+    model_noun = "dependency network"
+    statistic = "log_pseudo_prob"
+
+    def __init__(
+        self,
+        conditionals: DependencyConditionals,
+        *,
+        num_sweeps: int = 1,
+        clamped: Mapping[str, Any] | None = None,
+        num_chains: int | None = None,
+        site: str = "x",
+        **options: Any,
+    ) -> None:
+        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=site)
+        self.conditionals = checked_conditionals(conditionals)
+        self._options = options
+
+    @override
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> PseudoGibbsChains:
+        options: dict[str, Any] = {"clamped": self.clamped, **self._options}
+        return PseudoGibbsChains(self.conditionals, num_chains, init=init, seed=seed, **options)
+
+    @override
+    def _kept(self, chains: PseudoGibbsChains) -> torch.Tensor:
+        return chains.codes.to(torch.int32)
+
+    @override
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        return self.conditionals.log_pseudo_prob(drawn.long())
+
+
+class RootGibbs(GibbsKernel):
+    r"""Gibbs sampling of a generalized root model from exact node conditionals, see :class:`GibbsKernel`.
+
+    The target is the law :math:`q(x) / Z` of the model, or that of the other variables given some. Values are float64,
+    also counts, which are whole numbers. The diagnostics hold ``log_q``, the log-probability up to a constant.
+
+    Args:
+        energy: the model without a batch, or a law that holds one as ``energy_model``.
+        num_sweeps: as in :class:`GibbsKernel`, like the next three.
+        clamped: ``{name: value or values per chain}``.
+        num_chains: likewise.
+        site: likewise.
+        check: refuse models of reals that cannot be normalised; done when a chain is set up.
+
+    References:
+        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equation 5.
+
+    Example:
+        >>> from pyro.infer import MCMC
+        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
+        >>> from pyro_hoim.schema import Domain, Variable
+        >>> domain = Domain([Variable(name, kind="count") for name in "ab"])
+        >>> structure = RootStructure.simplified(domain, [("a", "b")])
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.5, 0.0, 0.25]), PoissonFamily())
+        >>> mcmc = MCMC(RootGibbs(energy, clamped={"b": 3}), num_samples=20, warmup_steps=5, disable_progbar=True)
+        >>> mcmc.run()
+        >>> draws = mcmc.get_samples()["x"]
+        >>> draws.shape, draws.dtype, draws[:, 1].unique().tolist()
+        (torch.Size([20, 2]), torch.float64, [3.0])
+    """
+
+    model_noun = "generalized root model"
+    statistic = "log_q"
+    held = "states"
+    fixed = "given"
+
+    def __init__(
+        self,
+        energy: GeneralizedRootEnergy,
+        *,
+        num_sweeps: int = 1,
+        clamped: Mapping[str, float | torch.Tensor] | None = None,
+        num_chains: int | None = None,
+        site: str = "x",
+        check: bool = True,
+    ) -> None:
+        super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=site)
+        self.energy = checked_energy(energy).detach()
+        self.check = check
+
+    @override
+    def _make_chains(self, num_chains: int, init: torch.Tensor | None, seed: int) -> RootChains:
+        options: dict[str, Any] = {"given": self.clamped, "start": init, "check": self.check}
+        return RootChains(self.energy, num_chains, generator=torch.Generator().manual_seed(seed), **options)
+
+    @override
+    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+        return -self.energy.energy(drawn.to(self.energy.dtype), validate=False)
