@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data.counts import CountTable
 from ..errors import InputError, check_names
-from .files import LOCAL_FOLDER, cache_folder, download, keep
+from .files import LOCAL_FOLDER, download
 
 __all__ = ["MatrixInfo", "classic3_info", "load_classic3", "matrix_checksum"]
 
@@ -127,12 +127,9 @@ def load_classic3(
     if local:
         table = _from_folder(Path(local), info)
     elif info.url:
-        cached = cache_folder() / info.original_name
-        if not (cached.is_file() and _checksum(cached.read_bytes()) == info.original_sha256):
-            raw = download(info.name, info.url, f"{info.original_name} or {info.files[0]}", timeout)
-            _check_original(raw, info, info.url)
-            keep(raw, cached)
-        table = _from_original(cached.read_bytes(), info)
+        held = f"{info.original_name} or {info.files[0]}"
+        original = download(info.name, info.url, info.original_sha256, held, timeout)
+        table = _from_original(original.read_bytes(), info)
     else:
         raise InputError(
             f"data set {info.name!r}: has no published address; set {LOCAL_FOLDER} to the folder that holds "
@@ -154,27 +151,18 @@ def _from_folder(folder: Path, info: MatrixInfo) -> CountTable:
         return table
     if info.url and original.is_file():
         raw = original.read_bytes()
-        _check_original(raw, info, str(original))
+        received = hashlib.sha256(raw).hexdigest()
+        if received != info.original_sha256:
+            raise InputError(
+                f"{original}: expected data set {info.name!r} with sha256 {info.original_sha256}, received {received}; "
+                "the file differs from the published one, replace it"
+            )
         return _from_original(raw, info)
     held = " or ".join(name for name in (info.original_name, info.files[0]) if name)
     raise InputError(
         f"{LOCAL_FOLDER}: expected {held} in the folder {str(folder)!r}, found no such file; put it there or unset "
         f"{LOCAL_FOLDER}"
     )
-
-
-def _checksum(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()
-
-
-def _check_original(raw: bytes, info: MatrixInfo, origin: str) -> None:
-    """Compare with the pinned checksum, before anything in the file is read."""
-    received = _checksum(raw)
-    if received != info.original_sha256:
-        raise InputError(
-            f"{origin}: expected data set {info.name!r} with sha256 {info.original_sha256}, received {received}; the "
-            "file differs from the published one, replace it"
-        )
 
 
 def _from_original(raw: bytes, info: MatrixInfo) -> CountTable:

@@ -8,27 +8,14 @@ checksum is that of the canonical form; the checksum of the archive's own bytes 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
-import sys
-import tempfile
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, check_names
 
-__all__ = [
-    "LOCAL_FOLDER",
-    "FileInfo",
-    "cache_folder",
-    "canonical_form",
-    "data_file",
-    "dataset_files",
-    "download",
-    "keep",
-]
+__all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_files", "download"]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
@@ -136,13 +123,10 @@ def dataset_files() -> tuple[FileInfo, ...]:
 
 
 def cache_folder() -> Path:
-    """Folder of downloaded files: the platform's cache folder, or ``XDG_CACHE_HOME``, with ``pyro_hoim`` inside."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    if chosen:
-        return Path(chosen) / "pyro_hoim"
-    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "pyro_hoim" / "Cache"
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "pyro_hoim"
+    """Folder of downloaded files: ``pyro_hoim`` in the platform's cache folder, or in ``XDG_CACHE_HOME``."""
+    import pooch
+
+    return Path(pooch.os_cache("pyro_hoim"))
 
 
 def canonical_form(raw: bytes, info: FileInfo) -> bytes:
@@ -193,40 +177,52 @@ def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
     return canonical
 
 
-def _store(canonical: bytes, target: Path) -> None:
-    """Write a file so that it is there completely or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(canonical)
-        os.replace(temporary, target)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def download(name: str, url: str, held: str, timeout: float) -> bytes:
-    """Bytes of a published file.
+def download(name: str, url: str, sha256: str, held: str, timeout: float) -> Path:
+    """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified.
 
     Args:
         name: of the data set, for messages.
         url: its address.
+        sha256: checksum of the published bytes.
         held: files that a folder may hold instead, for messages.
         timeout: seconds without an answer after which a download is given up.
 
     Raises:
-        InputError: it could not be downloaded.
+        InputError: it could not be downloaded or kept, or is another file.
     """
+    import pooch
+    from requests import RequestException
+
+    pooch.get_logger().setLevel("WARNING")
+    folder, downloader = cache_folder(), pooch.HTTPDownloader(timeout=timeout)
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # pinned https addresses
-            return response.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
+        found = pooch.retrieve(
+            url,
+            sha256,
+            url.rsplit("/", 1)[1],
+            folder,
+            downloader=downloader,  # pyright: ignore[reportArgumentType]
+        )
+        return Path(found)
+    except RequestException as error:
         raise InputError(
-            f"data set {name!r}: {url} could not be downloaded ({reason}); download it elsewhere and set "
+            f"data set {name!r}: {url} could not be downloaded ({error}); download it elsewhere and set "
             f"{LOCAL_FOLDER} to the folder that holds {held}"
         ) from None
+    except ValueError:
+        raise InputError(
+            f"{url}: expected data set {name!r} with sha256 {sha256}, received another; the file differs from the "
+            "published one, replace it"
+        ) from None
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    reason = error.strerror or error
+    return InputError(
+        f"{folder}: the cache folder cannot be written ({reason}); set XDG_CACHE_HOME to a folder that can"
+    )
 
 
 def data_file(name: str, *, timeout: float = 30.0) -> Path:
@@ -257,28 +253,23 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
                 canonical = _verified(raw, info, str(path))
                 if canonical == raw:
                     return path
-                return keep(canonical, cached)
+                return _keep(canonical, cached)
         raise InputError(
             f"{LOCAL_FOLDER}: expected {name}.csv or {info.original_name} in the folder {local!r}, found neither; "
             f"put the file there or unset {LOCAL_FOLDER} to download it"
         )
+    original = download(name, info.url, info.original_sha256, f"{info.original_name} or {name}.csv", timeout)
     if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
         return cached
-    raw = download(name, info.url, f"{info.original_name} or {name}.csv", timeout)
-    return keep(_verified(raw, info, info.url), cached)
+    return _keep(canonical_form(original.read_bytes(), info), cached)
 
 
-def keep(content: bytes, target: Path) -> Path:
-    """Path of a verified file written to the cache.
-
-    Raises:
-        InputError: the cache folder cannot be written.
-    """
+def _keep(content: bytes, target: Path) -> Path:
+    """Path of a file written to the cache, completely or not at all."""
+    part = target.with_suffix(f".{os.getpid()}.part")
     try:
-        _store(content, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        return part.replace(target)
     except OSError as error:
-        raise InputError(
-            f"{target.parent}: the cache folder cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder "
-            "that can"
-        ) from None
-    return target
+        raise _unwritable(target.parent, error) from None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import urllib.error
-import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +17,10 @@ from pyro_hoim.datasets import MatrixInfo, classic3, classic3_info, load_classic
 from pyro_hoim.datasets.classic3 import matrix_checksum
 from pyro_hoim.errors import InputError, UnknownNameError
 
+Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
+
 SMALL = np.array([[0, 2, 1], [5, 0, 0]])
 WORDS = ["flow", "heat", "wing"]
-
-
-@pytest.fixture
-def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, no local copies, and no network."""
-
-    def refuse(url: str, timeout: float) -> io.BytesIO:
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.delenv("PYRO_HOIM_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    return tmp_path
 
 
 def small_original() -> bytes:
@@ -96,23 +84,17 @@ def test_both_files_give_the_same_table(removed: str, small: Path, monkeypatch: 
     assert table.domain.names == tuple(WORDS)
 
 
-def test_download_is_kept_and_verified(small: Path, isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def answer(url: str, timeout: float) -> io.BytesIO:
-        asked.append(url)
-        return io.BytesIO(small_original())
-
-    monkeypatch.setattr(urllib.request, "urlopen", answer)
+def test_download_is_kept_and_verified(small: Path, isolated: Path, serve: Serve) -> None:
+    asked = serve(small_original())
     for _ in range(2):
         assert load_classic3().totals.tolist() == [5, 2, 1]
-    assert asked == ["https://example.org/classic3.mat"]
+    assert asked == [("https://example.org/classic3.mat", 30.0)]
     cached = isolated / "cache" / "pyro_hoim" / "classic3.mat"
     cached.write_bytes(b"damaged")
     load_classic3()  # a damaged copy is fetched again
     assert len(asked) == 2
     assert cached.read_bytes() == small_original()
-    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"<html>not found</html>"))
+    serve(b"<html>not found</html>")
     cached.unlink()
     with pytest.raises(InputError, match="differs from the published one"):
         load_classic3()

@@ -1,0 +1,41 @@
+"""No local copies, an empty cache folder, and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pooch
+import pytest
+from requests import ConnectionError as NoConnection
+
+Serve = Callable[[bytes | Exception], list[tuple[str, float]]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """A function that answers every download with its argument, and returns the requests made."""
+
+    def answers(content: bytes | Exception) -> list[tuple[str, float]]:
+        requests: list[tuple[str, float]] = []
+
+        def answer(self: Any, url: str, output_file: str, *_: Any) -> None:
+            requests.append((url, self.kwargs["timeout"]))
+            if isinstance(content, Exception):
+                raise content
+            Path(output_file).write_bytes(content)
+
+        monkeypatch.setattr(pooch.HTTPDownloader, "__call__", answer)
+        return requests
+
+    return answers
+
+
+@pytest.fixture
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> Path:
+    """A folder with an empty cache folder; downloads fail."""
+    monkeypatch.delenv("PYRO_HOIM_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    serve(NoConnection("no route to host"))
+    return tmp_path
