@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from .errors import is_whole, out_of_range, refused, unexpected, wrong_shape, wrong_type
 
 __all__ = [
+    "check_exact_shape",
     "check_finite",
     "check_shape",
     "checked_sample_shape",
@@ -18,13 +20,19 @@ __all__ = [
 ]
 
 
-def check_shape(tensor: torch.Tensor, event_shape: Sequence[int], argument: str) -> None:
+def check_shape(tensor: torch.Tensor | np.ndarray, event_shape: Sequence[int], argument: str) -> None:
     """Raise :class:`InputError` unless the rightmost dimensions of ``tensor`` equal ``event_shape``."""
     expected = tuple(event_shape)
     received = tuple(tensor.shape)
     if len(received) < len(expected) or received[len(received) - len(expected) :] != expected:
-        wanted = "(..., " + ", ".join(map(str, expected)) + ")"
+        wanted = f"(..., {', '.join(map(str, expected))})"
         raise wrong_shape(argument, wanted, received)
+
+
+def check_exact_shape(array: torch.Tensor | np.ndarray, shape: Sequence[int], argument: str) -> None:
+    """Raise :class:`InputError` unless an array or a tensor has a shape."""
+    if tuple(array.shape) != tuple(shape):
+        raise wrong_shape(argument, tuple(shape), array)
 
 
 def checked_sample_shape(sample_shape: object) -> torch.Size:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .errors import ConvergenceWarning, InputError, is_whole
+from .errors import ConvergenceWarning, is_whole, out_of_range
 
 if TYPE_CHECKING:
     from .data.observations import Observations
@@ -69,7 +69,7 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
         RuntimeError: a process ended with an error.
     """
     if jobs is not None and (not is_whole(jobs) or jobs < 1):
-        raise InputError(f"jobs: expected a positive whole number or None, received {jobs!r}")
+        raise out_of_range("jobs", "a positive whole number or None", jobs)
     wanted = min(len(_PARTS), int(jobs) if jobs is not None else os.cpu_count() or 1)
     start = time.perf_counter()
     if wanted == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, TypeGuard, get_args
 
@@ -32,7 +32,10 @@ __all__ = [
     "check_type",
     "check_unique",
     "check_whole",
+    "conflict",
     "is_whole",
+    "none_received",
+    "other_domain",
     "out_of_range",
     "out_of_reach",
     "refused",
@@ -76,7 +79,7 @@ class HoimError(Exception):
 
     Args:
         problem: what is wrong, where that is not a comparison of ``expected`` with ``received``.
-        argument: what the problem is about, mostly the name of an argument.
+        argument: what the problem is about, mostly the name of an argument, or a path.
         expected: what would have been accepted, in words.
         received: what was there instead, in words.
         hint: the next step, in words.
@@ -89,7 +92,7 @@ class HoimError(Exception):
         self,
         problem: str | None = None,
         *,
-        argument: str | None = None,
+        argument: object = None,
         expected: str | None = None,
         received: str | None = None,
         hint: str | None = None,
@@ -97,10 +100,10 @@ class HoimError(Exception):
     ) -> None:
         if problem is None and expected is not None:
             problem = f"expected {expected}" + ("" if received is None else f", received {received}")
-        text = ": ".join(part for part in (argument, problem) if part is not None)
+        self.argument = None if argument is None else str(argument)
+        text = ": ".join(part for part in (self.argument, problem) if part is not None)
         super().__init__(text if hint is None else f"{text}; {hint}")
         self.problem = problem
-        self.argument = argument
         self.expected = expected
         self.received = received
         self.hint = hint
@@ -163,12 +166,12 @@ class _Absent:
 
 
 def unexpected(
-    argument: str,
+    argument: object,
     expected: str,
     value: object = _Absent,
     hint: str | None = None,
     *,
-    received: object = None,
+    received: object = _Absent,
     code: ErrorCode | None = None,
 ) -> InputError:
     """An :class:`InputError` about a value that is not what was expected; it is shown as Python writes it.
@@ -190,7 +193,7 @@ def unexpected(
 
 
 def out_of_range(
-    argument: str, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = None
+    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
 ) -> InputError:
     """As :func:`unexpected`, about a number outside its bounds.
 
@@ -201,19 +204,41 @@ def out_of_range(
     return unexpected(argument, expected, value, hint, received=received, code="out-of-range")
 
 
-def wrong_shape(argument: str, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
+def none_received(argument: object, expected: str, hint: str | None = None) -> InputError:
+    """As :func:`unexpected`, about nothing where at least one is needed.
+
+    Example:
+        >>> str(none_received("data", "at least one row"))
+        'data: expected at least one row, received none'
+    """
+    return unexpected(argument, expected, hint=hint, received="none", code="empty")
+
+
+def other_domain(
+    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
+) -> InputError:
+    """As :func:`unexpected`, about other variables, interactions or rows than those of the model or run.
+
+    Example:
+        >>> str(other_domain("rows", "the variables of the model"))
+        'rows: expected the variables of the model'
+    """
+    return unexpected(argument, expected, value, hint, received=received, code="other-domain")
+
+
+def wrong_shape(argument: object, expected: object, value: Any = _Absent, hint: str | None = None) -> InputError:
     """As :func:`unexpected`, about the shape of an array or tensor, or about a shape.
 
     Example:
         >>> str(wrong_shape("theta", "(..., 3)", (4,)))
         'theta: expected shape (..., 3), received (4,)'
     """
-    shape = None if value is _Absent else tuple(getattr(value, "shape", value))
+    shape = _Absent if value is _Absent else tuple(getattr(value, "shape", value))
     return unexpected(argument, f"shape {expected}", hint=hint, received=shape, code="wrong-shape")
 
 
 def wrong_type(
-    argument: str, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = None
+    argument: object, expected: str, value: object = _Absent, hint: str | None = None, *, received: object = _Absent
 ) -> InputTypeError:
     """An :class:`InputTypeError` that shows the name of the type.
 
@@ -221,11 +246,11 @@ def wrong_type(
         >>> str(wrong_type("names", "a sequence of names", 3))
         'names: expected a sequence of names, received int'
     """
-    shown = type(value).__name__ if received is None and value is not _Absent else _shown(_Absent, received)
+    shown = _shown(_Absent, received) if value is _Absent else type(value).__name__
     return InputTypeError(argument=argument, expected=expected, received=shown, hint=hint)
 
 
-def refused(argument: str, problem: str, hint: str | None = None, code: ErrorCode | None = None) -> InputError:
+def refused(argument: object, problem: str, hint: str | None = None, code: ErrorCode | None = None) -> InputError:
     """An :class:`InputError` about something else than a value that was not expected.
 
     Example:
@@ -235,8 +260,18 @@ def refused(argument: str, problem: str, hint: str | None = None, code: ErrorCod
     return InputError(problem, argument=argument, hint=hint, code=code)
 
 
+def conflict(argument: object, problem: str, hint: str | None = None) -> InputError:
+    """As :func:`refused`, about arguments that exclude or need one another.
+
+    Example:
+        >>> str(conflict("selection", "belongs to the random scan", "leave it out"))
+        'selection: belongs to the random scan; leave it out'
+    """
+    return refused(argument, problem, hint, "conflict")
+
+
 def out_of_reach(
-    argument: str | None, problem: str, hint: str | None = None, code: ErrorCode | None = None
+    argument: object, problem: str, hint: str | None = None, code: ErrorCode | None = None
 ) -> IntractableError:
     """An :class:`IntractableError` about a computation that is too large, or has no method.
 
@@ -248,7 +283,7 @@ def out_of_reach(
 
 
 def _shown(value: object, received: object) -> str | None:
-    if received is not None:
+    if received is not _Absent:
         return str(received)
     return None if value is _Absent else repr(value)
 
@@ -278,7 +313,7 @@ def _name_of(kind: Any) -> str:
     return name if name.endswith("s") else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def check_choice(value: object, choices: Sequence[object], argument: str) -> None:
+def check_choice(value: object, choices: Collection[object], argument: str) -> None:
     """Raise :class:`InputError` unless a value is one of some.
 
     Example:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, SupportsIndex
 
-from .errors import InputError, InputTypeError, check_names, check_unique
+from .errors import InputError, check_choice, check_names, check_unique, conflict, out_of_range, unexpected, wrong_type
 
 __all__ = ["Domain", "Kind", "Variable"]
 
@@ -48,21 +48,20 @@ class Variable:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"Variable name: expected a non-empty string, received {self.name!r}")
-        if self.kind not in _KINDS:
-            raise InputError(f"Variable {self.name!r} kind: expected one of {_KINDS}, received {self.kind!r}")
+            raise unexpected("Variable name", "a non-empty string", self.name)
+        check_choice(self.kind, _KINDS, f"Variable {self.name!r} kind")
         if isinstance(self.labels, str):
-            raise InputTypeError(f"Variable {self.name!r} labels: expected a sequence of strings, received a string")
+            raise wrong_type(f"Variable {self.name!r} labels", "a sequence of strings", received="a string")
         labels = tuple(self.labels)
         wrong = [label for label in labels if not isinstance(label, str)]
         if wrong:
-            raise InputTypeError(f"Variable {self.name!r} labels: expected strings, received {wrong[0]!r}")
+            raise wrong_type(f"Variable {self.name!r} labels", "strings", received=repr(wrong[0]))
         object.__setattr__(self, "labels", labels)
         check_unique(labels, f"Variable {self.name!r} labels")
         if self.is_finite and not labels:
-            raise InputError(f"Variable {self.name!r}: a {self.kind} variable needs at least one label")
+            raise conflict(f"Variable {self.name!r}", f"a {self.kind} variable needs at least one label")
         if not self.is_finite and labels:
-            raise InputError(f"Variable {self.name!r}: a {self.kind} variable takes no labels")
+            raise conflict(f"Variable {self.name!r}", f"a {self.kind} variable takes no labels")
 
     @property
     def is_finite(self) -> bool:
@@ -103,7 +102,7 @@ class Variable:
         try:
             return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"variable: expected an object with name, labels and kind, received {value!r}") from error
+            raise unexpected("variable", "an object with name, labels and kind", value) from error
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Domain:
         object.__setattr__(self, "variables", tuple(variables))
         for variable in self.variables:
             if not isinstance(variable, Variable):
-                raise InputTypeError(f"Domain variables: expected Variable objects, received {variable!r}")
+                raise wrong_type("Domain variables", "Variable objects", received=repr(variable))
         check_unique(self.names, "Domain variables")
 
     @classmethod
@@ -149,7 +148,7 @@ class Domain:
             try:
                 levels = range(operator.index(size))
             except TypeError as error:
-                raise InputTypeError(f"cardinality of {name!r}: expected a whole number, received {size!r}") from error
+                raise wrong_type(f"cardinality of {name!r}", "a whole number", received=repr(size)) from error
             variables.append(Variable(name, tuple(str(i) for i in levels)))
         return cls(variables)
 
@@ -235,10 +234,8 @@ class Domain:
             except TypeError:
                 code = -1
             if not 0 <= code < variable.cardinality:
-                raise InputError(
-                    f"variable {name!r}: expected a label or a code from 0 to {variable.cardinality - 1}, "
-                    f"received {value!r}"
-                )
+                expected = f"a label or a code from 0 to {variable.cardinality - 1}"
+                raise out_of_range(f"variable {name!r}", expected, value)
             codes[name] = code
         return codes
 
@@ -254,5 +251,5 @@ class Domain:
             InputError: not such a description.
         """
         if isinstance(value, str) or not isinstance(value, Iterable):
-            raise InputError(f"domain: expected a list of variables, received {value!r}")
+            raise unexpected("domain", "a list of variables", value)
         return cls(Variable.from_json(v) for v in value)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pyro_hoim import errors
-from pyro_hoim.checks import check_finite, check_shape
+from pyro_hoim.checks import check_exact_shape, check_finite, check_shape
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError, check_names, check_unique, size_text
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, fit
@@ -67,6 +67,26 @@ def test_the_page_defines_every_code_once() -> None:
             errors.out_of_range("share", "a share", hint="use 1/2"),
             "share: expected a share; use 1/2",
             ("out-of-range", "share", "a share", None, "use 1/2"),
+        ),
+        (
+            errors.none_received("rows", "at least one row", "add one"),
+            "rows: expected at least one row, received none; add one",
+            ("empty", "rows", "at least one row", "none", "add one"),
+        ),
+        (
+            errors.other_domain("rows", "the columns of the fit", received="a, b"),
+            "rows: expected the columns of the fit, received a, b",
+            ("other-domain", "rows", "the columns of the fit", "a, b", None),
+        ),
+        (
+            errors.conflict("order", "belongs to the sequential scan", "leave it out"),
+            "order: belongs to the sequential scan; leave it out",
+            ("conflict", "order", None, None, "leave it out"),
+        ),
+        (
+            errors.wrong_type("order", "a sequence", 3, "write (3,)"),
+            "order: expected a sequence, received int; write (3,)",
+            ("wrong-type", "order", "a sequence", "int", "write (3,)"),
         ),
         (
             errors.wrong_shape("theta", (2,), torch.zeros(3, 1)),
@@ -228,6 +248,12 @@ def test_check_shape_states_expected_and_received(shape: tuple[int, ...]) -> Non
     with pytest.raises(InputError) as caught:
         check_shape(torch.zeros(shape), (3, 2), "theta")
     assert str(caught.value) == f"theta: expected shape (..., 3, 2), received {shape}"
+
+
+def test_check_exact_shape() -> None:
+    check_exact_shape(np.zeros((2, 3)), (2, 3), "x")
+    with pytest.raises(InputError, match=r"^theta: expected shape \(3,\), received \(2, 3\)$"):
+        check_exact_shape(torch.zeros(2, 3), (3,), "theta")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -86,7 +86,7 @@ def test_unknown_and_repeated_names() -> None:
     [
         (("",), InputError, "non-empty string"),
         (("a", ("x", "x")), InputError, "'x' is repeated"),
-        (("a", ("x",), "other"), InputError, "kind: expected one of"),
+        (("a", ("x",), "other"), InputError, "kind: expected '"),
         (("a", ()), InputError, "needs at least one label"),
         (("a", ("x",), "count"), InputError, "takes no labels"),
         (("a", "xy"), InputTypeError, "received a string"),

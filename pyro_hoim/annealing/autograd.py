@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import IntractableError
+from ..errors import out_of_reach
 
 __all__ = ["constant", "log_z_with_eta"]
 
@@ -21,9 +21,10 @@ class _Constant(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseCl
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
-        raise IntractableError(
-            "AnnealedImportance: log Z is differentiable once; eta, marginals and second derivatives have no gradient. "
-            "Use an exact backend such as Auto() where one is within its budget, or detach() the value"
+        raise out_of_reach(
+            "AnnealedImportance",
+            "log Z is differentiable once; eta, marginals and second derivatives have no gradient. Use an exact "
+            "backend such as Auto() where one is within its budget, or detach() the value",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import out_of_range, unexpected, wrong_type
 
 __all__ = ["Rows", "checked_rows", "chosen_rows", "rows_for"]
 
@@ -45,20 +45,17 @@ def checked_rows(value: object, owner: str) -> Rows:
     except (TypeError, ValueError, RuntimeError):
         rows = torch.zeros(0, dtype=torch.bool)
     if rows.dtype == torch.bool or rows.is_complex():
-        raise InputTypeError(
-            f"{owner} starts: expected a matrix of level codes or counts, received {type(value).__name__}"
-        )
+        raise wrong_type(f"{owner} starts", "a matrix of level codes or counts", value)
     if rows.dim() != 2 or not len(rows):
-        raise InputError(
-            f"{owner} starts: expected at least one row, shape (rows, variables), received shape {tuple(rows.shape)}"
-        )
+        expected = "at least one row, shape (rows, variables)"
+        raise unexpected(f"{owner} starts", expected, received=f"shape {tuple(rows.shape)}", code="wrong-shape")
     cells = rows.double()
     is_bad = ~((cells >= 0) & (cells <= _LARGEST) & (cells == cells.floor()))
     if bool(is_bad.any()):
-        raise InputError(
-            f"{owner} starts: expected complete rows of level codes or counts, whole numbers from 0, received "
-            f"{float(cells[is_bad][0]):g}; leave out rows with missing cells"
-        )
+        expected = "complete rows of level codes or counts, whole numbers from 0"
+        hint = "leave out rows with missing cells"
+        found = f"{float(cells[is_bad][0]):g}"
+        raise unexpected(f"{owner} starts", expected, hint=hint, received=found, code="missing-cells")
     return tuple(map(tuple, chosen_rows(rows.long()).tolist()))
 
 
@@ -70,15 +67,11 @@ def rows_for(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tensor:
     """
     found = torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)
     if found.shape[1] != len(largest):
-        raise InputError(
-            f"{owner} starts: expected rows of {len(largest)} cells, one for every variable of the model, received "
-            f"{found.shape[1]}"
-        )
+        expected = f"rows of {len(largest)} cells, one for every variable of the model"
+        raise unexpected(f"{owner} starts", expected, received=found.shape[1])
     is_bad = found > torch.tensor(largest, dtype=torch.float64)
     if bool(is_bad.any()):
         row, column = (int(i) for i in is_bad.nonzero()[0])
-        raise InputError(
-            f"{owner} starts: expected at most {largest[column]:g} for variable number {column}, received "
-            f"{int(found[row, column])}"
-        )
+        expected = f"at most {largest[column]:g} for variable number {column}"
+        raise out_of_range(f"{owner} starts", expected, received=int(found[row, column]))
     return found

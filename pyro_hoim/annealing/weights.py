@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-from ..errors import InputError, InputTypeError
+from ..errors import check_fraction, unexpected, wrong_shape, wrong_type
 
 __all__ = ["MIN_CHAINS", "WeightEstimate", "acceptance_ratio", "log_mean_weight", "log_sum", "one_sided_limits"]
 
@@ -142,11 +142,11 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
 def _check_weights(log_weights: object, argument: str) -> None:
     """Raise unless these are finite log weights (B, M), at least one in a row."""
     if not isinstance(log_weights, np.ndarray) or not np.issubdtype(log_weights.dtype, np.floating):
-        raise InputTypeError(f"{argument}: expected an array of log weights, received {type(log_weights).__name__}")
+        raise wrong_type(argument, "an array of log weights", log_weights)
     if log_weights.ndim != 2 or not log_weights.shape[1]:
-        raise InputError(f"{argument}: expected shape (B, M) with M of at least 1, received {log_weights.shape}")
+        raise wrong_shape(argument, "(B, M) with M of at least 1", log_weights)
     if not np.isfinite(log_weights).all():
-        raise InputError(f"{argument}: expected finite log weights, received NaN or an infinity")
+        raise unexpected(argument, "finite log weights", received="NaN or an infinity", code="not-finite")
 
 
 def _implied_skewness(log_weights: Floats) -> Floats:
@@ -223,7 +223,8 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
     _check_weights(forward, "forward")
     _check_weights(reverse, "reverse")
     if forward.shape != reverse.shape:
-        raise InputError(f"reverse: expected the shape of forward, {forward.shape}, received {reverse.shape}")
+        expected = f"the shape of forward, {forward.shape}"
+        raise unexpected("reverse", expected, received=reverse.shape, code="wrong-shape")
     count = forward.shape[-1]
     low = np.minimum(forward.min(-1), -reverse.max(-1)) - 1
     high = np.maximum(forward.max(-1), -reverse.min(-1)) + 1
@@ -280,8 +281,7 @@ def one_sided_limits(estimate: WeightEstimate, level: float, trusted: Flags) -> 
         >>> [round(float(limit[0]), 3) for limit in one_sided_limits(found, 0.99, found.is_reliable)]
         [0.567, 0.851]
     """
-    if not 0 < level < 1:
-        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_fraction(level, "level")
     markov = estimate.value + math.log1p(-level)
     normal = float(special.ndtri(level)) * estimate.error
     lower = np.where(trusted, np.maximum(markov, estimate.value - normal), markov)

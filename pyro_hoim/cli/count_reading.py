@@ -15,7 +15,7 @@ from ..data.count_files import read_matrix, read_names
 from ..data.counts import CountTable
 from ..data.csv_file import read_csv
 from ..datasets.classic3 import classic3_info, load_classic3
-from ..errors import InputError, check_names
+from ..errors import check_names, conflict, none_received, refused
 from ..generalized_root.nodes.families import NodeFamily
 from ..report.words import listed, plural
 from .reading import parse_columns
@@ -49,22 +49,23 @@ class CountSource:
         path, chosen = Path(source), parse_columns(columns)
         if not path.exists() and source in _LOADERS:
             if vocab is not None:
-                raise InputError(f"--vocab: belongs to a .npz file, received the data set {source}")
+                raise conflict("--vocab", f"belongs to a .npz file, received the data set {source}")
             rows = _LOADERS[source]()
             rows = rows if chosen is None else rows.columns(chosen)
             found = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
         elif not path.exists():
-            raise InputError(f"{source}: no such file, nor one of the data sets of counts {', '.join(_LOADERS)}")
+            problem = f"no such file, nor one of the data sets of counts {', '.join(_LOADERS)}"
+            raise refused(source, problem, code="no-file")
         else:
             if path.suffix == ".npz":
                 rows = CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen)
             elif vocab is not None:
-                raise InputError(f"--vocab: belongs to a .npz file, received {source}, whose header names its columns")
+                raise conflict("--vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
             else:
                 rows = CountTable.from_csv(path, kind=family.kind, columns=chosen)
             found = cls(path.stem, rows, (f"Read from {source}.",))
         if not found.rows.num_rows:
-            raise InputError(f"{source}: expected at least one observation, received none")
+            raise none_received(source, "at least one observation")
         check_support(found.rows, family)
         return found
 
@@ -134,7 +135,7 @@ def _read(
         header = read_names(file, vocab, int(matrix.shape[1]))
         read = partial(CountTable.from_matrix, matrix, header, source=str(file))
     elif vocab is not None:
-        raise InputError(f"--vocab: belongs to a .npz file, received {file}, whose header names its columns")
+        raise conflict("--vocab", f"belongs to a .npz file, received {file}, whose header names its columns")
     else:
         cells = read_csv(file)
         header = cells.header

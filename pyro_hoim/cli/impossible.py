@@ -6,7 +6,7 @@ import click
 import torch
 
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import refused
 from ..log_linear.file import ModelFile
 from ..log_linear.fitting.existence import Combination
 from ..log_linear.scores import matches_any
@@ -65,7 +65,8 @@ def check_evidence(stored: ModelFile, data: Observations, option: str) -> None:
     row = data.codes[int(excluded.nonzero()[0])].tolist()
     cells = ", ".join(f"{v.name}={v.labels[k]}" for v, k in zip(data.domain, row, strict=True) if k >= 0)
     rows = "" if len(row) and len(data.codes) == 1 else f" ({plural(int(excluded.sum()), 'such row')})"
-    raise InputError(
-        f"{option}: {cells} has probability zero in the model{rows}: a combination in it was never observed, and its "
-        "estimate is infinite; give other values, or fit with --prior unit"
+    problem = (
+        f"{cells} has probability zero in the model{rows}: a combination in it was never observed, and its estimate is "
+        "infinite"
     )
+    raise refused(option, problem, "give other values, or fit with --prior unit", code="impossible")

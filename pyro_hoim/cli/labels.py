@@ -18,7 +18,7 @@ from ..data.csv_file import read_csv, read_text
 from ..data.encoding import label_of, level_order
 from ..data.observations import Observations
 from ..data.readers import encode_columns
-from ..errors import InputError, check_names, check_unique
+from ..errors import check_names, check_unique, other_domain, refused, unexpected
 from ..report.words import listed
 from ..schema import Domain, Variable
 
@@ -131,14 +131,14 @@ def read_levels(path: Path) -> dict[str, list[str]]:
         try:
             found = json.loads(read_text(path, "a JSON object"))
         except json.JSONDecodeError as error:
-            raise InputError(f"--levels: {path} is not JSON ({error})") from None
+            raise refused("--levels", f"{path} is not JSON ({error})", code="damaged-file") from None
         if not isinstance(found, dict) or not all(isinstance(v, list) and v for v in found.values()):
-            raise InputError(f'--levels: expected {{"column": ["level", ...]}} in {path}, received something else')
+            raise unexpected("--levels", f'{{"column": ["level", ...]}} in {path}', received="something else")
         levels = {str(name): [label_of(value) for value in values] for name, values in found.items()}
     else:
         table = read_csv(path)
         if list(table.header) != _COLUMNS:
-            raise InputError(f"--levels: expected columns column, level in {path}, received {listed(table.header)}")
+            raise unexpected("--levels", f"columns column, level in {path}", received=listed(table.header))
         levels = {}
         for name, level in zip(table.column("column"), table.column("level"), strict=True):
             levels.setdefault(name, []).append(level)
@@ -156,7 +156,7 @@ def levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> 
     table = read_csv(path)
     shared = [variable for variable in rows.domain if variable.name in table.header]
     if not shared:
-        raise InputError(f"--levels-from: expected columns of the table in {path}, received {listed(table.header)}")
+        raise other_domain("--levels-from", f"columns of the table in {path}", received=listed(table.header))
     return {v.name: sorted({*v.labels, *table.column(v.name)} - {"", *missing}, key=level_order) for v in shared}
 
 
@@ -173,9 +173,8 @@ def with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], option:
         labels = tuple(levels.get(variable.name, variable.labels))
         lost = [label for label in variable.labels if label not in labels]
         if lost:
-            raise InputError(
-                f"{option}: expected all labels of column {variable.name!r}, but {listed(lost)} of the rows is missing"
-            )
+            problem = f"expected all labels of column {variable.name!r}, but {listed(lost)} of the rows is missing"
+            raise refused(option, problem, code="missing-part")
         new = torch.tensor([*(labels.index(label) for label in variable.labels), -1])
         codes[:, place] = new[codes[:, place]]
         variables.append(Variable(variable.name, labels, variable.kind, variable.unit))

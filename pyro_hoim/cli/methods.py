@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..core.partition import LogPartition
-from ..errors import InputError, IntractableError
+from ..errors import IntractableError, conflict, out_of_range
 from ..generalized_root.annealed.importance import RootAnnealed
 from ..generalized_root.auto import RootAuto
 from ..generalized_root.energy import GeneralizedRootEnergy
@@ -115,7 +115,7 @@ def _log_z(
         return replace(result, notes=tuple(_in_option_words(note) for note in result.notes))
     for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
         if value is not None:
-            raise InputError(f"{name}: belongs to --method ais, received --method {method}")
+            raise conflict(name, f"belongs to --method ais, received --method {method}")
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
@@ -139,7 +139,7 @@ def _annealed(
         return kind(temperatures="adaptive", **common)
     text = str(kind.num_temperatures) if temperatures is None else temperatures.strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
-        raise InputError(f"--temperatures: expected a whole number from 1 to 10,000,000 or adaptive, received {text!r}")
+        raise out_of_range("--temperatures", "a whole number from 1 to 10,000,000 or adaptive", text)
     return kind(num_temperatures=int(text), **common)
 
 

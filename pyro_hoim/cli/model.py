@@ -9,7 +9,7 @@ import click
 import pandas as pd
 
 from ..dependency_network.file import NetworkFile, load_network
-from ..errors import InputError, check_names
+from ..errors import check_names, conflict, out_of_range, refused, unexpected
 from ..generalized_root.file import RootFile, load_roots
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import ModelFile, load_model, model_kind
@@ -115,7 +115,7 @@ def parse_values(given: tuple[str, ...], domain: Domain) -> dict[str, float]:
         try:
             found[name] = float(word)
         except ValueError:
-            raise InputError(f"--given: expected a number for {name!r}, received {word!r}") from None
+            raise out_of_range("--given", f"a number for {name!r}", word) from None
     return found
 
 
@@ -125,10 +125,10 @@ def _words_given(given: tuple[str, ...], domain: Domain) -> dict[str, str]:
     for text in given:
         name, equals, word = text.partition("=")
         if not equals:
-            raise InputError(f"--given: expected COL=VALUE, received {text!r}")
+            raise unexpected("--given", "COL=VALUE", text)
         check_names([name], domain.names, "--given")
         if name in found:
-            raise InputError(f"--given: column {name!r} is fixed twice")
+            raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")
         found[name] = word
     return found
 
@@ -136,15 +136,15 @@ def _words_given(given: tuple[str, ...], domain: Domain) -> dict[str, str]:
 def check_no_vocab(vocab: Path | None) -> None:
     """Refuse ``--vocab`` with a model of labelled columns."""
     if vocab is not None:
-        raise InputError("--vocab: belongs to a .npz file for a generalized root model")
+        raise conflict("--vocab", "belongs to a .npz file for a generalized root model")
 
 
 def check_target_file(out: Path | None) -> None:
     """Refuse a file that exists or cannot be made."""
     if out is not None and out.exists():
-        raise InputError(f"--out: {out} exists; choose another file")
+        raise refused("--out", f"{out} exists", "choose another file", code="existing-file")
     if out is not None and not out.absolute().parent.is_dir():
-        raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+        raise refused("--out", f"the folder {out.absolute().parent} does not exist", code="no-file")
 
 
 def write_rows(frame: pd.DataFrame, out: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..core.family import Option
-from ..errors import InputError
+from ..errors import InputError, out_of_range
 
 __all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]
 
@@ -23,7 +23,7 @@ def option_of(param: click.Parameter | None) -> str:
 
 def _refused(param: click.Parameter | None, expected: str, value: Any) -> InputError:
     shown = str(value) if re.fullmatch(r"[-+.\d]+", str(value)) else repr(value)
-    return InputError(f"{option_of(param)}: expected {expected}, received {shown}")
+    return out_of_range(option_of(param), expected, received=shown)
 
 
 class WholeNumber(click.IntRange):

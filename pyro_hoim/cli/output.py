@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..core.partition import LogPartition
-from ..errors import InputError
+from ..errors import refused
 
 __all__ = ["echo_json", "log_partition_json", "new_folder", "peak_memory_mb", "to_json_text", "whole"]
 
@@ -73,11 +73,12 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
     """
     if out is not None:
         if out.exists() and not out.is_dir():
-            raise InputError(f"--out: {out} is a file; expected a folder")
+            raise refused("--out", f"{out} is a file; expected a folder", code="no-file")
         if out.is_dir() and any(out.iterdir()) and not resume:
-            raise InputError(f"--out: folder {out} exists and is not empty; choose another or pass --resume")
+            problem = f"folder {out} exists and is not empty"
+            raise refused("--out", problem, "choose another or pass --resume", code="existing-file")
         if not out.absolute().parent.is_dir():
-            raise InputError(f"--out: the folder {out.absolute().parent} does not exist")
+            raise refused("--out", f"the folder {out.absolute().parent} does not exist", code="no-file")
         return _unfinished(out) if resume else out
     safe = re.sub(r"[^\w.-]+", "-", stem)
     base, number = Path(f"pyro-hoim-{safe}"), 1
@@ -88,7 +89,7 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
         folder = base.with_name(f"{base.name}-{number}")
     if resume:
         if previous is None:
-            raise InputError(f"--resume: no folder {base} here to resume from; name one with --out")
+            raise refused("--resume", f"no folder {base} here to resume from", "name one with --out", code="no-file")
         return _unfinished(previous)
     return folder
 
@@ -100,13 +101,13 @@ def _unfinished(folder: Path) -> Path:
     """
     if not folder.exists() or not any(folder.iterdir()):
         state = "is empty" if folder.exists() else "does not exist"
-        raise InputError(
-            f"--resume: {folder} {state}, so there is nothing to resume; leave out --resume to start there"
-        )
+        problem = f"{folder} {state}, so there is nothing to resume"
+        raise refused("--resume", problem, "leave out --resume to start there", code="missing-part")
     if (folder / "fit.json").exists():
-        raise InputError(f"--resume: the run in {folder} is complete; leave out --resume to start another")
+        raise refused("--resume", f"the run in {folder} is complete", "leave out --resume to start another")
     if not (folder / "checkpoint").is_dir():
-        raise InputError(f"--resume: {folder} holds no checkpoint; choose the folder of an interrupted run")
+        problem = f"{folder} holds no checkpoint"
+        raise refused("--resume", problem, "choose the folder of an interrupted run", code="no-file")
     if not any(path.name != "run.json" for path in (folder / "checkpoint").glob("*")):
         click.echo(f"--resume: the run in {folder} was stopped before its first checkpoint; it starts anew", err=True)
     return folder

@@ -13,7 +13,7 @@ from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..datasets.tables import load_table, table_info, tables
 from ..datasets.uci import load_adult, load_breast_cancer, load_mushroom
-from ..errors import InputError, MissingDataError, check_names
+from ..errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
 from ..log_linear.learning.columns import identifier_columns, ordered_columns, with_ordinal
 from ..report.words import listed, plural
 from ..schema import Domain, Variable
@@ -66,7 +66,7 @@ class Missing:
         """Split the words into a policy (drop, marginalise) and labels that mean missing."""
         policies = {w for w in words if w in _POLICIES}
         if len(policies) > 1:
-            raise InputError("--missing: give one of drop and marginalise, not both")
+            raise conflict("--missing", "give one of drop and marginalise, not both")
         return cls(tuple(w for w in words if w not in _POLICIES), next(iter(policies), None))
 
 
@@ -168,15 +168,17 @@ class Table:
             if missing.policy is None:
                 other = "" if reason else ", or --missing marginalise to sum over them"
                 verb = "is" if rows.num_missing_cells == 1 else "are"
-                raise MissingDataError(f"{self.name}: {cells} {verb} missing; pass {drop}{other}")
+                raise MissingDataError(f"{cells} {verb} missing", argument=self.name, hint=f"pass {drop}{other}")
             if missing.policy == "drop":
                 if not complete.total_count > 0:
-                    raise InputError(f"{self.name}: no complete row is left after --missing drop; {self._gaps()}")
+                    problem = f"no complete row is left after --missing drop; {self._gaps()}"
+                    raise refused(self.name, problem, code="missing-part")
                 table = replace(self, rows=complete, dropped_rows=rows.total_count - complete.total_count)
             elif reason:
-                raise InputError(f"--missing marginalise: not together with {reason}; pass {drop}, or {self._gaps()}")
+                problem = f"not together with {reason}"
+                raise conflict("--missing marginalise", problem, f"pass {drop}, or {self._gaps()}")
         if not table.rows.total_count > 0:
-            raise InputError(f"{self.name}: expected at least one observation, received counts that sum to zero")
+            raise unexpected(self.name, "at least one observation", received="counts that sum to zero", code="empty")
         return table
 
     def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
@@ -237,13 +239,14 @@ def read_source(source: str, columns: str | None, missing: tuple[str, ...] = ())
         data = load_table(source) if source in embedded else _LOADERS[source]()
         if isinstance(chosen, int):
             if not 1 <= chosen <= len(data.domain):
-                raise InputError(f"--columns: expected 1 to {len(data.domain)} columns, received {chosen}")
+                raise out_of_range("--columns", f"1 to {len(data.domain)} columns", received=chosen)
             chosen = list(data.domain.names[:chosen])
         if chosen is not None:
             check_names(chosen, data.domain.names, "--columns", noun="column")
         return source, _without_labels(data if chosen is None else data.project(chosen), missing)
     if not path.exists():
-        raise InputError(f"{source}: no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}")
+        problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
+        raise refused(source, problem, code="no-file")
     return path.stem, Observations.from_csv(path, columns=chosen, missing_values=("", *missing))
 
 
@@ -254,7 +257,7 @@ def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations
         if gone:
             kept = [code for code in range(variable.cardinality) if code not in gone]
             if not kept:
-                raise InputError(f"--missing: column {variable.name!r} would have no level left")
+                raise refused("--missing", f"column {variable.name!r} would have no level left")
             codes = data.codes.clone()
             place = torch.full((variable.cardinality + 1,), -1)
             place[kept] = torch.arange(len(kept))
@@ -283,7 +286,7 @@ def parse_columns(text: str | None) -> list[str] | int | None:
         return int(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise InputError(f"--columns: expected a number or names separated by commas, received {text!r}")
+        raise out_of_range("--columns", "a number or names separated by commas", text)
     return names
 
 
@@ -294,11 +297,9 @@ def parse_split(text: str | None, default: Fractions = ALL_TRAIN) -> Fractions:
     try:
         parts = [float(word) for word in text.split(",")]
     except ValueError as error:
-        raise InputError(f"--split: expected three fractions such as 0.35,0.15,0.5, received {text!r}") from error
+        raise unexpected("--split", "three fractions such as 0.35,0.15,0.5", text) from error
     if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
-        raise InputError(
-            f"--split: expected three fractions from 0 to 1 that sum to 1, the first above 0, received {text!r}"
-        )
+        raise unexpected("--split", "three fractions from 0 to 1 that sum to 1, the first above 0", text)
     return parts[0], parts[1], parts[2]
 
 
@@ -326,7 +327,6 @@ def split_rows(
     parts = dict(zip(names, data.split(fractions, seed), strict=True))
     for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
         if fraction and not rows.total_count > 0:
-            raise InputError(
-                f"--split: no row of {data.total_count:g} falls in the {part} part; use a larger fraction or more rows"
-            )
+            problem = f"no row of {data.total_count:g} falls in the {part} part"
+            raise refused("--split", problem, "use a larger fraction or more rows", code="empty")
     return parts

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..data.counts import CountTable
 from ..data.observations import Observations
-from ..errors import HoimError, InputError
+from ..errors import HoimError, InputError, refused
 from .options import option_of
 
 __all__ = ["Session", "announce", "session"]
@@ -75,20 +75,27 @@ class Session:
         differ = [name for name in dict.fromkeys([*before, *options]) if before.get(name) != options.get(name)]
         if differ:
             was, now = (", ".join(_said(name, them.get(name)) for name in differ) for them in (before, options))
-            return InputError(
-                f"--resume: the run in {self.folder} was started with {was}, and received {now}; repeat its options "
-                "to continue it, or choose another folder"
+            return refused(
+                "--resume",
+                f"the run in {self.folder} was started with {was}, and received {now}",
+                "repeat its options to continue it, or choose another folder",
+                code="other-domain",
             )
         if then.get("rows") != self._rows:
-            return InputError(
-                f"--resume: the run in {self.folder} was started with other rows; continue it with the same table, or "
-                "choose another folder"
+            return refused(
+                "--resume",
+                f"the run in {self.folder} was started with other rows",
+                "continue it with the same table, or choose another folder",
+                code="other-domain",
             )
         found = re.search(r"belongs to a run with (.*?)(?:;|$)", str(error))
         detail = f" ({found[1]})" if found else ""
-        return InputError(
-            f"--resume: the run in {self.folder} has the same options and rows but was started by another release of "
-            f"the library{detail}; start again in another folder"
+        return refused(
+            "--resume",
+            f"the run in {self.folder} has the same options and rows but was started by another "
+            f"release of the library{detail}",
+            "start again in another folder",
+            code="other-domain",
         )
 
     def _read(self) -> dict[str, Any] | None:

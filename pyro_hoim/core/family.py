@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ..errors import InputError, check_names
+from ..errors import check_names, refused
 
 __all__ = [
     "Asked",
@@ -212,7 +212,8 @@ def register(family: Family) -> None:
     """
     for other in _FAMILIES.values():
         if family.short == other.short or family.kind == other.kind:
-            raise InputError(f"family: {family.short!r} of kind {family.kind!r} is registered already")
+            problem = f"{family.short!r} of kind {family.kind!r} is registered already"
+            raise refused("family", problem, code="repeated-name")
     _FAMILIES[family.short] = family
 
 

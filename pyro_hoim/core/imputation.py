@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import out_of_range, refused
 
 __all__ = [
     "Imputation",
@@ -43,7 +43,7 @@ class Imputation:
             InputError: there is no such completion.
         """
         if not 0 <= number < self.num_imputations:
-            raise InputError(f"number: expected 0 to {self.num_imputations - 1}, received {number}")
+            raise out_of_range("number", f"0 to {self.num_imputations - 1}", received=number)
         return Observations.from_tensor(self.codes[number], self.data.domain, weights=self.data.counts)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -57,7 +57,8 @@ class Imputation:
         if self.num_imputations == 1:
             return frame
         if "imputation" in frame:
-            raise InputError("to_pandas: the data have a variable 'imputation'; use observations(number) instead")
+            problem = "the data have a variable 'imputation'"
+            raise refused("to_pandas", problem, "use observations(number) instead", code="repeated-name")
         number = torch.arange(1, self.num_imputations + 1).repeat_interleave(self.codes.shape[1])
         frame.insert(0, "imputation", number.numpy())
         return frame

@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from ..checks import check_exact_shape
 from ..data.information import InformationTable
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
 from ..schema import Domain
 
 __all__ = [
@@ -55,23 +56,20 @@ class Law:
     probs: torch.Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.domain, Domain):
-            raise InputTypeError(f"Law domain: expected a Domain, received {type(self.domain).__name__}")
+        check_type(self.domain, Domain, "Law domain")
         try:
             given = torch.as_tensor(np.asarray(self.probs) if isinstance(self.probs, list | tuple) else self.probs)
             probs = given.detach().to(device="cpu", dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputTypeError(f"Law probs: expected a table of numbers, received {self.probs!r}") from error
-        if tuple(probs.shape) != self.domain.cardinalities:
-            raise InputError(f"Law probs: expected shape {self.domain.cardinalities}, received {tuple(probs.shape)}")
+            raise wrong_type("Law probs", "a table of numbers", received=repr(self.probs)) from error
+        check_exact_shape(probs, self.domain.cardinalities, "Law probs")
         if not bool(torch.isfinite(probs).all()) or bool((probs < 0).any()):
-            raise InputError("Law probs: expected finite numbers that are not negative")
+            raise out_of_range("Law probs", "finite numbers that are not negative")
         total = float(probs.sum())
         is_single = given.is_floating_point() and given.dtype != torch.float64
         if abs(total - 1) > (_SUM_TOLERANCE_SINGLE if is_single else _SUM_TOLERANCE):
-            raise InputError(
-                f"Law probs: expected a sum of 1, received {total:.12g}; divide by it, or use from_observations"
-            )
+            hint = "divide by it, or use from_observations"
+            raise out_of_range("Law probs", "a sum of 1", hint=hint, received=f"{total:.12g}")
         object.__setattr__(self, "probs", probs / total)
 
     @classmethod
@@ -85,10 +83,9 @@ class Law:
         Raises:
             MissingDataError: missing cells; InputError: no observations; IntractableError: too many cells.
         """
-        if not isinstance(data, Observations):
-            raise InputTypeError(f"data: expected Observations, received {type(data).__name__}")
+        check_type(data, Observations, "data")
         if not data.total_count > 0:
-            raise InputError("data: expected a positive total count, received no observations")
+            raise unexpected("data", "a positive total count", received="no observations", code="empty")
         table = data.table(max_cells=max_cells)
         return cls(data.domain, table / table.sum())
 
@@ -119,7 +116,7 @@ class Law:
         """
         if other is not None:
             if other.domain != self.domain:
-                raise InputError("other: expected a law over the same variables, received one over other variables")
+                raise other_domain("other", "a law over the same variables", received="one over other variables")
             is_positive = self.probs > 0
             p, q = self.probs[is_positive], other.probs[is_positive]
             return max(0.0, math.fsum((p * (p.log() - q.log())).tolist())) if bool((q > 0).all()) else math.inf
@@ -139,9 +136,7 @@ class Law:
 
 def check_cells(domain: Domain) -> None:
     """Raise unless a dense table of the domain is small enough to be kept."""
-    if not isinstance(domain, Domain):
-        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+    check_type(domain, Domain, "domain")
     if domain.num_states > _MAX_CELLS:
-        raise IntractableError(
-            f"domain: a dense law needs {size_text(domain.num_states, 'cells')}, the limit is {_MAX_CELLS}"
-        )
+        problem = f"a dense law needs {size_text(domain.num_states, 'cells')}, the limit is {_MAX_CELLS}"
+        raise out_of_reach("domain", problem)

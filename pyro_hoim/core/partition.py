@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 
 from ..checks import is_transformed
-from ..errors import InputError, IntractableError, size_text
+from ..errors import IntractableError, out_of_reach, refused, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
@@ -190,10 +190,11 @@ class LogPartition:
         if bool(is_above.any()):
             place = int(torch.where(is_above, found, -math.inf).argmax())
             excess = float(found.reshape(-1)[place])
-            raise IntractableError(
-                f"log_prob: {describe(place)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
-                f"({self.verdict}) has missed a part of the model that holds it; use more temperatures or chains, or "
-                "an exact backend with a larger budget"
+            raise out_of_reach(
+                "log_prob",
+                f"{describe(place)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
+                f"({self.verdict}) has missed a part of the model that holds it",
+                "use more temperatures or chains, or an exact backend with a larger budget",
             )
 
     @classmethod
@@ -205,9 +206,8 @@ class LogPartition:
         if not is_transformed(value) and not (
             math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())
         ):
-            raise InputError(
-                "log_partition: log Z is not finite; expected finite tables, received NaN or infinite ones"
-            )
+            problem = "log Z is not finite; expected finite tables, received NaN or infinite ones"
+            raise refused("log_partition", problem, code="not-finite")
         return cls(value, "exact", 0.0, None, value, value, cost, cost.method)
 
     def to_json(self) -> dict[str, Any]:
@@ -258,9 +258,7 @@ class LogPartition:
                 lower_bound=None if data["lower_bound"] is None else tensor("lower_bound", -math.inf),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"log_partition: expected the entries of LogPartition.to_json, received {data!r}"
-            ) from error
+            raise unexpected("log_partition", "the entries of LogPartition.to_json", data) from error
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ..errors import InputError
+from ..errors import out_of_range
 
 __all__ = ["PARTS", "StudyRecord", "check_part_names"]
 
@@ -43,4 +43,4 @@ def check_part_names(parts: Iterable[str]) -> None:
     """Raise :class:`InputError` for a part of another name."""
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
-        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+        raise out_of_range("parts", ", ".join(PARTS), unknown[0])

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from ..data.observations import Observations
-from ..errors import InputError, check_names
+from ..errors import check_names, refused
 from ..schema import Domain
 from .rows import check_rows
 
@@ -187,9 +187,8 @@ def extend_rows(data: Observations, domain: Domain) -> Observations:
     check_names(data.domain.names, domain.names, "data")
     for variable in data.domain:
         if variable != domain[variable.name]:
-            raise InputError(
-                f"data: variable {variable.name!r} has other labels than in the model; read the file with domain=..."
-            )
+            problem = f"variable {variable.name!r} has other labels than in the model"
+            raise refused("data", problem, "read the file with domain=...", code="other-domain")
     codes = torch.full((len(data.codes), len(domain)), -1, dtype=torch.long)
     codes[:, list(domain.indices(data.domain.names))] = data.codes
     return Observations.from_tensor(codes, domain, weights=data.counts)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import check_type, is_whole, out_of_range, wrong_type
 
 __all__ = [
     "METHODS",
@@ -65,7 +65,7 @@ class ClampedGibbs:
         for name, least in (("num_chains", 2), ("num_temperatures", 1), ("burn_in", 0), ("num_sweeps", 1), ("thin", 1)):
             check_count(getattr(self, name), name, least)
         if self.num_sweeps % self.thin:
-            raise InputError(f"num_sweeps: expected a multiple of thin={self.thin}, received {self.num_sweeps}")
+            raise out_of_range("num_sweeps", f"a multiple of thin={self.thin}", received=self.num_sweeps)
 
     @property
     def num_records(self) -> int:
@@ -76,9 +76,9 @@ class ClampedGibbs:
 def check_count(value: object, argument: str, least: int = 1) -> None:
     """Raise unless a whole number from ``least``."""
     if not is_whole(value):
-        raise InputTypeError(f"{argument}: expected a whole number, received {value!r}")
+        raise wrong_type(argument, "a whole number", received=repr(value))
     if value < least:
-        raise InputError(f"{argument}: expected at least {least}, received {value}")
+        raise out_of_range(argument, f"at least {least}", received=value)
 
 
 def check_rows(data: object, argument: str = "data") -> None:
@@ -87,15 +87,12 @@ def check_rows(data: object, argument: str = "data") -> None:
         return
     makers = {"DataFrame": "from_pandas(frame)", "ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
     hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
-    raise InputTypeError(
-        f"{argument}: expected Observations, received {type(data).__name__}; make them with Observations.{hint}"
-    )
+    raise wrong_type(argument, "Observations", data, f"make them with Observations.{hint}")
 
 
 def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:
     """The settings given, or the defaults; anything else is an :class:`InputTypeError`."""
-    if gibbs is not None and not isinstance(gibbs, ClampedGibbs):
-        raise InputTypeError(f"gibbs: expected ClampedGibbs or None, received {type(gibbs).__name__}")
+    check_type(gibbs, ClampedGibbs | None, "gibbs")
     return ClampedGibbs() if gibbs is None else gibbs
 
 

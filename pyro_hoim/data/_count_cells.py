@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ..errors import InputError, InputTypeError
+from ..errors import wrong_shape, wrong_type
 
 
 def as_numbers(matrix: Any, source: str) -> Any:
@@ -20,9 +20,9 @@ def as_numbers(matrix: Any, source: str) -> Any:
         matrix = matrix.detach().cpu().numpy()
     found = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     if found.dtype.kind not in "biuf":
-        raise InputTypeError(f"{source}: expected numbers, received an array of {found.dtype}")
+        raise wrong_type(source, "numbers", received=f"an array of {found.dtype}")
     if found.ndim != 2:
-        raise InputError(f"{source}: expected shape (rows, variables), received {tuple(found.shape)}")
+        raise wrong_shape(source, "(rows, variables)", found)
     if sparse.issparse(found):
         return sparse.csr_matrix(found).astype(np.float64)
     return found.astype(np.float64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..errors import InputError, IntractableError, check_unique, size_text
+from ..errors import InputError, check_unique, out_of_range, out_of_reach, refused, size_text, unexpected
 from .csv_file import read_text
 
 __all__ = ["read_matrix", "read_names", "repeated_rows", "vocabulary_of"]
@@ -36,11 +36,12 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
     """
     path = Path(file)
     if path.is_dir():
-        raise InputError(f"{file}: expected a .npz file, received a folder")
+        raise unexpected(file, "a .npz file", received="a folder", code="no-file")
     if not path.exists():
-        raise InputError(f"{file}: no such file")
+        raise refused(file, "no such file", code="no-file")
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{file}: damaged or no .npz file; expected a sparse matrix of scipy.sparse.save_npz")
+        problem = "damaged or no .npz file; expected a sparse matrix of scipy.sparse.save_npz"
+        raise refused(file, problem, code="damaged-file")
     try:
         with np.load(path, allow_pickle=False) as held:
             parts = {name: held[name] for name in _wanted(file, held)}
@@ -48,11 +49,10 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
         raise
     except _DAMAGED as error:
         if "pickle" in str(error).lower():
-            raise InputError(
-                f"{file}: holds Python objects, which are never read; expected numbers written by scipy.sparse.save_npz"
-            ) from None
+            problem = "holds Python objects, which are never read; expected numbers written by scipy.sparse.save_npz"
+            raise refused(file, problem, code="damaged-file") from None
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{file}: damaged .npz file ({reason})") from None
+        raise refused(file, f"damaged .npz file ({reason})", code="damaged-file") from None
     return _matrix(file, parts)
 
 
@@ -60,11 +60,11 @@ def _wanted(file: Any, held: Any) -> list[str]:
     """Names of the arrays of the matrix's format."""
     if "format" not in held.files or "shape" not in held.files:
         names = ", ".join(sorted(held.files)[:6]) or "nothing"
-        raise InputError(f"{file}: expected a sparse matrix of scipy.sparse.save_npz, received arrays {names}")
+        raise unexpected(file, "a sparse matrix of scipy.sparse.save_npz", received=f"arrays {names}")
     kind = held["format"].item()
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if kind not in _PARTS:
-        raise InputError(f"{file}: expected a sparse matrix of format csr, csc or coo, received {kind!r}")
+        raise unexpected(file, "a sparse matrix of format csr, csc or coo", kind)
     return ["format", "shape", *_PARTS[kind]]
 
 
@@ -74,13 +74,13 @@ def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
     kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
     shape = tuple(int(n) for n in np.asarray(parts["shape"]).reshape(-1))
     if len(shape) != 2 or min(shape) < 0 or max(shape) > _MOST_ROWS:
-        raise InputError(f"{file}: expected a matrix of rows by columns, received shape {shape}")
+        raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
     if parts["data"].dtype.kind not in "biuf":
-        raise InputError(f"{file}: expected numbers, received an array of {parts['data'].dtype}")
+        raise out_of_range(file, "numbers", received=f"an array of {parts['data'].dtype}")
     first, second = (parts[name] for name in _PARTS[kind][1:])
     for name, array in zip(_PARTS[kind][1:], (first, second), strict=True):
         if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise InputError(f"{file}: expected {name} to be whole numbers in one row, received {array.dtype}")
+            raise out_of_range(file, f"{name} to be whole numbers in one row", received=array.dtype)
     try:
         if kind == "coo":
             return sparse.csr_matrix(sparse.coo_matrix((parts["data"], (first, second)), shape=shape))
@@ -88,7 +88,8 @@ def _matrix(file: Any, parts: dict[str, np.ndarray]) -> sparse.csr_matrix:
         found = maker((parts["data"], first, second), shape=shape)
         found.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError, IndexError) as error:
-        raise InputError(f"{file}: its arrays make no matrix ({' '.join(str(error).split())})") from None
+        problem = f"its arrays make no matrix ({' '.join(str(error).split())})"
+        raise refused(file, problem, code="damaged-file") from None
     return sparse.csr_matrix(found)
 
 
@@ -106,13 +107,14 @@ def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | Non
     """
     path = vocabulary_of(file) if vocab is None else Path(vocab)
     if vocab is None and not path.exists():
-        raise InputError(f"{file}: its column names are missing; expected them in {path}, one a line, or another vocab")
+        problem = f"its column names are missing; expected them in {path}, one a line, or another vocab"
+        raise refused(file, problem, code="missing-part")
     lines = read_text(path, "a text file of column names").rstrip().split("\n")
     names = tuple(line.strip() for line in lines)
     if "" in names:
-        raise InputError(f"{path} line {names.index('') + 1}: expected a name, received an empty line")
+        raise unexpected(f"{path} line {names.index('') + 1}", "a name", received="an empty line")
     if len(names) != num_columns:
-        raise InputError(f"{path}: expected {num_columns} names, one a column of {file}, received {len(names)}")
+        raise unexpected(path, f"{num_columns} names, one a column of {file}", received=len(names), code="wrong-shape")
     check_unique(names, str(path))
     return names
 
@@ -126,8 +128,8 @@ def repeated_rows(times: np.ndarray, matrix: Any, source: str) -> np.ndarray:
     width = np.diff(matrix.indptr) if sparse.issparse(matrix) else np.full(len(times), matrix.shape[1])
     needed = float(times @ (width + 1.0))
     if needed > _MOST_CELLS:
-        raise IntractableError(
-            f"{source}: repeating the rows as their counts say makes {size_text(int(needed), 'values')}, more than "
-            f"{_MOST_CELLS}; give fewer rows"
+        problem = (
+            f"repeating the rows as their counts say makes {size_text(int(needed), 'values')}, more than {_MOST_CELLS}"
         )
+        raise out_of_reach(source, problem, "give fewer rows")
     return np.repeat(np.arange(len(times)), times.astype(np.int64))

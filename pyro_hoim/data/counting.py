@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..errors import InputError, InputTypeError
+from ..errors import out_of_range, wrong_type
 
 __all__ = ["check_split", "marginal_tables", "merge_rows", "split_rows"]
 
@@ -63,11 +63,11 @@ def check_split(fractions: Sequence[float], seed: int) -> list[float]:
     """
     shares = [float(f) for f in fractions]
     if not shares or any(not (0 <= f <= 1) for f in shares) or abs(math.fsum(shares) - 1) > 1e-9:
-        raise InputError(f"split fractions: expected numbers from 0 to 1 that sum to 1, received {shares}")
+        raise out_of_range("split fractions", "numbers from 0 to 1 that sum to 1", received=shares)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise InputTypeError(f"split seed: expected an integer, received {seed!r}")
+        raise wrong_type("split seed", "an integer", received=repr(seed))
     if seed < 0:
-        raise InputError(f"split seed: expected a non-negative integer, received {seed}")
+        raise out_of_range("split seed", "a non-negative integer", received=seed)
     return shares
 
 

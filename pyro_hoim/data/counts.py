@@ -14,7 +14,17 @@ import pandas as pd
 import torch
 from scipy import sparse
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..errors import (
+    check_type,
+    check_unique,
+    none_received,
+    out_of_range,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_shape,
+)
 from ..schema import Domain, Variable
 from ._count_cells import as_counts, as_dense, as_numbers, place
 from .count_files import read_matrix, read_names, repeated_rows
@@ -66,16 +76,13 @@ class CountTable:
     def __post_init__(self) -> None:
         kinds = {variable.kind for variable in self.domain}
         if not kinds <= {"count"} and not kinds <= {"real"}:
-            raise InputError(
-                f"CountTable domain: expected variables of kind 'count' or all of kind 'real', received {sorted(kinds)}"
-            )
+            expected = "variables of kind 'count' or all of kind 'real'"
+            raise unexpected("CountTable domain", expected, received=sorted(kinds))
         matrix: Any = as_numbers(self.matrix, self.source)
         if sparse.issparse(matrix):
             matrix = cast(Any, as_counts(matrix))
         if matrix.shape[1] != len(self.domain):
-            raise InputError(
-                f"CountTable matrix: expected shape (rows, {len(self.domain)}), received {tuple(matrix.shape)}"
-            )
+            raise wrong_shape("CountTable matrix", f"(rows, {len(self.domain)})", matrix)
         self._check_cells(matrix)
         object.__setattr__(self, "matrix", as_counts(matrix) if self.kind == "count" else as_dense(matrix))
 
@@ -92,7 +99,7 @@ class CountTable:
             value = values.reshape(-1)[first]
             more = f" ({bad.sum()} such cells)" if bad.sum() > 1 else ""
             expected = f"a whole number from 0 to {LARGEST_COUNT}" if self.kind == "count" else "a finite number"
-            raise InputError(f"{self.where(row, column)}: expected {expected}, received {value:.17g}{more}")
+            raise out_of_range(self.where(row, column), expected, received=f"{value:.17g}{more}")
 
     def where(self, row: int, column: int) -> str:
         """Words for the position of a cell."""
@@ -129,7 +136,8 @@ class CountTable:
         numbers = as_numbers(matrix, source)
         header = [f"x{i}" for i in range(numbers.shape[1])] if names is None else [str(name) for name in names]
         if len(header) != numbers.shape[1]:
-            raise InputError(f"{source}: expected {numbers.shape[1]} names, one a column, received {len(header)}")
+            expected = f"{numbers.shape[1]} names, one a column"
+            raise unexpected(source, expected, received=len(header), code="wrong-shape")
         check_unique(header, f"{source} names")
         chosen = select_columns(header, columns, exclude=(), source=source)
         if chosen != header:
@@ -218,8 +226,7 @@ class CountTable:
             >>> CountTable.from_pandas(pd.DataFrame({"a": [1, 0], "b": [3, 3]})).constant_columns
             ('b',)
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
+        check_type(frame, pd.DataFrame, "from_pandas frame")
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
         if count == "count" and count not in header:
@@ -244,7 +251,7 @@ class CountTable:
     ) -> CountTable:
         names = select_columns(header, columns, exclude=() if count is None else (count,), source=source)
         if not names:
-            raise InputError(f"{source}: expected at least one variable besides the counts, received none")
+            raise none_received(source, "at least one variable besides the counts")
         cells = parse_numbers({name: column(name) for name in names}, source=source, where=where)
         domain = Domain(Variable(name, kind=kind) for name in names)
         if count is None:
@@ -362,7 +369,7 @@ class CountTable:
             values = self.column(self.domain.names[column])
             row = int(np.flatnonzero((values < low) | (values > high))[0])
             bounds = f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise InputError(f"{self.where(row, column)}: {reason} takes numbers {bounds}, received {values[row]:.15g}")
+            raise refused(self.where(row, column), f"{reason} takes numbers {bounds}, received {values[row]:.15g}")
 
     def column(self, name: str) -> np.ndarray:
         """Values of one variable, (N,) float64."""
@@ -382,10 +389,8 @@ class CountTable:
         """
         needed = self.num_rows * len(self.domain)
         if needed > max_cells:
-            raise IntractableError(
-                f"to_array: {size_text(needed, 'cells')} are needed, more than max_cells={max_cells}; take fewer "
-                "columns or rows, or raise max_cells"
-            )
+            problem = f"{size_text(needed, 'cells')} are needed, more than max_cells={max_cells}"
+            raise out_of_reach("to_array", problem, "take fewer columns or rows, or raise max_cells")
         return self.matrix.toarray() if sparse.issparse(self.matrix) else self.matrix.copy()
 
     def to_tensor(self, *, max_cells: int = 2**28) -> torch.Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, check_unique
+from ..errors import check_unique, out_of_range, refused, unexpected
 
 __all__ = ["CsvColumns", "read_csv", "read_text"]
 
@@ -47,26 +47,25 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
     """
     file = Path(path)
     if file.is_dir():
-        raise InputError(f"{path}: expected {expected}, received a folder")
+        raise out_of_range(path, expected, received="a folder")
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise refused(path, "no such file", code="no-file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise refused(path, f"cannot be read ({error.strerror})", code="damaged-file") from None
     if not raw.strip():
         wanted = "a header and rows" if expected == "a CSV file" else expected
-        raise InputError(f"{path}: expected {wanted}, received an empty file")
+        raise out_of_range(path, wanted, received="an empty file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path} line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
-        ) from None
+        problem = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
+        raise refused(f"{path} line {line}", problem, "save the file as UTF-8", code="damaged-file") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise InputError(f"{path} line {line}: expected text, received a zero byte; this is not {expected}")
+        raise unexpected(f"{path} line {line}", "text", hint=f"this is not {expected}", received="a zero byte")
     return text
 
 
@@ -104,16 +103,14 @@ def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumn
                 _check_header(path, header, delimiter)
                 continue
             if len(cells) != len(header):
-                raise InputError(
-                    f"{path} line {reader.line_num}: expected {len(header)} cells as in the header, "
-                    f"received {len(cells)}"
-                )
+                expected = f"{len(header)} cells as in the header"
+                raise unexpected(f"{path} line {reader.line_num}", expected, received=len(cells), code="wrong-shape")
             rows.append(cells)
             lines.append(reader.line_num)
     except csv.Error as error:
-        raise InputError(f"{path} line {reader.line_num}: not readable as CSV ({error})") from None
+        raise refused(f"{path} line {reader.line_num}", f"not readable as CSV ({error})", code="damaged-file") from None
     if not rows:
-        raise InputError(f"{path}: expected rows below the header, received the header only")
+        raise unexpected(path, "rows below the header", received="the header only")
     columns = tuple(tuple(map(str.strip, column)) for column in zip(*rows, strict=True))
     return CsvColumns(str(path), header, columns, tuple(lines))
 
@@ -122,12 +119,11 @@ def _check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimit
     """Raise :class:`InputError` for an unnamed or repeated column, or a header cut by another delimiter."""
     for position, name in enumerate(header, start=1):
         if not name:
-            raise InputError(f"{path}: expected a name for every column, received none for column {position}")
+            found = f"none for column {position}"
+            raise unexpected(path, "a name for every column", received=found, code="missing-part")
     check_unique(header, f"{path} header")
     if len(header) == 1:
         for other in (";", "\t", ",", "|"):
             if other != delimiter and other in header[0]:
-                raise InputError(
-                    f"{path}: expected cells separated by {delimiter!r}, but the header has one cell and holds "
-                    f"{other!r}; pass delimiter={other!r} or convert the file"
-                )
+                problem = f"expected cells separated by {delimiter!r}, but the header has one cell and holds {other!r}"
+                raise refused(path, problem, f"pass delimiter={other!r} or convert the file")

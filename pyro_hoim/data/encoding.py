@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError, InputTypeError, MissingDataError, check_names, check_unique
+from ..errors import (
+    InputError,
+    MissingDataError,
+    check_names,
+    check_unique,
+    none_received,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_type,
+)
 from ..schema import Kind, Variable
 
 __all__ = ["encode_column", "label_of", "level_order", "parse_counts", "parse_numbers", "select_columns"]
@@ -37,7 +47,7 @@ def label_of(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         number = float(value)
         if math.isinf(number):
-            raise InputError(f"expected a finite value, received {number}")
+            raise InputError(expected="a finite value", received=str(number))
         if number.is_integer() and abs(number) < _LARGEST_PLAIN_INTEGER:
             return str(int(number))
         return repr(number)
@@ -98,7 +108,7 @@ def encode_column(
     try:
         labels = [label_of(value) for value in distinct]
     except InputError as error:
-        raise InputError(f"column {name!r}: {error}") from None
+        raise refused(f"column {name!r}", str(error)) from None
     present = [label for label in labels if label not in missing_values]
     if variable is None:
         kind: Kind = "nominal"
@@ -108,9 +118,9 @@ def encode_column(
             levels = list(dict.fromkeys(present))
             kind = "ordinal" if dtype.ordered else "nominal"
         if not levels:
-            raise InputError(
-                f"column {name!r}: expected at least one level, received missing cells only; "
-                "leave the column out or give its domain"
+            hint = "leave the column out or give its domain"
+            raise unexpected(
+                f"column {name!r}", "at least one level", hint=hint, received="missing cells only", code="empty"
             )
         variable = Variable(name, tuple(levels), kind)
     code_of = {label: code for code, label in enumerate(variable.labels)}
@@ -156,7 +166,7 @@ def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractio
         hint = "; pass the column as weights= if fractions are meant" if is_fraction else ""
         received = given.iloc[row]
         shown = repr(received) if isinstance(received, str) else str(received)
-        raise InputError(f"{where(row)}, {name}: expected {expected}, received {shown}{hint}")
+        raise out_of_range(f"{where(row)}, {name}", expected, received=f"{shown}{hint}")
     return numbers + 0.0  # -0.0 becomes 0.0
 
 
@@ -186,14 +196,16 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
             text = np.flatnonzero(unknown & ~is_empty)
             if len(text):
                 row = int(text[0])
-                raise InputError(f"{where(row)}, column {name!r}: expected a number, received {given.iloc[row]!r}")
+                raise out_of_range(f"{where(row)}, column {name!r}", "a number", given.iloc[row])
             gaps[name] = int(unknown.sum())
         parsed.append(numbers)
     if gaps:
         cells, names = sum(gaps.values()), ", ".join(map(repr, list(gaps)[:6]))
         raise MissingDataError(
-            f"{source}: {cells} empty cell{'s' * (cells != 1)} in column{'s' * (len(gaps) != 1)} {names}"
-            f"{', ...' if len(gaps) > 6 else ''}; numbers must be complete, fill the cells or leave their rows out"
+            f"{cells} empty cell{'s' * (cells != 1)} in column{'s' * (len(gaps) != 1)} "
+            f"{names}{(', ...' if len(gaps) > 6 else '')}; numbers must be complete, fill the cells or leave their "
+            "rows out",
+            argument=source,
         )
     return np.column_stack(parsed)
 
@@ -218,19 +230,19 @@ def select_columns(
     if columns is None:
         return available
     if isinstance(columns, str):
-        raise InputTypeError(f"columns: expected a sequence of names or a number, received the string {columns!r}")
+        raise wrong_type("columns", "a sequence of names or a number", received=f"the string {columns!r}")
     if isinstance(columns, (int, np.integer)) and not isinstance(columns, bool):
         if not 1 <= columns <= len(available):
-            raise InputError(f"columns: expected a number from 1 to {len(available)} for {source}, received {columns}")
+            raise out_of_range("columns", f"a number from 1 to {len(available)} for {source}", received=columns)
         return available[: int(columns)]
     if isinstance(columns, (bool, float)):
-        raise InputTypeError(f"columns: expected a sequence of names or a number, received {columns!r}")
+        raise wrong_type("columns", "a sequence of names or a number", received=repr(columns))
     wanted = list(columns)
     if not wanted:
-        raise InputError("columns: expected at least one name, received none")
+        raise none_received("columns", "at least one name")
     check_unique(wanted, "columns")
     check_names(wanted, header, f"columns of {source}", noun="column")
     counting = [name for name in wanted if name in exclude]
     if counting:
-        raise InputError(f"columns: {counting[0]!r} holds the counts of {source} and cannot also be a variable")
+        raise refused("columns", f"{counting[0]!r} holds the counts of {source} and cannot also be a variable")
     return wanted

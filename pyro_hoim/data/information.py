@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, MissingDataError
+from ..errors import MissingDataError, check_type, conflict, refused, unexpected
 from .observations import Observations
 
 __all__ = ["Correction", "InformationTable"]
@@ -76,21 +76,17 @@ class InformationTable:
     """
 
     def __init__(self, data: Observations, *, correction: Correction | None = None) -> None:
-        if not isinstance(data, Observations):
-            raise InputTypeError(f"data: expected Observations, received {type(data).__name__}")
+        check_type(data, Observations, "data")
         if correction is not None and correction not in get_args(Correction):
-            raise InputError(f"correction: expected None or one of {get_args(Correction)}, received {correction!r}")
+            raise unexpected("correction", f"None or one of {get_args(Correction)}", correction)
         if data.has_missing:
-            raise MissingDataError(
-                f"data: {data.num_missing_cells} missing cells; use drop_missing(), missing_as_level(label) or "
-                "project(names) first"
-            )
+            hint = "use drop_missing(), missing_as_level(label) or project(names) first"
+            raise MissingDataError(f"{data.num_missing_cells} missing cells", argument="data", hint=hint)
         if not data.total_count > 0:
-            raise InputError("data: expected a positive total count, received no observations")
+            raise unexpected("data", "a positive total count", received="no observations", code="empty")
         if correction is not None and not data.has_whole_counts:
-            raise InputError(
-                f"correction: {correction!r} expects whole counts, received fractional weights; use correction=None"
-            )
+            problem = f"{correction!r} expects whole counts, received fractional weights"
+            raise conflict("correction", problem, "use correction=None")
         self.data = data
         self.correction: Correction | None = correction
         merged = data.unique()
@@ -248,10 +244,8 @@ class InformationTable:
         if self._terms is None:
             largest = int(self.data.total_count)
             if largest > _LARGEST_COUNT_TABLE:
-                raise InputError(
-                    f"correction: 'grassberger' expects at most {_LARGEST_COUNT_TABLE} observations, received "
-                    f"{largest}; use 'miller-madow' or None"
-                )
+                problem = f"'grassberger' expects at most {_LARGEST_COUNT_TABLE} observations, received {largest}"
+                raise refused("correction", problem, "use 'miller-madow' or None")
             n = np.arange(1, largest + 1, dtype=float)
             sign = np.where(np.arange(1, largest + 1) % 2, -0.5, 0.5)
             terms = n * (digamma(n) + sign * (digamma((n + 1) / 2) - digamma(n / 2)))

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ..checks import check_exact_shape
+from ..errors import check_type, check_unique, out_of_reach, refused, size_text, unexpected, wrong_shape
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import read_csv
@@ -64,13 +65,11 @@ class Observations:
     counts: torch.Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.domain, Domain):
-            raise InputTypeError(f"Observations domain: expected a Domain, received {type(self.domain).__name__}")
+        check_type(self.domain, Domain, "Observations domain")
         for variable in self.domain:
             if not variable.is_finite:
-                raise InputError(
-                    f"Observations domain: variable {variable.name!r} is of kind {variable.kind!r}, not finite"
-                )
+                problem = f"variable {variable.name!r} is of kind {variable.kind!r}, not finite"
+                raise refused("Observations domain", problem, code="not-finite")
         codes = checked_codes(self.codes, self.domain)
         counts = checked_counts(self.counts, len(codes))
         object.__setattr__(self, "codes", codes)
@@ -115,8 +114,7 @@ class Observations:
             >>> data.domain["age"].labels, data.codes.tolist()
             (('9', '30'), [[1, 0], [0, 1], [1, -1]])
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise InputTypeError(f"from_pandas frame: expected a DataFrame, received {type(frame).__name__}")
+        check_type(frame, pd.DataFrame, "from_pandas frame")
         header = [str(name) for name in frame.columns]
         check_unique(header, "from_pandas columns")
         encoded = encode_columns(
@@ -224,12 +222,12 @@ class Observations:
         """
         array = np.asarray(values)
         if array.ndim != 2:
-            raise InputError(f"from_numpy values: expected shape (rows, variables), received {array.shape}")
+            raise wrong_shape("from_numpy values", "(rows, variables)", array)
         if names is None:
             names = domain.names if domain is not None else [f"x{i}" for i in range(array.shape[1])]
         header = [str(name) for name in names]
         if len(header) != array.shape[1]:
-            raise InputError(f"from_numpy names: expected {array.shape[1]} names, received {len(header)}")
+            raise unexpected("from_numpy names", f"{array.shape[1]} names", received=len(header), code="wrong-shape")
         check_unique(header, "from_numpy names")
         domain, codes, _ = encode_columns(
             header,
@@ -290,10 +288,9 @@ class Observations:
             1.0114042647073518
         """
         if (counts is None) == (weights is None):
-            raise InputError("from_table: expected exactly one of counts and weights")
+            raise unexpected("from_table", "exactly one of counts and weights", code="conflict")
         table = np.asarray(counts if weights is None else weights)
-        if table.shape != domain.cardinalities:
-            raise InputError(f"from_table counts: expected shape {domain.cardinalities}, received {table.shape}")
+        check_exact_shape(table, domain.cardinalities, "from_table counts")
         flat = table.reshape(-1)
         codes = (
             np.stack(np.unravel_index(np.arange(flat.size), table.shape), axis=1) if len(domain) else np.zeros((1, 0))
@@ -374,10 +371,8 @@ class Observations:
         cardinalities = self.domain.cardinalities
         needed = sum(math.prod(cardinalities[i] for i in edge) for edge in indices)
         if needed > max_cells:
-            raise IntractableError(
-                f"marginal_counts: {size_text(needed, 'cells')} are needed, more than max_cells={max_cells}; "
-                "ask for smaller edges or raise max_cells"
-            )
+            problem = f"{size_text(needed, 'cells')} are needed, more than max_cells={max_cells}"
+            raise out_of_reach("marginal_counts", problem, "ask for smaller edges or raise max_cells")
         codes, counts = self._merged.codes.numpy(), self._merged.counts.numpy()
         return torch.from_numpy(marginal_tables(codes, counts, cardinalities, indices))
 
@@ -410,7 +405,7 @@ class Observations:
         data = self if names is None else self.project(names)
         check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
         if (total := data.total_count) <= 0:
-            raise InputError("entropy: expected a positive total count, received 0")
+            raise unexpected("entropy", "a positive total count", received="0")
         probs = data.unique().counts / total
         return -math.fsum((probs * probs.log()).tolist()) + 0.0
 
@@ -493,7 +488,8 @@ class Observations:
             InputError: ``count`` is the name of a variable.
         """
         if count is not None and count in self.domain:
-            raise InputError(f"to_pandas count: {count!r} is a variable; choose another name or None")
+            problem = f"{count!r} is a variable"
+            raise refused("to_pandas count", problem, "choose another name or None", code="repeated-name")
         frame = labels_of(self.domain, self.codes.numpy())
         if count is not None:
             frame[count] = self.counts.numpy().astype(np.int64 if self.has_whole_counts else np.float64)

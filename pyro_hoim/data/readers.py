@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, InputTypeError, MissingDataError, check_names
+from ..checks import check_exact_shape
+from ..errors import MissingDataError, check_names, none_received, out_of_range, unexpected, wrong_shape, wrong_type
 from ..schema import Domain, Variable
 from .encoding import encode_column, parse_counts, select_columns
 
@@ -43,12 +44,11 @@ def row_counts(counts: Any, weights: Any, num_rows: int) -> torch.Tensor:
         InputError: both are given, wrong shape, or an entry that :func:`parse_counts` refuses.
     """
     if counts is not None and weights is not None:
-        raise InputError("counts, weights: expected at most one of them, received both")
+        raise unexpected("counts, weights", "at most one of them", received="both", code="conflict")
     if counts is None and weights is None:
         return torch.ones(num_rows, dtype=torch.float64)
     name, given = ("counts", np.asarray(counts)) if weights is None else ("weights", np.asarray(weights))
-    if given.shape != (num_rows,):
-        raise InputError(f"{name}: expected shape ({num_rows},), received {given.shape}")
+    check_exact_shape(given, (num_rows,), name)
     return torch.from_numpy(parse_counts(given, name=name, where=row_position, fractional=weights is not None))
 
 
@@ -88,19 +88,18 @@ def encode_columns(
         InputTypeError: ``missing_values`` is a single string.
     """
     if isinstance(missing_values, str):
-        raise InputTypeError(f"missing_values: expected a collection of labels, received {missing_values!r}")
+        raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
     if count == "count" and ("count" not in header or weights == "count"):
         count = None
     if count is not None and weights is not None:
-        raise InputError(
-            f"count, weights: expected at most one of them, received columns {count!r} and {weights!r}; "
-            "pass count=None to read it as a variable"
-        )
+        hint = "pass count=None to read it as a variable"
+        found = f"columns {count!r} and {weights!r}"
+        raise unexpected("count, weights", "at most one of them", hint=hint, received=found, code="conflict")
     counting = weights if count is None else count
     if counting is not None:
         check_names([counting], header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
     if num_rows == 0:
-        raise InputError(f"{source}: expected at least one row, received none")
+        raise none_received(source, "at least one row")
     exclude = () if counting is None else (counting,)
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=source)
@@ -110,7 +109,7 @@ def encode_columns(
         names = list(domain.names)
         check_names(names, [name for name in header if name not in exclude], source, noun="column")
     if not names:
-        raise InputError(f"{source}: expected at least one variable besides the counts, received none")
+        raise none_received(source, "at least one variable besides the counts")
     counts = np.ones(num_rows)
     if counting is not None:
         counts = parse_counts(column(counting), name=f"column {counting!r}", where=where, fractional=count is None)
@@ -134,18 +133,19 @@ def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
     """
     codes = torch.as_tensor(codes)
     if codes.dtype not in _INTEGER_TYPES:
-        raise InputTypeError(f"Observations codes: expected integers, received {codes.dtype}")
+        raise wrong_type("Observations codes", "integers", received=codes.dtype)
     if codes.dim() != 2 or codes.shape[1] != len(domain):
-        raise InputError(f"Observations codes: expected shape (rows, {len(domain)}), received {tuple(codes.shape)}")
+        raise wrong_shape("Observations codes", f"(rows, {len(domain)})", codes)
     codes = codes.detach().to(device="cpu", dtype=torch.long)
     if len(domain) and len(codes):
         outside = (codes < -1) | (codes >= torch.tensor(domain.cardinalities))
         if bool(outside.any()):
             row, column = (int(i) for i in outside.nonzero()[0])
             variable = domain.variables[column]
-            raise InputError(
-                f"Observations codes: {row_position(row)}, variable {variable.name!r}: expected a code from 0 to "
-                f"{variable.cardinality - 1}, or -1 for missing, received {int(codes[row, column])}"
+            raise out_of_range(
+                f"Observations codes: {row_position(row)}, variable {variable.name!r}",
+                f"a code from 0 to {variable.cardinality - 1}, or -1 for missing",
+                received=int(codes[row, column]),
             )
     return codes
 
@@ -155,8 +155,7 @@ def checked_counts(counts: Any, num_rows: int) -> torch.Tensor:
     if counts is None:
         return torch.ones(num_rows, dtype=torch.float64)
     counts = torch.as_tensor(counts).detach().to(device="cpu", dtype=torch.float64)
-    if tuple(counts.shape) != (num_rows,):
-        raise InputError(f"Observations counts: expected shape ({num_rows},), received {tuple(counts.shape)}")
+    check_exact_shape(counts, (num_rows,), "Observations counts")
     parse_counts(counts.numpy(), name="Observations counts", where=row_position, fractional=True)
     return counts
 
@@ -168,16 +167,14 @@ def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int]
     if columns:
         cells = sum(int(per_column[i]) for i in columns)
         names = ", ".join(repr(domain.names[i]) for i in columns[:6])
-        raise MissingDataError(
-            f"{operation}: {cells} missing cells in {names}{', ...' if len(columns) > 6 else ''}; "
-            "use drop_missing() or missing_as_level(label) first"
-        )
+        problem = f"{cells} missing cells in {names}{(', ...' if len(columns) > 6 else '')}"
+        raise MissingDataError(problem, argument=operation, hint="use drop_missing() or missing_as_level(label) first")
 
 
 def missing_as_level(domain: Domain, codes: torch.Tensor, label: str) -> tuple[Domain, torch.Tensor]:
     """Domain and codes with the missing cells as a level of that name, behind the others where it is new."""
     if not isinstance(label, str) or not label:
-        raise InputError(f"missing_as_level label: expected a non-empty string, received {label!r}")
+        raise unexpected("missing_as_level label", "a non-empty string", label)
     codes = codes.clone()
     variables: list[Variable] = []
     for i, variable in enumerate(domain):

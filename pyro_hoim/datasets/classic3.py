@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from ..data.counts import CountTable
-from ..errors import InputError, check_names
+from ..errors import check_names, refused, unexpected
 from .files import LOCAL_FOLDER, download
 
 __all__ = ["MatrixInfo", "classic3_info", "load_classic3", "matrix_checksum"]
@@ -131,10 +131,8 @@ def load_classic3(
         original = download(info.name, info.url, info.original_sha256, held, timeout)
         table = _from_original(original.read_bytes(), info)
     else:
-        raise InputError(
-            f"data set {info.name!r}: has no published address; set {LOCAL_FOLDER} to the folder that holds "
-            f"{info.files[0]} and {info.files[1]}"
-        )
+        hint = f"set {LOCAL_FOLDER} to the folder that holds {info.files[0]} and {info.files[1]}"
+        raise refused(f"data set {info.name!r}", "has no published address", hint, code="no-file")
     return table if columns is None else table.columns(columns)
 
 
@@ -144,25 +142,21 @@ def _from_folder(folder: Path, info: MatrixInfo) -> CountTable:
         table = CountTable.from_npz(matrix, vocab)
         received = matrix_checksum(table)
         if received != info.sha256:
-            raise InputError(
-                f"{matrix}: expected data set {info.name!r} with sha256 {info.sha256} of its counts and names, "
-                f"received {received}; the file differs from the published one, replace it"
-            )
+            expected = f"data set {info.name!r} with sha256 {info.sha256} of its counts and names"
+            hint = "the file differs from the published one, replace it"
+            raise unexpected(matrix, expected, hint=hint, received=received, code="damaged-file")
         return table
     if info.url and original.is_file():
         raw = original.read_bytes()
         received = hashlib.sha256(raw).hexdigest()
         if received != info.original_sha256:
-            raise InputError(
-                f"{original}: expected data set {info.name!r} with sha256 {info.original_sha256}, received {received}; "
-                "the file differs from the published one, replace it"
-            )
+            expected = f"data set {info.name!r} with sha256 {info.original_sha256}"
+            hint = "the file differs from the published one, replace it"
+            raise unexpected(original, expected, hint=hint, received=received, code="damaged-file")
         return _from_original(raw, info)
     held = " or ".join(name for name in (info.original_name, info.files[0]) if name)
-    raise InputError(
-        f"{LOCAL_FOLDER}: expected {held} in the folder {str(folder)!r}, found no such file; put it there or unset "
-        f"{LOCAL_FOLDER}"
-    )
+    problem = f"expected {held} in the folder {str(folder)!r}, found no such file"
+    raise refused(LOCAL_FOLDER, problem, f"put it there or unset {LOCAL_FOLDER}", code="no-file")
 
 
 def _from_original(raw: bytes, info: MatrixInfo) -> CountTable:

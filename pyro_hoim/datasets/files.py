@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, check_names
+from ..errors import InputError, check_names, refused, unexpected
 
 __all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_files", "download"]
 
@@ -145,16 +145,16 @@ def canonical_form(raw: bytes, info: FileInfo) -> bytes:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"data set {info.name!r}: expected a text file, received bytes that are not UTF-8") from None
+        found = "bytes that are not UTF-8"
+        raise unexpected(f"data set {info.name!r}", "a text file", received=found, code="damaged-file") from None
     rows = [",".join(info.header)]
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("|"):
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(info.header):
-            raise InputError(
-                f"data set {info.name!r}: expected {len(info.header)} cells in line {number}, received {len(cells)}"
-            )
+            expected = f"{len(info.header)} cells in line {number}"
+            raise unexpected(f"data set {info.name!r}", expected, received=len(cells), code="wrong-shape")
         cells[-1] = cells[-1].removesuffix(".")
         row = ",".join(cells)
         if len(rows) > 1 or row != rows[0]:
@@ -167,13 +167,12 @@ def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
     try:
         canonical = canonical_form(raw, info)
     except InputError as error:
-        raise InputError(f"{origin}: {error}; this is not the published file") from None
+        raise refused(origin, f"{error}; this is not the published file", code="damaged-file") from None
     received = hashlib.sha256(canonical).hexdigest()
     if received != info.sha256:
-        raise InputError(
-            f"{origin}: expected data set {info.name!r} with sha256 {info.sha256} in canonical form, received "
-            f"{received}; the file differs from the published one, replace it"
-        )
+        expected = f"data set {info.name!r} with sha256 {info.sha256} in canonical form"
+        hint = "the file differs from the published one, replace it"
+        raise unexpected(origin, expected, hint=hint, received=received, code="damaged-file")
     return canonical
 
 
@@ -205,23 +204,23 @@ def download(name: str, url: str, sha256: str, held: str, timeout: float) -> Pat
         )
         return Path(found)
     except RequestException as error:
-        raise InputError(
-            f"data set {name!r}: {url} could not be downloaded ({error}); download it elsewhere and set "
-            f"{LOCAL_FOLDER} to the folder that holds {held}"
-        ) from None
+        hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {held}"
+        raise refused(f"data set {name!r}", f"{url} could not be downloaded ({error})", hint, code="no-file") from None
     except ValueError:
-        raise InputError(
-            f"{url}: expected data set {name!r} with sha256 {sha256}, received another; the file differs from the "
-            "published one, replace it"
-        ) from None
+        expected = f"data set {name!r} with sha256 {sha256}"
+        hint = "the file differs from the published one, replace it"
+        raise unexpected(url, expected, hint=hint, received="another", code="damaged-file") from None
     except OSError as error:
         raise _unwritable(folder, error) from None
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:
     reason = error.strerror or error
-    return InputError(
-        f"{folder}: the cache folder cannot be written ({reason}); set XDG_CACHE_HOME to a folder that can"
+    return refused(
+        folder,
+        f"the cache folder cannot be written ({reason})",
+        "set XDG_CACHE_HOME to a folder that can",
+        code="no-file",
     )
 
 
@@ -254,10 +253,8 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
                 if canonical == raw:
                     return path
                 return _keep(canonical, cached)
-        raise InputError(
-            f"{LOCAL_FOLDER}: expected {name}.csv or {info.original_name} in the folder {local!r}, found neither; "
-            f"put the file there or unset {LOCAL_FOLDER} to download it"
-        )
+        problem = f"expected {name}.csv or {info.original_name} in the folder {local!r}, found neither"
+        raise refused(LOCAL_FOLDER, problem, f"put the file there or unset {LOCAL_FOLDER} to download it")
     original = download(name, info.url, info.original_sha256, f"{info.original_name} or {name}.csv", timeout)
     if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
         return cached

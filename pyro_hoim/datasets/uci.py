@@ -13,7 +13,7 @@ import torch
 from ..data.csv_file import CsvColumns, read_csv
 from ..data.encoding import encode_column
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import out_of_range, unexpected
 from ..schema import Domain, Variable
 from .files import data_file
 
@@ -131,15 +131,13 @@ def _interval_codes(table: CsvColumns, name: str) -> np.ndarray:
     try:
         values = np.asarray([int(cell) for cell in table.column(name)])
     except ValueError as error:
-        raise InputError(f"{table.path}, column {name!r}: expected whole numbers ({error})") from None
+        raise out_of_range(f"{table.path}, column {name!r}", f"whole numbers ({error})") from None
     codes = np.searchsorted(cuts, values, side="left") - 1
     outside = np.flatnonzero((codes < 0) | (codes >= len(cuts) - 1))
     if len(outside):
         row = int(outside[0])
-        raise InputError(
-            f"{table.where(row)}, column {name!r}: expected a number above {cuts[0]:g} and up to {cuts[-1]:g}, "
-            f"received {values[row]}"
-        )
+        expected = f"a number above {cuts[0]:g} and up to {cuts[-1]:g}"
+        raise out_of_range(f"{table.where(row)}, column {name!r}", expected, received=values[row])
     return codes
 
 
@@ -176,7 +174,7 @@ def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool 
     """
     names = {"train": "adult", "test": "adult_test"}
     if part not in names:
-        raise InputError(f"load_adult part: expected 'train' or 'test', received {part!r}")
+        raise unexpected("load_adult part", "'train' or 'test'", part, code="unknown-choice")
     domain = adult_domain(unused_levels=unused_levels)
     return Observations(domain, _discretise_adult(read_csv(data_file(names[part])), domain))
 

@@ -14,7 +14,18 @@ import torch
 
 from ..core.laws.expansion import list_states
 from ..core.laws.traces import refuse_traced
-from ..errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, check_names, is_whole, size_text
+from ..errors import (
+    ConvergenceWarning,
+    check_names,
+    check_type,
+    check_whole,
+    conflict,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from .adapted_conditionals import ClampedConditional
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
@@ -43,10 +54,8 @@ class NetworkLaw:
     ) -> None:
         found = getattr(conditionals, "conditionals", conditionals)
         if not isinstance(found, DependencyConditionals):
-            raise InputTypeError(
-                f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; "
-                "DependencyConditionals.from_model makes them of a model"
-            )
+            hint = "DependencyConditionals.from_model makes them of a model"
+            raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
         domain = found.domain
         for name, value, allowed in (
             ("scan", scan, get_args(StationaryScan)),
@@ -54,18 +63,16 @@ class NetworkLaw:
             ("method", method, get_args(StationaryMethod)),
         ):
             if value not in allowed:
-                raise InputError(f"{name}: expected one of {allowed}, received {value!r}")
+                raise unexpected(name, f"one of {allowed}", value, code="unknown-choice")
         for name, number, least in (("num_sweeps", num_sweeps, 1), ("max_states", max_states, 0)):
-            if not is_whole(number) or number < least:
-                raise InputError(f"{name}: expected a whole number from {least}, received {number!r}")
+            check_whole(number, name, least)
         if scan == "sequential" and selection is not None:
-            raise InputError("selection: belongs to the random scan; pass scan='random', or leave it out")
+            raise conflict("selection", "belongs to the random scan", "pass scan='random', or leave it out")
         if scan == "random" and order is not None:
-            raise InputError("order: belongs to the sequential scan; pass scan='sequential', or leave it out")
-        if selection is not None and not isinstance(selection, Mapping):
-            raise InputTypeError(f"selection: expected a mapping by name, received {type(selection).__name__}")
+            raise conflict("order", "belongs to the sequential scan", "pass scan='sequential', or leave it out")
+        check_type(selection, Mapping | None, "selection", "a mapping by name")
         if isinstance(order, str):
-            raise InputTypeError(f"order: expected a sequence of names, received the string {order!r}")
+            raise wrong_type("order", "a sequence of names", received=f"the string {order!r}")
         self.conditionals = found
         self.batch_shape = found.batch_shape
         self.domain = domain
@@ -83,7 +90,7 @@ class NetworkLaw:
             check_names(self.order, domain.names, "order")
             domain.indices(self.order)
             if missing := [name for name in domain.names if name not in self.order]:
-                raise InputError(f"order: expected every variable, but {missing[0]!r} is missing")
+                raise refused("order", f"expected every variable, but {missing[0]!r} is missing", code="missing-part")
         self.sampler: NetworkSampler = sampler
         self.num_sweeps = num_sweeps
         self.method: StationaryMethod = method
@@ -104,11 +111,12 @@ class NetworkLaw:
         """Raise where the law cannot be enumerated, or there is a batch of networks."""
         self.conditionals.require_single(what)
         if not self.is_enumerable:
-            raise IntractableError(
-                f"{what}: the law of a dependency network is known only by enumeration; this one needs "
+            problem = (
+                "the law of a dependency network is known only by enumeration; this one needs "
                 f"{size_text(self.domain.num_states, 'states')}, the budget is max_states={self.max_states}. Raise "
                 "max_states, or use log_pseudo_prob; in a program, pyro.factor(name, network.log_pseudo_prob(x).sum())"
             )
+            raise out_of_reach(what, problem)
 
     @cached_property
     def probe(self) -> torch.Tensor:
@@ -160,7 +168,7 @@ class NetworkLaw:
         """Arguments of the distribution over the remaining variables."""
         rest = self.conditionals.condition(evidence)
         if evidence and not rest.batch_shape and (reason := check_ergodic(self.conditionals, evidence).impossible):
-            raise InputError(f"evidence: {reason}; smooth the conditionals or leave a variable out")
+            raise refused("evidence", reason, "smooth the conditionals or leave a variable out")
         names = rest.domain.names
         selection = None
         if self.selection and names:
@@ -180,10 +188,8 @@ class NetworkLaw:
     def check_gradient(self, what: str) -> None:
         """Refuse what would silently have no gradient."""
         if torch.is_grad_enabled() and any(_requires_grad(node) for node in self.conditionals.nodes):
-            raise InputError(
-                f"{what}: the law of a dependency network is found without gradients, but a table requires one; use "
-                "log_pseudo_prob, which has them, or torch.no_grad()"
-            )
+            problem = "the law of a dependency network is found without gradients, but a table requires one"
+            raise refused(what, problem, "use log_pseudo_prob, which has them, or torch.no_grad()", code="no-method")
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         """States (*shape, d) with PyTorch's global generator."""
@@ -221,7 +227,7 @@ class NetworkLaw:
             return
         found = check_ergodic(self.conditionals, scan=self.scan, order=self.order)
         if found.has_unique_law is False:
-            raise InputError(f"conditionals: {found.message}")
+            raise refused("conditionals", found.message)
         if found.has_unique_law is None:
             warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=4)
         self._is_checked = True

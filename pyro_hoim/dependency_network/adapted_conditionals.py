@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from ..core.model import ConditionalModel, CountModel, EnergyModel
-from ..errors import InputError, InputTypeError
+from ..errors import check_type, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.cells import check_codes
 from .node_conditionals import NodeConditional, batch_shape_of, in_order, may_be_zero, remaining
@@ -22,8 +22,7 @@ def over_levels(model: ConditionalModel) -> ConditionalModel:
         InputTypeError: no conditional model.
         InputError: a model of infinitely many values.
     """
-    if not isinstance(model, ConditionalModel):
-        raise InputTypeError(f"model: expected a conditional model, received {type(model).__name__}")
+    check_type(model, ConditionalModel, "model", "a conditional model")
     return model.over_levels() if isinstance(model, CountModel) else model
 
 
@@ -45,7 +44,7 @@ class ModelConditional:
         model = over_levels(model)
         batch = tuple(getattr(model, "batch_shape", ()))
         if batch:
-            raise InputError(f"model: expected one model, received a batch of shape {batch}")
+            raise unexpected("model", "one model", received=f"a batch of shape {batch}", code="wrong-shape")
         model.domain.index(variable)
         self.model = model
         self._variable = variable
@@ -95,7 +94,7 @@ class ModelConditional:
             InputTypeError: the model has no method ``to``.
         """
         if not hasattr(self.model, "to"):
-            raise InputTypeError(f"model: expected one with a method 'to', received {type(self.model).__name__}")
+            raise wrong_type("model", "one with a method 'to'", self.model)
         return ModelConditional(self.model.to(dtype=dtype, device=device), self._variable)  # type: ignore[attr-defined]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from ..core.model import ConditionalModel
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..errors import InputTypeError, check_type, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.cells import check_codes, evidence_codes
 from .adapted_conditionals import ClampedConditional, ModelConditional, over_levels
@@ -55,29 +55,30 @@ class DependencyConditionals:
     def __init__(self, nodes: Iterable[NodeConditional]) -> None:
         given = list(nodes)
         for node in given:
-            if not isinstance(node, NodeConditional):
-                raise InputTypeError(f"nodes: expected conditionals of one variable, received {type(node).__name__}")
+            check_type(node, NodeConditional, "nodes", "conditionals of one variable")
         self._domain = given[0].domain if given else Domain()
         found: dict[str, NodeConditional] = {}
         for node in given:
             if node.domain != self._domain:
-                raise InputError(
-                    f"nodes: expected conditionals over one domain, but those of {given[0].variable!r} and "
-                    f"{node.variable!r} differ in theirs"
+                problem = (
+                    f"expected conditionals over one domain, but those of {given[0].variable!r} and {node.variable!r} "
+                    "differ in theirs"
                 )
+                raise refused("nodes", problem, code="other-domain")
             if node.variable in found:
-                raise InputError(f"nodes: expected one conditional per variable, received two of {node.variable!r}")
+                raise unexpected("nodes", "one conditional per variable", received=f"two of {node.variable!r}")
             found[node.variable] = node
         absent = [name for name in self._domain.names if name not in found]
         if absent:
-            raise InputError(f"nodes: expected one conditional per variable, received none of {absent[0]!r}")
+            raise unexpected("nodes", "one conditional per variable", received=f"none of {absent[0]!r}")
         self._nodes = tuple(found[name] for name in self._domain.names)
         shapes = [batch_shape_of(node) for node in self._nodes]
         try:
             self._batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
         except RuntimeError:
             received = sorted(set(map(tuple, shapes)))
-            raise InputError(f"nodes: expected batches that broadcast with each other, received {received}") from None
+            expected = "batches that broadcast with each other"
+            raise unexpected("nodes", expected, received=received, code="wrong-shape") from None
 
     @classmethod
     def from_model(cls, model: ConditionalModel) -> DependencyConditionals:
@@ -111,10 +112,12 @@ class DependencyConditionals:
             InputError: some conditional has a batch of tables.
         """
         if self._batch_shape:
-            raise InputError(
-                f"{what}: expected one network, received a batch of shape {tuple(self._batch_shape)}, for which the "
-                "conditionals and the pseudo-likelihood are offered; build one network from the tables of one element"
+            hint = "build one network from the tables of one element"
+            found = (
+                f"a batch of shape {tuple(self._batch_shape)}, for which the conditionals and the pseudo-likelihood "
+                "are offered"
             )
+            raise unexpected(what, "one network", hint=hint, received=found, code="wrong-shape")
 
     @property
     def domain(self) -> Domain:
@@ -161,13 +164,14 @@ class DependencyConditionals:
             InputError: a block of another size, a wrong shape, or a code that is read and is no level of its variable.
         """
         if isinstance(block, str):
-            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
         self._domain.indices(block)
         if len(block) != 1:
-            raise InputError(
-                f"block: expected one name, received {len(block)}; a dependency network holds one conditional law per "
-                "variable, and these need not belong to a joint law from which larger blocks could be drawn"
+            hint = (
+                "a dependency network holds one conditional law per variable, and these need not belong to a joint law "
+                "from which larger blocks could be drawn"
             )
+            raise unexpected("block", "one name", hint=hint, received=len(block))
         return self.node(block[0]).log_probs(x)
 
     def log_conditionals(self, x: torch.Tensor) -> torch.Tensor:
@@ -216,9 +220,8 @@ class DependencyConditionals:
         self.require_single("full_table")
         node, cards = self.node(name), self._domain.cardinalities
         if self._domain.num_states > _MAX_STATES:
-            raise IntractableError(
-                f"full_table: {size_text(self._domain.num_states, 'joint states')} exceed the limit of {_MAX_STATES}"
-            )
+            problem = f"{size_text(self._domain.num_states, 'joint states')} exceed the limit of {_MAX_STATES}"
+            raise out_of_reach("full_table", problem)
         probs = _tabulate(node)
         position = self._domain.index(name)
         read = self._domain.indices(node.reads)
@@ -256,7 +259,8 @@ class DependencyConditionals:
         moved: list[NodeConditional] = []
         for node in self._nodes:
             if not hasattr(node, "to"):
-                raise InputTypeError(f"nodes: the conditional of {node.variable!r} has no method 'to'")
+                problem = f"the conditional of {node.variable!r} has no method 'to'"
+                raise InputTypeError(problem, argument="nodes", code="no-method")
             moved.append(node.to(dtype=dtype, device=device))  # type: ignore[attr-defined]
         return DependencyConditionals(moved)
 

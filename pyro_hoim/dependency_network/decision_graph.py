@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import check_type, other_domain, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.cells import check_codes
 
@@ -119,8 +119,7 @@ class DecisionGraph:
     """
 
     def __init__(self, domain: Domain, variable: str, operations: Iterable[Split | Merge] = ()) -> None:
-        if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+        check_type(domain, Domain, "domain")
         domain.index(variable)
         self._domain = domain
         self._variable = variable
@@ -205,21 +204,19 @@ class DecisionGraph:
             leaf = self._leaf(operation.leaf, f"{lead}leaf")
             self._domain.index(operation.on)
             if operation.on == self._variable:
-                raise InputError(
-                    f"{lead}on: expected another variable than {self._variable!r}, whose law the graph conditions"
-                )
+                expected = f"another variable than {self._variable!r}, whose law the graph conditions"
+                raise unexpected(f"{lead}on", expected)
             operation, gained = Split(leaf, operation.on), self._domain[operation.on].cardinality - 1
         elif isinstance(operation, Merge):
             first, second = (
                 self._leaf(n, f"{lead}{name}") for n, name in ((operation.first, "first"), (operation.second, "second"))
             )
             if first >= second:
-                raise InputError(
-                    f"{lead}first, second: expected two leaves in increasing order, received {first} and {second}"
-                )
+                expected = "two leaves in increasing order"
+                raise out_of_range(f"{lead}first, second", expected, received=f"{first} and {second}")
             operation, gained = Merge(first, second), -1
         else:
-            raise InputTypeError(f"{lead}operation: expected a Split or a Merge, received {type(operation).__name__}")
+            raise wrong_type(f"{lead}operation", "a Split or a Merge", operation)
         self._operations = (*self._operations, operation)
         self._num_leaves += gained
 
@@ -227,9 +224,9 @@ class DecisionGraph:
         try:
             leaf = operator.index(number)  # type: ignore[arg-type]
         except TypeError:
-            raise InputTypeError(f"{argument}: expected the number of a leaf, received {number!r}") from None
+            raise wrong_type(argument, "the number of a leaf", received=repr(number)) from None
         if not 0 <= leaf < self._num_leaves or isinstance(number, bool):
-            raise InputError(f"{argument}: expected a leaf from 0 to {self._num_leaves - 1}, received {number!r}")
+            raise out_of_range(argument, f"a leaf from 0 to {self._num_leaves - 1}", number)
         return leaf
 
     # Values
@@ -315,7 +312,7 @@ class DecisionGraph:
         """
         codes = self._domain.encode_state(evidence)
         if self._variable in codes:
-            raise InputError(f"evidence: expected other variables than {self._variable!r}, whose law is conditioned")
+            raise other_domain("evidence", f"other variables than {self._variable!r}, whose law is conditioned")
         rest = self._domain.project(name for name in self._domain.names if name not in codes)
         graph: list[Split | Merge] = []
         now: list[int | None] = [0]  # the new number of every old leaf, None where the evidence never leads
@@ -375,9 +372,7 @@ class DecisionGraph:
         try:
             variable, operations = value["variable"], [tuple(entry) for entry in value["operations"]]
         except (KeyError, TypeError) as error:
-            raise InputError(
-                f"decision graph: expected an object with variable and operations, received {value!r}"
-            ) from (error)
+            raise unexpected("decision graph", "an object with variable and operations", value) from error
         return cls(domain, variable, [_operation(entry) for entry in operations])
 
 
@@ -388,6 +383,4 @@ def _operation(entry: Sequence[Any]) -> Split | Merge:
         case ("merge", int(first), int(second)):
             return Merge(first, second)
         case _:
-            raise InputError(
-                f"operations: expected ['split', leaf, name] or ['merge', first, second], received {list(entry)!r}"
-            )
+            raise unexpected("operations", "['split', leaf, name] or ['merge', first, second]", list(entry))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, InputTypeError, ModelFileError
+from ..errors import InputTypeError, ModelFileError, check_type, refused
 from ..runs.container import (
     DEPENDENCY_NETWORK,
     check_tensors,
@@ -63,10 +63,7 @@ class NetworkFile:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
 
     def __post_init__(self) -> None:
-        if not isinstance(self.conditionals, DependencyConditionals):
-            raise InputTypeError(
-                f"conditionals: expected a DependencyConditionals, received {type(self.conditionals).__name__}"
-            )
+        check_type(self.conditionals, DependencyConditionals, "conditionals", "a DependencyConditionals")
         self.conditionals.require_single("conditionals")
         copies: list[NodeConditional] = []
         for node in self.conditionals.nodes:
@@ -75,16 +72,16 @@ class NetworkFile:
             elif isinstance(node, TableConditional):
                 copies.append(TableConditional(node.domain, node.variable, node.parents, stored(node.probs)))
             else:
-                raise InputTypeError(
-                    f"conditionals: expected decision graphs and tables, but that of {node.variable!r} is a "
-                    f"{type(node).__name__}; the network's tabulated() makes tables of small ones"
+                problem = (
+                    f"expected decision graphs and tables, but that of {node.variable!r} is a {type(node).__name__}; "
+                    "the network's tabulated() makes tables of small ones"
                 )
+                raise InputTypeError(problem, argument="conditionals", code="invalid-value")
         check_tensors(self.tensors, self.info)
         taken = [name for name in self.tensors if name.startswith(_PREFIX)]
         if taken:
-            raise InputError(
-                f"tensors: names that begin with {_PREFIX!r} are taken by the tables, received {taken[0]!r}"
-            )
+            problem = f"names that begin with {_PREFIX!r} are taken by the tables, received {taken[0]!r}"
+            raise refused("tensors", problem, code="repeated-name")
         keep_contents(self, self.tensors, self.info, conditionals=DependencyConditionals(copies))
 
 
@@ -108,8 +105,7 @@ def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
         ...     load_network(folder + "/network.safetensors").conditionals.node("a").probs
         tensor([0.2500, 0.7500])
     """
-    if not isinstance(file, NetworkFile):
-        raise InputTypeError(f"file: expected a NetworkFile, received {type(file).__name__}")
+    check_type(file, NetworkFile, "file")
     network = file.conditionals
     nodes: list[dict[str, Any]] = []
     tables: dict[str, torch.Tensor] = {}

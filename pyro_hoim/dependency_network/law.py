@@ -12,7 +12,7 @@ from ..core.law import Law
 from ..core.laws.expansion import list_states
 from ..core.laws.shared import FiniteLaw
 from ..core.laws.values import check_value
-from ..errors import InputTypeError
+from ..errors import wrong_type
 from ._law import NetworkLaw, NetworkSampler
 from .conditionals import DependencyConditionals
 from .stationary.laws import StationaryLaw, StationaryMethod, StationaryScan
@@ -291,7 +291,7 @@ class DependencyNetwork(FiniteLaw):
             IntractableError: more than :attr:`max_states` joint states; estimate it from pseudo-Gibbs chains.
         """
         if isinstance(names, str):
-            raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
+            raise wrong_type("names", "a collection of variable names", received=f"the string {names!r}")
         names = tuple(names)
         self.domain.indices(names)
         self._law.require("marginal")

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from ..errors import InputError, InputTypeError, check_names
+from ..errors import check_names, check_type, other_domain, out_of_range, refused, unexpected, wrong_shape, wrong_type
 from ..schema import Domain
 from ..structure.cells import check_codes, evidence_codes, gather_slices
 from .decision_graph import DecisionGraph
@@ -68,40 +68,38 @@ def check_table(probs: object, rows: str, argument: str = "probs") -> torch.Tens
     """A floating tensor whose last dimension holds laws, or an error that names the first row that is none."""
     if not isinstance(probs, torch.Tensor) or probs.dtype not in _TOLERANCE:
         received = probs.dtype if isinstance(probs, torch.Tensor) else type(probs).__name__
-        raise InputTypeError(f"{argument}: expected a float32 or float64 tensor, received {received}")
+        raise wrong_type(argument, "a float32 or float64 tensor", received=received)
     values = probs.detach().double()
     is_bad = ~torch.isfinite(values) | (values < 0)
     if bool(is_bad.any()):
         where = tuple(int(i) for i in is_bad.nonzero()[0])
-        raise InputError(
-            f"{argument}: expected finite probabilities from 0 on, received {values[where].item()} at index {where}"
-        )
+        expected = "finite probabilities from 0 on"
+        raise out_of_range(argument, expected, received=f"{values[where].item()} at index {where}")
     totals = values.sum(-1)
     is_off = (totals - 1).abs() > _TOLERANCE[probs.dtype]
     if bool(is_off.any()):
         where = tuple(int(i) for i in is_off.nonzero()[0])
         position = where[0] if len(where) == 1 else where
-        raise InputError(
-            f"{argument}: expected rows that sum to one, but {rows} {position} sums to {totals[where].item():.9g}"
-        )
+        problem = f"expected rows that sum to one, but {rows} {position} sums to {totals[where].item():.9g}"
+        raise refused(argument, problem)
     return probs
 
 
 def _check_domain(domain: object) -> Domain:
     if not isinstance(domain, Domain):
-        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+        raise wrong_type("domain", "a Domain", domain)
     return domain
 
 
 def check_reads(domain: Domain, variable: str, names: Iterable[str], argument: str) -> tuple[str, ...]:
     """Distinct names of other variables, in the order given."""
     if isinstance(names, str):
-        raise InputTypeError(f"{argument}: expected a sequence of names, received the string {names!r}")
+        raise wrong_type(argument, "a sequence of names", received=f"the string {names!r}")
     given = tuple(names)
     check_names(given, domain.names, argument)
     domain.indices(given)
     if variable in given:
-        raise InputError(f"{argument}: expected other variables than {variable!r}, whose law this is")
+        raise other_domain(argument, f"other variables than {variable!r}, whose law this is")
     return given
 
 
@@ -136,14 +134,11 @@ class LeafConditional:
     """
 
     def __init__(self, graph: DecisionGraph, probs: torch.Tensor) -> None:
-        if not isinstance(graph, DecisionGraph):
-            raise InputTypeError(f"graph: expected a DecisionGraph, received {type(graph).__name__}")
+        check_type(graph, DecisionGraph, "graph")
         shape = (graph.num_leaves, graph.domain[graph.variable].cardinality)
         if isinstance(probs, torch.Tensor) and tuple(probs.shape) != shape:
-            raise InputError(
-                f"probs: expected shape {shape}, one row per leaf and one column per level of {graph.variable!r}, "
-                f"received {tuple(probs.shape)}"
-            )
+            expected = f"{shape}, one row per leaf and one column per level of {graph.variable!r}"
+            raise wrong_shape("probs", expected, probs)
         self.graph = graph
         self.probs = check_table(probs, "leaf", f"probs of {graph.variable!r}")
 
@@ -228,10 +223,8 @@ class TableConditional:
         self.parents = check_reads(domain, variable, parents, "parents")
         shape = tuple(domain[name].cardinality for name in (*self.parents, variable))
         if isinstance(probs, torch.Tensor) and tuple(probs.shape[-len(shape) :]) != shape:
-            raise InputError(
-                f"probs: expected shape (..., {', '.join(map(str, shape))}), the cardinalities of "
-                f"{(*self.parents, variable)}, received {tuple(probs.shape)}"
-            )
+            expected = f"(..., {', '.join(map(str, shape))}), the cardinalities of {(*self.parents, variable)}"
+            raise wrong_shape("probs", expected, probs)
         self.probs = check_table(probs, "row", f"probs of {variable!r}")
         self.batch_shape = torch.Size(probs.shape[: probs.ndim - len(shape)])
 
@@ -278,10 +271,8 @@ class TableConditional:
             try:
                 shape = torch.broadcast_shapes(row.shape, batch)
             except RuntimeError:
-                raise InputError(
-                    f"x: expected leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables, "
-                    f"received shape {tuple(codes.shape)}"
-                ) from None
+                expected = f"leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables"
+                raise unexpected("x", expected, received=f"shape {tuple(codes.shape)}", code="wrong-shape") from None
             start = torch.arange(batch.numel(), device=row.device).reshape(batch) * math.prod(sizes[:-1])
             row = (row + start).expand(shape)
         return self.probs.reshape(-1, sizes[-1])[row]
@@ -337,5 +328,5 @@ def remaining(
     """Codes of the evidence, the domain of the variables that it leaves, and the shape of codes and batch together."""
     codes, shape = evidence_codes(domain, evidence, batch_shape)
     if variable in codes:
-        raise InputError(f"evidence: expected other variables than {variable!r}, whose law is conditioned")
+        raise other_domain("evidence", f"other variables than {variable!r}, whose law is conditioned")
     return codes, domain.project(name for name in domain.names if name not in codes), shape

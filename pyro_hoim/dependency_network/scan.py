@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import InputError, InputTypeError, check_names
+from ..errors import check_names, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 
 __all__ = ["selection_probs"]
@@ -45,22 +45,18 @@ def selection_probs(
         given: dict[str, Any] = dict(selection)
     elif isinstance(selection, Sequence | torch.Tensor | np.ndarray) and not isinstance(selection, str):
         if len(selection) != len(domain):
-            raise InputError(f"{argument}: expected {len(domain)} probabilities, received {len(selection)}")
+            raise unexpected(argument, f"{len(domain)} probabilities", received=len(selection), code="wrong-shape")
         given = dict(zip(domain.names, selection, strict=True))
     else:
-        raise InputTypeError(
-            f"{argument}: expected probabilities by name, or a sequence of them, received {type(selection).__name__}"
-        )
+        raise wrong_type(argument, "probabilities by name, or a sequence of them", selection)
     values = {name: _checked(value, name, argument) for name, value in given.items()}
     for name in free:
         if domain[name].cardinality > 1 and not values.get(name, 0.0) > 0:
-            raise InputError(
-                f"{argument}: expected a positive probability for {name!r}, received {given.get(name)!r}; a variable "
-                "that is never updated keeps its first value"
-            )
+            hint = "a variable that is never updated keeps its first value"
+            raise out_of_range(argument, f"a positive probability for {name!r}", given.get(name), hint)
     total = math.fsum(values.values())
     if abs(total - 1) > 1e-6:
-        raise InputError(f"{argument}: expected probabilities that sum to 1, received a sum of {total:.9g}")
+        raise out_of_range(argument, "probabilities that sum to 1", received=f"a sum of {total:.9g}")
     chosen = np.array([values.get(name, 0.0) for name in free], dtype=np.float64)
     mass = chosen.sum()
     return chosen / mass if mass > 0 else np.full(len(free), 1.0 / max(1, len(free)))
@@ -70,5 +66,5 @@ def _checked(value: Any, name: str, argument: str) -> float:
     """A finite number from 0 on."""
     number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
     if not isinstance(number, numbers.Real) or isinstance(number, bool) or not 0 <= float(number) < math.inf:
-        raise InputError(f"{argument}: expected a positive probability for {name!r}, received {value!r}")
+        raise out_of_range(argument, f"a positive probability for {name!r}", value)
     return float(number)

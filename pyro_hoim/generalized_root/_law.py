@@ -14,7 +14,7 @@ from ..core.laws.parameter_cache import ParameterCache
 from ..core.laws.traces import check_seed, refuse_traced
 from ..core.laws.values import check_numbers
 from ..core.partition import LogPartition
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import check_whole, wrong_type
 from ..schema import Domain
 from .annealed.importance import RootAnnealed
 from .auto import RootAuto
@@ -53,12 +53,9 @@ class RootLaw(ParameterCache):
         is_checked: bool = True,
     ) -> None:
         if partition is not None and not (hasattr(partition, "plan_energy") and hasattr(partition, "is_exact")):
-            raise InputTypeError(
-                "partition: expected a backend such as RootAuto(), RootEnumeration() or RootAnnealed(), "
-                f"received {partition!r}"
-            )
-        if not is_whole(num_sweeps) or num_sweeps < 1:
-            raise InputError(f"num_sweeps: expected a whole number from 1, received {num_sweeps!r}")
+            expected = "a backend such as RootAuto(), RootEnumeration() or RootAnnealed()"
+            raise wrong_type("partition", expected, received=repr(partition))
+        check_whole(num_sweeps, "num_sweeps")
         self.partition: RootBackend = RootAuto() if partition is None else partition
         self.model = GeneralizedRootEnergy(structure, psi, family, validate=False)
         self.num_sweeps = num_sweeps

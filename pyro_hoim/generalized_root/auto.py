@@ -11,7 +11,7 @@ import torch
 
 from ..checks import checked_sample_shape
 from ..core.partition import Cost, LogPartition, Sandwich
-from ..errors import InputTypeError, IntractableError
+from ..errors import IntractableError, check_type
 from .annealed.importance import RootAnnealed
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, component_structure
@@ -70,14 +70,8 @@ class RootAuto:
     allow_undecided: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enumeration, RootEnumeration):
-            raise InputTypeError(
-                f"RootAuto enumeration: expected RootEnumeration(...), received {type(self.enumeration).__name__}"
-            )
-        if self.annealed is not None and not isinstance(self.annealed, RootAnnealed):
-            raise InputTypeError(
-                f"RootAuto annealed: expected RootAnnealed(...) or None, received {type(self.annealed).__name__}"
-            )
+        check_type(self.enumeration, RootEnumeration, "RootAuto enumeration", "RootEnumeration(...)")
+        check_type(self.annealed, RootAnnealed | None, "RootAuto annealed", "RootAnnealed(...) or None")
         if self.allow_undecided:
             object.__setattr__(self, "enumeration", replace(self.enumeration, allow_undecided=True))
             if self.annealed is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..checks import check_finite, check_shape
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..errors import check_type, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ._condition import fold
 from ._gaussian import precision_and_shift
@@ -73,23 +73,22 @@ class GeneralizedRootEnergy:
     def __init__(
         self, structure: RootStructure, psi: torch.Tensor, family: NodeFamily, *, validate: bool = True
     ) -> None:
-        if not isinstance(structure, RootStructure):
-            raise InputTypeError(f"structure: expected a RootStructure, received {type(structure).__name__}")
+        check_type(structure, RootStructure, "structure")
         if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
             received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
-            raise InputTypeError(f"psi: expected a floating-point tensor, received {received}")
+            raise wrong_type("psi", "a floating-point tensor", received=received)
         check_shape(psi, (structure.num_terms,), "psi")
-        if not isinstance(family, NodeFamily):
-            raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+        check_type(family, NodeFamily, "family")
         for variable in structure.domain:
             if variable.kind != family.kind:
-                raise InputError(
-                    f"structure: the {family.name} family needs variables of kind {family.kind!r}, but "
-                    f"{variable.name!r} is of kind {variable.kind!r}"
+                raise conflict(
+                    "structure",
+                    f"the {family.name} family needs variables of kind {family.kind!r}, but {variable.name!r} is of "
+                    f"kind {variable.kind!r}",
                 )
         if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
             longest = max(length for _, length in structure.keys)
-            raise InputError(f"psi: {longest}! is beyond {psi.dtype}; use float64, or sets of fewer variables")
+            raise refused("psi", f"{longest}! is beyond {psi.dtype}", "use float64, or sets of fewer variables")
         if validate:
             check_finite(psi, "psi")
         self.structure = structure
@@ -156,9 +155,8 @@ class GeneralizedRootEnergy:
                 return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
         except RuntimeError:
             pass
-        raise InputError(
-            f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
-        )
+        problem = f"{tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+        raise refused("batch_shape", problem, code="wrong-shape")
 
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -177,18 +175,15 @@ class GeneralizedRootEnergy:
 
     def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
         """States in the dtype of psi, checked."""
-        if not isinstance(x, torch.Tensor):
-            raise InputTypeError(f"{argument}: expected a tensor of values, received {type(x).__name__}")
+        check_type(x, torch.Tensor, argument, "a tensor of values")
         if x.dtype == torch.bool or x.is_complex():
-            raise InputTypeError(f"{argument}: expected numbers, received dtype {x.dtype}")
+            raise wrong_type(argument, "numbers", received=f"dtype {x.dtype}")
         check_shape(x, (len(self.domain),), argument)
         try:
             torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
         except RuntimeError:
-            raise InputError(
-                f"{argument}: expected leading dimensions that broadcast with the batch shape "
-                f"{tuple(self.batch_shape)}, received shape {tuple(x.shape)}"
-            ) from None
+            expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
+            raise unexpected(argument, expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None
         if validate:
             self.family.check_values(x, argument)
         return x.to(self.dtype)
@@ -291,10 +286,8 @@ class GeneralizedRootEnergy:
         """
         top = self.family.largest_value
         if not self.family.is_discrete or not math.isfinite(top):
-            raise InputError(
-                f"{what}: expected a family of finitely many values, received {self.family.name}; use "
-                "TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
-            )
+            hint = "use TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
+            raise unexpected(what, "a family of finitely many values", hint=hint, received=self.family.name)
         return int(top) + 1
 
     def over_levels(self) -> CountsAsLevels:
@@ -327,15 +320,16 @@ class GeneralizedRootEnergy:
             IntractableError: the block has more than 2^22 states.
         """
         if isinstance(block, str):
-            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
         positions = list(self.domain.indices(block))
         levels = [self.require_finite("block_conditional")] * len(positions)
         num_states = math.prod(levels)
         if num_states > _MAX_BLOCK_STATES:
-            raise IntractableError(
-                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
-                f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
+            problem = (
+                f"{size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
+                f"{_MAX_BLOCK_STATES}"
             )
+            raise out_of_reach("block", problem, "condition on smaller blocks in turn")
         values = self._states(x, validate=False)
         shape = torch.broadcast_shapes(values.shape[:-1], self.batch_shape)
         values = values.expand(*shape, len(self.domain)).clone()
@@ -389,11 +383,10 @@ class GeneralizedRootEnergy:
             InputError: a negative scale, or as :meth:`radial_natural`.
         """
         v = self._direction(direction)
-        if not isinstance(z, torch.Tensor):
-            raise InputTypeError(f"z: expected a tensor, received {type(z).__name__}")
+        check_type(z, torch.Tensor, "z", "a tensor")
         scale = z.to(self.dtype)
         if bool((~(scale >= 0)).any()):
-            raise InputError("z: expected scales of at least 0")
+            raise out_of_range("z", "scales of at least 0")
         powers = self.radial_natural(direction)
         factor = scale.sqrt() if self.family.name == "gaussian" else scale
         base = self.family.log_base(factor[..., None] * v).sum(-1)
@@ -403,7 +396,7 @@ class GeneralizedRootEnergy:
         v = self._states(direction, False, "direction")
         check_finite(v, "direction")
         if self.family.name != "gaussian" and bool((v < 0).any()):
-            raise InputError(f"direction: the {self.family.name} family has no negative values")
+            raise refused("direction", f"the {self.family.name} family has no negative values")
         return v
 
     # Derived models
@@ -437,12 +430,12 @@ class GeneralizedRootEnergy:
             InputTypeError: no mapping, or a value that is no number.
         """
         if not isinstance(evidence, Mapping):
-            raise InputTypeError(f"evidence: expected a mapping from names to values, received {evidence!r}")
+            raise wrong_type("evidence", "a mapping from names to values", received=repr(evidence))
         positions = self.domain.indices(evidence)
         columns: list[torch.Tensor] = []
         for name, value in evidence.items():
             if not isinstance(value, numbers.Real | torch.Tensor) or getattr(value, "dtype", None) == torch.bool:
-                raise InputTypeError(f"evidence[{name!r}]: expected a number or a tensor, received {value!r}")
+                raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             self.family.check_values(columns[-1], f"evidence[{name!r}]")
         try:
@@ -451,10 +444,8 @@ class GeneralizedRootEnergy:
             shapes = ", ".join(
                 f"{name!r} {tuple(column.shape)}" for name, column in zip(evidence, columns, strict=True)
             )
-            raise InputError(
-                f"evidence: expected shapes that broadcast with the batch shape {tuple(self.batch_shape)}, received "
-                f"{shapes}"
-            ) from None
+            expected = f"shapes that broadcast with the batch shape {tuple(self.batch_shape)}"
+            raise unexpected("evidence", expected, received=shapes, code="wrong-shape") from None
         values = self.psi.new_zeros(0)
         if columns:
             values = torch.stack(torch.broadcast_tensors(*columns), -1)
@@ -479,7 +470,8 @@ class GeneralizedRootEnergy:
         precision, shift = self.gaussian_precision()
         factor, failed = torch.linalg.cholesky_ex(precision)
         if bool(failed.any()):
-            raise InputError("psi: the precision is not positive definite; check_normalizable names the direction")
+            problem = "the precision is not positive definite; check_normalizable names the direction"
+            raise refused("psi", problem, code="not-normalizable")
         return torch.cholesky_solve(shift[..., None], factor).squeeze(-1), precision
 
     def gaussian_precision(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -489,8 +481,6 @@ class GeneralizedRootEnergy:
             InputError: another family, or roots above 2.
         """
         if self.family.name != "gaussian" or self.order > 2:
-            raise InputError(
-                f"gaussian_parameters: expected the gaussian family with k <= 2, received {self.family.name} "
-                f"with k = {self.order}"
-            )
+            expected = "the gaussian family with k <= 2"
+            raise unexpected("gaussian_parameters", expected, received=f"{self.family.name} with k = {self.order}")
         return precision_and_shift(self.structure, self.psi)

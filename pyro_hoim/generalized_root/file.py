@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 
-from ..errors import HoimError, InputError, InputTypeError, ModelFileError
+from ..errors import HoimError, ModelFileError, check_type, refused
 from ..runs.container import (
     GENERALIZED_ROOT,
     check_tensors,
@@ -105,8 +105,7 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
         ...     load_roots(folder + "/roots.safetensors").psi
         tensor([1.])
     """
-    if not isinstance(file, RootFile):
-        raise InputTypeError(f"file: expected a RootFile, received {type(file).__name__}")
+    check_type(file, RootFile, "file")
     contents = {"family": _describe(file.family), **file.structure.to_json(), "info": file.info}
     write_container(path, GENERALIZED_ROOT, contents, {"psi": file.psi, **file.tensors})
 
@@ -143,10 +142,8 @@ def _describe(family: NodeFamily) -> dict[str, Any]:
     except HoimError:
         found = None
     if found != family:
-        raise InputError(
-            f"family: files hold the families that node_family knows, received {family!r}; keep its psi and structure "
-            "yourself"
-        )
+        problem = f"files hold the families that node_family knows, received {family!r}"
+        raise refused("family", problem, "keep its psi and structure yourself")
     return value
 
 

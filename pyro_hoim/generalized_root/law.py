@@ -15,7 +15,7 @@ from ..checks import refuse_transforms
 from ..core.laws.expansion import check_cells, enumerated_states
 from ..core.laws.shared import EnergyLaw
 from ..core.laws.traces import check_probabilities
-from ..errors import ConvergenceWarning, InputError, IntractableError
+from ..errors import ConvergenceWarning, InputError, IntractableError, other_domain, out_of_reach, unexpected
 from ._law import RootLaw, check_root_value
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend
@@ -327,10 +327,9 @@ class GeneralizedRoot(EnergyLaw):
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
         if not (self.family.is_discrete and math.isfinite(self.family.largest_value)):
-            raise InputError(
-                f"enumerate_support: expected bounded counts, received {self.family!r}, whose values have no end; use "
-                "TruncatedPoissonFamily, or observe the site"
-            )
+            hint = "use TruncatedPoissonFamily, or observe the site"
+            found = f"{self.family!r}, whose values have no end"
+            raise unexpected("enumerate_support", "bounded counts", hint=hint, received=found)
         cards = self._cardinalities
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
         return enumerated_states(cards, self.batch_shape, expand, self._law.psi.device).to(self._law.psi.dtype)
@@ -394,9 +393,10 @@ def _warn_beyond(error: IntractableError) -> None:
 def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor:
     """D(p, q) in nats for equal structures, (*broadcast batch); exact or refused."""
     if p.structure != q.structure or p.family != q.family:
-        raise InputError("kl_divergence: expected laws with the same structure and family")
+        raise other_domain("kl_divergence", "laws with the same structure and family")
     if not (p._law.is_exact and q._law.is_exact):
-        raise IntractableError("kl_divergence: needs exact log Z of both laws; use RootAuto() without estimates")
+        problem = "needs exact log Z of both laws"
+        raise out_of_reach("kl_divergence", problem, "use RootAuto() without estimates", code="no-method")
     difference = p._law.model.coefficients - q._law.model.coefficients
     value = (p._law.expectations * difference).sum(-1) - p._law.log_partition.value + q._law.log_partition.value
     return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))

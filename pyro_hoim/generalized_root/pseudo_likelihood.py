@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.autograd.function import once_differentiable
 
-from ..checks import check_shape
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..checks import check_exact_shape, check_shape
+from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape, wrong_type
 from .nodes.families import NodeFamily
 from .nodes.kernels import evaluate_nodes
 from .structure import RootStructure
@@ -90,15 +90,12 @@ class RootPseudoLikelihood:
         family: NodeFamily,
         weights: torch.Tensor | None = None,
     ) -> None:
-        if not isinstance(structure, RootStructure):
-            raise InputTypeError(f"structure: expected a RootStructure, received {type(structure).__name__}")
-        if not isinstance(rows, torch.Tensor):
-            raise InputTypeError(f"rows: expected a tensor, received {type(rows).__name__}")
-        if not isinstance(family, NodeFamily):
-            raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+        check_type(structure, RootStructure, "structure")
+        check_type(rows, torch.Tensor, "rows", "a tensor")
+        check_type(family, NodeFamily, "family")
         check_shape(rows, (len(structure.domain),), "rows")
         if rows.ndim != 2:
-            raise InputError(f"rows: expected shape (n, {len(structure.domain)}), received {tuple(rows.shape)}")
+            raise wrong_shape("rows", f"(n, {len(structure.domain)})", rows)
         family.check_values(rows, "rows")
         distinct, inverse = torch.unique(rows.detach().cpu().double(), dim=0, return_inverse=True)
         self.structure = structure
@@ -120,8 +117,7 @@ class RootPseudoLikelihood:
     def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, _Nodes]:
         """Natural parameters (m d, k) and the node laws."""
         vector = np.ascontiguousarray(psi, dtype=np.float64)
-        if vector.shape != (self.structure.num_terms,):
-            raise InputError(f"psi: expected shape ({self.structure.num_terms},), received {vector.shape}")
+        check_exact_shape(vector, (self.structure.num_terms,), "psi")
         eta = np.ascontiguousarray((self._design @ vector).reshape(self._statistics.shape))
         count, k = eta.shape
         value, mean, covariance = np.empty(count), np.zeros((count, k)), np.zeros((count, k, k))
@@ -169,7 +165,7 @@ class RootPseudoLikelihood:
         """
         if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
             received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
-            raise InputTypeError(f"psi: expected a floating-point tensor, received {received}")
+            raise wrong_type("psi", "a floating-point tensor", received=received)
         return _Value.apply(psi, self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
 
     def gradient(self, psi: NDArray[Any]) -> Floats:
@@ -214,7 +210,8 @@ class RootPseudoLikelihood:
         if not np.isfinite(nodes.value).all():
             row, variable = divmod(int(np.flatnonzero(~np.isfinite(nodes.value))[0]), len(self.structure.domain))
             name = self.structure.domain.names[variable]
-            raise InputError(f"psi: the conditional of {name!r} given the rest of distinct row {row} has no law")
+            problem = f"the conditional of {name!r} given the rest of distinct row {row} has no law"
+            raise refused("psi", problem, code="not-normalizable")
         return nodes
 
 
@@ -239,12 +236,11 @@ def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:
     if weights is None:
         return np.ones(num_rows)
     if not isinstance(weights, torch.Tensor):
-        raise InputTypeError(f"weights: expected a tensor, received {type(weights).__name__}")
-    if tuple(weights.shape) != (num_rows,):
-        raise InputError(f"weights: expected shape ({num_rows},), received {tuple(weights.shape)}")
+        raise wrong_type("weights", "a tensor", weights)
+    check_exact_shape(weights, (num_rows,), "weights")
     found: Floats = weights.detach().cpu().double().numpy()
     if not (np.isfinite(found).all() and (found >= 0).all()):
-        raise InputError("weights: expected finite numbers that are not negative")
+        raise out_of_range("weights", "finite numbers that are not negative")
     return found
 
 
@@ -252,10 +248,11 @@ def _check_memory(structure: RootStructure, num_rows: int) -> None:
     entries = num_rows * sum((place.stop - place.start) * length for (_, length), place in structure.slices.items())
     needed = _BYTES_PER_ENTRY * entries + 8 * num_rows * structure.num_terms
     if needed > _MOST_BYTES:
-        raise IntractableError(
-            f"rows: the features of {num_rows} distinct rows and {structure.num_terms} terms need "
-            f"{size_text(needed, 'bytes')}, the limit is {_MOST_BYTES}; take fewer rows or terms"
+        problem = (
+            f"the features of {num_rows} distinct rows and {structure.num_terms} terms need "
+            f"{size_text(needed, 'bytes')}, the limit is {_MOST_BYTES}"
         )
+        raise out_of_reach("rows", problem, "take fewer rows or terms")
 
 
 def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:

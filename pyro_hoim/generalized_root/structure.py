@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, is_whole, size_text
+from ..errors import (
+    InputError,
+    check_type,
+    check_whole,
+    out_of_range,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ..schema import Domain
 from ._terms import Key, Positions, check_key, named_positions, set_names, sorted_rows
 
@@ -66,10 +77,8 @@ class RootStructure:
     _arrays: dict[Key, Positions]
 
     def __init__(self, domain: Domain, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> None:
-        if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
-        if not isinstance(terms, Mapping):
-            raise InputTypeError(f"terms: expected a mapping from (j, l) to sets, received {type(terms).__name__}")
+        check_type(domain, Domain, "domain")
+        check_type(terms, Mapping, "terms", "a mapping from (j, l) to sets")
         arrays = {check_key(key): named_positions(domain, key, tuples) for key, tuples in terms.items()}
         self._set(domain, arrays)
 
@@ -77,9 +86,10 @@ class RootStructure:
         """Sort, check for repeated sets and fill the slots; positions inside a row are sorted here."""
         for variable in domain:
             if variable.is_finite:
-                raise InputError(
-                    f"domain: expected variables of kind 'count' or 'real', but {variable.name!r} is {variable.kind}; "
-                    "for variables with levels use a log-linear model"
+                raise refused(
+                    "domain",
+                    f"expected variables of kind 'count' or 'real', but {variable.name!r} is {variable.kind}; for "
+                    "variables with levels use a log-linear model",
                 )
         values = self.__dict__
         values["domain"] = domain
@@ -147,16 +157,16 @@ class RootStructure:
             try:
                 rows = np.asarray(given)
             except ValueError as error:
-                raise InputError(f"positions[{key}]: expected rows of {size} whole numbers ({error})") from error
+                raise unexpected(f"positions[{key}]", f"rows of {size} whole numbers ({error})") from error
             if rows.size == 0:
                 continue
             if rows.dtype.kind not in "iu":
-                raise InputTypeError(f"positions[{key}]: expected whole numbers, received dtype {rows.dtype}")
+                raise wrong_type(f"positions[{key}]", "whole numbers", received=f"dtype {rows.dtype}")
             if rows.ndim != 2 or rows.shape[1] != size:
-                raise InputError(f"positions[{key}]: expected shape (m, {size}), received {rows.shape}")
+                raise wrong_shape(f"positions[{key}]", f"(m, {size})", rows)
             if rows.min() < 0 or rows.max() >= len(domain):
                 wrong = rows.min() if rows.min() < 0 else rows.max()
-                raise InputError(f"positions[{key}]: expected 0 to {len(domain) - 1}, received {wrong}")
+                raise out_of_range(f"positions[{key}]", f"0 to {len(domain) - 1}", received=wrong)
             arrays[key] = rows.astype(np.int64)
         self = cls.__new__(cls)
         self._set(domain, arrays)
@@ -182,7 +192,7 @@ class RootStructure:
         for given in tuples:
             names = set_names(given, "tuples")
             if not names:
-                raise InputError("tuples: expected at least one variable in every set, received an empty one")
+                raise unexpected("tuples", "at least one variable in every set", received="an empty one", code="empty")
             if len(names) == 1:
                 domain.index(names[0])
             else:
@@ -197,13 +207,11 @@ class RootStructure:
             InputError: an order that is not a whole number from 1.
             IntractableError: more than 2^24 terms.
         """
-        if not is_whole(order) or order < 1:
-            raise InputError(f"order: expected a whole number from 1, received {order!r}")
+        check_whole(order, "order")
         size = sum(math.comb(len(domain), length) * (order - length + 1) for length in range(1, order + 1))
         if size > _COMPLETE_LIMIT:
-            raise IntractableError(
-                f"order: {size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}; name the sets instead"
-            )
+            problem = f"{size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}"
+            raise out_of_reach("order", problem, "name the sets instead")
         arrays: dict[Key, Positions] = {}
         for length in range(1, min(order, len(domain)) + 1):
             rows = np.array(list(itertools.combinations(range(len(domain)), length)), dtype=np.int64)
@@ -312,7 +320,7 @@ class RootStructure:
             raise InputError(f"names: {shown} is no term of the structure" + (f" for root {root}" if root else ""))
         if len(found) > 1:
             every = ", ".join(str(j) for j in roots if (j, ordered) in self._places)
-            raise InputError(f"names: {shown} has terms for the roots {every}; say which by root")
+            raise refused("names", f"{shown} has terms for the roots {every}", "say which by root")
         return found[0]
 
     # Graph
@@ -350,13 +358,13 @@ class RootStructure:
             domain = Domain.from_json(value["domain"])
             arrays = {(entry["root"], entry["size"]): entry["positions"] for entry in value["terms"]}
             if len(arrays) != len(value["terms"]):
-                raise InputError("root structure: a key (root, size) occurs twice")
+                raise refused("root structure", "a key (root, size) occurs twice", code="repeated-name")
             found = cls.from_positions(domain, arrays)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise InputError(f"root structure: expected an object with domain and terms ({error})") from error
+            raise unexpected("root structure", f"an object with domain and terms ({error})") from error
         if list(arrays) != list(found.keys):
-            raise InputError(f"root structure: expected keys with terms in order, received {list(arrays)!r}")
+            raise unexpected("root structure", "keys with terms in order", list(arrays))
         for key, rows in arrays.items():
             if found.positions(key).tolist() != rows:
-                raise InputError(f"root structure: the terms of {key} are not in order")
+                raise refused("root structure", f"the terms of {key} are not in order")
         return found

@@ -12,7 +12,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from pyro.util import get_rng_state, set_rng_state
 
-from ..errors import InputError
+from ..errors import refused
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
 
@@ -78,10 +78,11 @@ def find_latent_law(model: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     set_rng_state(state)
     dependent |= _tracked(model, args, kwargs)
     if dependent:
-        raise InputError(
-            f"model: the observed sites {sorted(dependent)} depend on the latent site {site!r}, so its conditional law "
-            "is not the log-linear one; use the mixed kernel, pyro_hoim.inference.MixedGibbs"
+        problem = (
+            f"the observed sites {sorted(dependent)} depend on the latent site {site!r}, so its conditional law is not "
+            "the log-linear one"
         )
+        raise refused("model", problem, "use the mixed kernel, pyro_hoim.inference.MixedGibbs")
     law = law_of(trials[0].nodes[site]["fn"])
     assert law is not None
     return LatentLaw(site, plain_energy(law))
@@ -105,23 +106,21 @@ def _latent_site(trace: Any) -> str:
     }
     laws = [name for name, node in latent.items() if law_of(node["fn"]) is not None]
     if not laws:
-        raise InputError(
-            f"model: expected a latent HierarchicalLogLinear site, found the latent sites {sorted(latent)}; "
-            "a masked law does not count as one"
+        raise refused(
+            "model",
+            f"expected a latent HierarchicalLogLinear site, found the latent sites {sorted(latent)}; a masked law "
+            "does not count as one",
         )
     others = sorted(set(latent) - {laws[0]})
     if others:
-        raise InputError(
-            f"model: expected {laws[0]!r} to be the only latent site, found also {others}; observe them, or use the "
-            "mixed kernel, pyro_hoim.inference.MixedGibbs"
-        )
+        problem = f"expected {laws[0]!r} to be the only latent site, found also {others}"
+        raise refused("model", problem, "observe them, or use the mixed kernel, pyro_hoim.inference.MixedGibbs")
     node = latent[laws[0]]
     is_scaled = not bool((torch.as_tensor(node["scale"]) == 1).all())
     is_masked = node["mask"] is not None and not bool(torch.as_tensor(node["mask"]).all())
     if is_scaled or is_masked:
-        raise InputError(
-            f"model: the latent site {laws[0]!r} is masked, scaled or in a subsampled plate; use it plainly"
-        )
+        problem = f"the latent site {laws[0]!r} is masked, scaled or in a subsampled plate"
+        raise refused("model", problem, "use it plainly")
     return laws[0]
 
 

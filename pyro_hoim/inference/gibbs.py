@@ -14,7 +14,7 @@ from typing_extensions import override
 from ..dependency_network.chains.arguments import checked_conditionals
 from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
 from ..dependency_network.conditionals import DependencyConditionals
-from ..errors import InputError, InputTypeError
+from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ..generalized_root.chains.arguments import checked_energy
 from ..generalized_root.chains.gibbs import RootChains
 from ..generalized_root.energy import GeneralizedRootEnergy
@@ -68,8 +68,7 @@ class GibbsKernel(MCMCKernel):
     def __init__(
         self, *, num_sweeps: int, clamped: Mapping[str, Any] | None, num_chains: int | None, site: str | None
     ) -> None:
-        if clamped is not None and not isinstance(clamped, Mapping):
-            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        check_type(clamped, Mapping | None, "clamped", "a mapping from names to values")
         self.num_sweeps = positive(num_sweeps, "num_sweeps")
         self.num_chains = None if num_chains is None else positive(num_chains, "num_chains")
         self.clamped = dict(clamped or {})
@@ -117,7 +116,7 @@ class GibbsKernel(MCMCKernel):
     def _begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Take the arguments of a program: here there are none."""
         if args or kwargs:
-            raise InputError(f"setup: a {self.model_noun} takes no arguments")
+            raise conflict("setup", f"a {self.model_noun} takes no arguments")
 
     def _states(self, chains: Any) -> torch.Tensor:
         """States of the chains, (num_chains, d), perhaps behind a batch."""
@@ -150,7 +149,7 @@ class GibbsKernel(MCMCKernel):
     def _at_site(self, params: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The only values that a mapping may hold."""
         if set(params) != {self.site}:
-            raise InputError(f"initial_params: expected values of {self.site!r} alone, received {sorted(params)}")
+            raise unexpected("initial_params", f"values of {self.site!r} alone", received=sorted(params))
         return next(iter(params.values()))
 
     def _emit(self) -> dict[str, torch.Tensor]:
@@ -164,7 +163,7 @@ class GibbsKernel(MCMCKernel):
 
     def _running(self) -> tuple[Any, str, torch.Tensor]:
         if self._chains is None or self.site is None or self._emitted is None:
-            raise InputError(f"{type(self).__name__}: no chain is set up; call setup() first")
+            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
         return self._chains, self.site, self._emitted
 
     @property
@@ -179,7 +178,7 @@ class GibbsKernel(MCMCKernel):
             self._given = None
             return
         if not isinstance(params, Mapping) or not all(isinstance(v, torch.Tensor) for v in params.values()):
-            raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
+            raise wrong_type("initial_params", "a dict of tensors", params)
         if self.model is None:  # the site of a program is known when a chain is set up
             self._at_site(params)
         self._given = dict(params)
@@ -246,7 +245,7 @@ class GibbsKernel(MCMCKernel):
             return dict(samples)
         for name, value in samples.items():
             if not torch.equal(value, value.round()):
-                raise InputError(f"samples: expected whole numbers, received others in {name!r}")
+                raise out_of_range("samples", "whole numbers", received=f"others in {name!r}")
         return {name: value.long() for name, value in samples.items()}
 
 
@@ -312,9 +311,8 @@ class BlockGibbs(GibbsKernel):
     ) -> None:
         is_law = isinstance(model, HierarchicalLogLinear)
         if not is_law and not callable(model):
-            raise InputTypeError(f"model: expected a log-linear law or a Pyro program, received {type(model).__name__}")
-        if schedule is not None and not isinstance(schedule, GibbsSchedule):
-            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
+            raise wrong_type("model", "a log-linear law or a Pyro program", model)
+        check_type(schedule, GibbsSchedule | None, "schedule", "a GibbsSchedule")
         self._law = LatentLaw(site, plain_energy(model)) if is_law else None
         super().__init__(num_sweeps=num_sweeps, clamped=clamped, num_chains=num_chains, site=None)
         self._options: dict[str, Any] = {"schedule": schedule, "engine": engine, "precision": precision}

@@ -9,7 +9,7 @@ import torch
 from pyro.infer import NUTS
 from pyro.infer.mcmc.adaptation import BlockMassMatrix
 
-from ..errors import InputError, is_whole
+from ..errors import check_whole, out_of_range
 
 __all__ = ["FixedMassMatrix", "RecordingNUTS", "check_sampler_settings"]
 
@@ -119,7 +119,6 @@ def check_sampler_settings(
     if num_warmup is not None:
         wanted["num_warmup"] = (num_warmup, 0)
     for name, (value, least) in wanted.items():
-        if not is_whole(value) or value < least:
-            raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
+        check_whole(value, name, least)
     if not (isinstance(target_accept, float) and math.isfinite(target_accept) and 0 < target_accept < 1):
-        raise InputError(f"target_accept: expected a number between 0 and 1, received {target_accept!r}")
+        raise out_of_range("target_accept", "a number between 0 and 1", target_accept)

@@ -15,7 +15,7 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from ..checks import check_shape
 from ..core.partition import PartitionBackend
-from ..errors import InputError
+from ..errors import none_received, refused, unexpected, wrong_shape
 from ..log_linear.coding import Coding
 from ..log_linear.laws.law import HierarchicalLogLinear
 from ..structure.hypergraph import InteractionHypergraph
@@ -76,16 +76,18 @@ def pointwise_log_likelihood(
             single = _observed(_conditioned(model, {k: v[i] for k, v in flat.items()}, args, kwargs))
             for name, value in single.items():
                 if name not in result or not torch.allclose(result[name][i], value, rtol=1e-4, atol=1e-5):
-                    raise InputError(
-                        f"parallel: site {name!r} of draw {i} differs when the draws are run together, so the model is "
-                        "not vectorised; use parallel=False"
+                    problem = (
+                        f"site {name!r} of draw {i} differs when the draws are run together, so the model is not "
+                        "vectorised"
                     )
+                    raise refused("parallel", problem, "use parallel=False", code="other-domain")
     else:
         traces = (_conditioned(model, {k: v[i] for k, v in flat.items()}, args, kwargs) for i in range(size))
         rows = [_observed(trace) for trace in traces]
         result = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
     if not result:
-        raise InputError("model: expected at least one observed site, found none; pass the data to the model")
+        problem = "expected at least one observed site, found none"
+        raise refused("model", problem, "pass the data to the model", code="empty")
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in result.items()}
 
 
@@ -154,7 +156,7 @@ def cell_log_likelihood(
     """
     check_shape(states, (len(hypergraph.domain),), "states")
     if states.dim() != 2:
-        raise InputError(f"states: expected shape (num_cells, {len(hypergraph.domain)}), got {tuple(states.shape)}")
+        raise wrong_shape("states", f"(num_cells, {len(hypergraph.domain)})", states)
     lead, flat = theta.shape[:-1], theta.detach().reshape(-1, theta.shape[-1])
     parts = []
     with torch.no_grad():
@@ -168,11 +170,12 @@ def _flatten(samples: Samples, group_by_chain: bool) -> tuple[tuple[int, ...], d
     """Leading shape and the samples with one leading dimension."""
     num = 2 if group_by_chain else 1
     if not samples:
-        raise InputError("samples: expected draws of at least one site, received none")
+        raise none_received("samples", "draws of at least one site")
     shapes = {name: tuple(value.shape[:num]) for name, value in samples.items()}
     lead = next(iter(shapes.values()))
     if len(lead) < num or any(shape != lead for shape in shapes.values()):
-        raise InputError(f"samples: expected {num} equal leading dimensions for every site, received {shapes}")
+        expected = f"{num} equal leading dimensions for every site"
+        raise unexpected("samples", expected, received=shapes, code="wrong-shape")
     return lead, {name: value.reshape(-1, *value.shape[num:]) for name, value in samples.items()}
 
 
@@ -187,9 +190,8 @@ class _SetLatent(Messenger):
         if msg["is_observed"] or site_is_subsample(msg):
             return
         if msg["name"] not in self._values:
-            raise InputError(
-                f"samples: latent site {msg['name']!r} has no draws; give them, or marginalise it out of the model"
-            )
+            problem = f"latent site {msg['name']!r} has no draws"
+            raise refused("samples", problem, "give them, or marginalise it out of the model", code="missing-part")
         msg["value"], msg["done"] = self._values[msg["name"]], True
 
 
@@ -238,6 +240,7 @@ def _parallel(model: Callable[..., Any], flat: Samples, size: int, args: Any, kw
         try:
             full = value.expand(size, *(1,) * (depth - len(batch)), *batch)
         except RuntimeError:
-            raise InputError(f"parallel: site {name!r} is not vectorised; use parallel=False") from None
+            problem = f"site {name!r} is not vectorised"
+            raise refused("parallel", problem, "use parallel=False", code="no-method") from None
         result[name] = full.reshape(size, *batch)
     return result

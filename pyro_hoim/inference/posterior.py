@@ -15,10 +15,10 @@ from pyro.infer import MCMC
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
-from ..checks import check_finite
+from ..checks import check_exact_shape, check_finite
 from ..core.partition import PartitionBackend
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..errors import ConvergenceWarning, check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
@@ -237,10 +237,9 @@ def sample_posterior(
         (torch.Size([2, 200, 2]), 0)
     """
     check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not hypergraph.num_parameters:
-        raise InputError("hypergraph: it has no parameters to draw")
+        raise refused("hypergraph", "it has no parameters to draw")
     counts, total = _counts(hypergraph, data, total_count)
     law = _prior(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):
@@ -250,10 +249,10 @@ def sample_posterior(
         backend = Auto() if partition is None else partition
     backend.plan(hypergraph).check()
     if metric not in (None, "laplace", "adapt"):
-        raise InputError(f"metric: expected 'laplace' or 'adapt', received {metric!r}")
+        raise unexpected("metric", "'laplace' or 'adapt'", metric, code="unknown-choice")
     has_curvature = isinstance(law, DiaconisYlvisaker) or _is_normal(law)
     if metric == "laplace" and not has_curvature:
-        raise InputError("metric: 'laplace' needs a normal or conjugate prior; use 'adapt'")
+        raise conflict("metric", "'laplace' needs a normal or conjugate prior", "use 'adapt'")
     if metric is None:
         metric = "laplace" if has_curvature and hypergraph.num_parameters <= MAX_DENSE_PARAMETERS else "adapt"
     state = get_rng_state()
@@ -345,15 +344,14 @@ def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
     if isinstance(prior, int | float) and not isinstance(prior, bool):
         return normal_prior(hypergraph, float(prior), dtype=torch.float64)
     if not isinstance(prior, torch.distributions.Distribution):
-        raise InputTypeError(f"prior: expected a positive number or a distribution, received {type(prior).__name__}")
+        raise wrong_type("prior", "a positive number or a distribution", prior)
     if tuple(prior.event_shape) != (hypergraph.num_parameters,) or prior.batch_shape:
-        raise InputError(
-            f"prior: expected event shape ({hypergraph.num_parameters},) and no batch, received event shape "
-            f"{tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
-        )
+        expected = f"event shape ({hypergraph.num_parameters},) and no batch"
+        found = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
+        raise unexpected("prior", expected, received=found, code="wrong-shape")
     if isinstance(prior, DiaconisYlvisaker):
         if prior.hypergraph != hypergraph:
-            raise InputError("prior: it belongs to another hypergraph than the one given")
+            raise refused("prior", "it belongs to another hypergraph than the one given", code="other-domain")
         return prior.to(dtype=torch.float64)
     if _is_normal(prior):
         return Normal(prior.base_dist.loc.double(), prior.base_dist.scale.double()).to_event(1)
@@ -366,15 +364,14 @@ def _counts(
     """Checked marginal counts (num_terms,), float64, and the number of rows."""
     if isinstance(data, Observations):
         if total_count is not None:
-            raise InputError("total_count: observations carry their own number of rows; leave it out")
+            raise conflict("total_count", "observations carry their own number of rows", "leave it out")
         return statistics_of(data, hypergraph), data.total_count
     if not isinstance(data, torch.Tensor):
-        raise InputTypeError(f"data: expected Observations or a tensor of counts, received {type(data).__name__}")
+        raise wrong_type("data", "Observations or a tensor of counts", data)
     if total_count is None:
-        raise InputError("total_count: expected the number of rows when data are marginal counts")
+        raise out_of_range("total_count", "the number of rows when data are marginal counts")
     counts = data.detach().double()
-    if counts.shape != (hypergraph.num_terms,):
-        raise InputError(f"data: expected shape ({hypergraph.num_terms},), received {tuple(counts.shape)}")
+    check_exact_shape(counts, (hypergraph.num_terms,), "data")
     check_finite(counts, "data")
     flat = torch.zeros(hypergraph.num_parameters, dtype=torch.float64)
     LogLinearStatistics(hypergraph, flat, total_count, validate_args=True)._validate_sample(counts)

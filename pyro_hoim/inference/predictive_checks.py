@@ -11,7 +11,16 @@ import torch
 
 from ..core.partition import PartitionBackend
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, IntractableError, is_whole
+from ..errors import (
+    check_choice,
+    check_fraction,
+    check_whole,
+    out_of_range,
+    out_of_reach,
+    refused,
+    unexpected,
+    wrong_type,
+)
 from ..log_linear.laws.law import HierarchicalLogLinear
 from ..log_linear.laws.statistics import LogLinearStatistics, multinomial_counts, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
@@ -138,21 +147,19 @@ def posterior_predictive(
         0.0
     """
     if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
-        raise InputTypeError("theta: expected a tensor of floating-point numbers")
-    if level not in ("cells", "margins"):
-        raise InputError(f"level: expected 'cells' or 'margins', received {level!r}")
+        raise wrong_type("theta", "a tensor of floating-point numbers")
+    check_choice(level, ("cells", "margins"), "level")
     if isinstance(total_count, bool) or not float(total_count).is_integer() or total_count < 1:
-        raise InputError(f"total_count: expected a whole number of at least 1, received {total_count!r}")
+        raise out_of_range("total_count", "a whole number of at least 1", total_count)
     if theta.dim() < 1 or not theta.numel():
-        raise InputError(f"theta: expected draws of shape (..., {hypergraph.num_parameters}), received none")
+        expected = f"draws of shape (..., {hypergraph.num_parameters})"
+        raise unexpected("theta", expected, received="none", code="wrong-shape")
     draws = theta.detach().reshape(-1, theta.shape[-1])
     law = HierarchicalLogLinear(hypergraph, draws, partition=partition)
     size = len(draws) * (hypergraph.domain.num_states if level == "cells" else hypergraph.num_terms)
     if size > max_cells:
-        raise IntractableError(
-            f"level {level!r}: needs {size:.4g} counts over {len(draws)} draws, the budget is {max_cells}; raise "
-            "max_cells, pass fewer draws, or use level='margins'"
-        )
+        problem = f"needs {size:.4g} counts over {len(draws)} draws, the budget is {max_cells}"
+        raise out_of_reach(f"level {level!r}", problem, "raise max_cells, pass fewer draws, or use level='margins'")
     count = int(total_count)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -201,12 +208,13 @@ def prior_predictive(
         torch.Size([10, 4])
     """
     if not getattr(prior, "sample_is_exact", True):
-        raise IntractableError(
-            "prior: its sample() is a proposal, not a draw from it (see sample_is_exact); draw theta by NUTS, for "
-            "instance with sample_posterior on zero counts, and pass the draws to posterior_predictive"
+        problem = "its sample() is a proposal, not a draw from it (see sample_is_exact)"
+        hint = (
+            "draw theta by NUTS, for instance with sample_posterior on zero counts, and pass the draws to "
+            "posterior_predictive"
         )
-    if not is_whole(num_draws) or num_draws < 1:
-        raise InputError(f"num_draws: expected a whole number of at least 1, received {num_draws!r}")
+        raise out_of_reach("prior", problem, hint, code="no-method")
+    check_whole(num_draws, "num_draws")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         theta = prior.sample((num_draws,))
@@ -256,17 +264,15 @@ def predictive_check(
     """
     functions: dict[str, Discrepancy] = {"deviance": deviance_discrepancy, "pearson": pearson_discrepancy}
     if isinstance(discrepancy, str) and discrepancy not in functions:
-        raise InputError(f"discrepancy: expected 'deviance', 'pearson' or a function, received {discrepancy!r}")
+        raise unexpected("discrepancy", "'deviance', 'pearson' or a function", discrepancy, code="unknown-choice")
     function = functions[discrepancy] if isinstance(discrepancy, str) else discrepancy
     counts = _observed_counts(replicates, observed).expand_as(replicates.counts)
     seen = function(counts, replicates.expected)
     simulated = function(replicates.counts, replicates.expected)
     for value in (seen, simulated):
         if value.shape != replicates.counts.shape[:1]:
-            raise InputError(
-                f"discrepancy: expected one value per draw, shape {tuple(replicates.counts.shape[:1])}, received "
-                f"{tuple(value.shape)}"
-            )
+            expected = f"one value per draw, shape {tuple(replicates.counts.shape[:1])}"
+            raise unexpected("discrepancy", expected, received=tuple(value.shape), code="wrong-shape")
     # Values that agree up to rounding are ties.
     gap = simulated - seen
     is_tie = gap.abs() <= 1e-9 * (1 + seen.abs())
@@ -289,8 +295,7 @@ def interval_coverage(
         InputError: another domain, another number of rows, or a level out of range.
         MissingDataError: the observations have missing cells.
     """
-    if not (isinstance(level, float) and 0 < level < 1):
-        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_fraction(level, "level")
     counts = _observed_counts(replicates, observed)
     ordered = replicates.counts.sort(0).values
     outside = math.floor((1 - level) / 2 * len(ordered) + 1e-9)
@@ -316,12 +321,13 @@ def _observed_counts(replicates: Replicates, observed: Observations | torch.Tens
         if replicates.level == "cells" and counts.shape == replicates.hypergraph.domain.cardinalities:
             counts = counts.reshape(-1)
         if counts.shape != (size,):
-            raise InputError(f"observed: expected counts of shape ({size},), received {tuple(counts.shape)}")
+            raise unexpected("observed", f"counts of shape ({size},)", received=tuple(counts.shape), code="wrong-shape")
         edges = replicates.hypergraph.term_slices
         first = slice(None) if replicates.level == "cells" else next(iter(edges.values()), slice(0))
         total = float(counts[first].sum())
     else:
-        raise InputTypeError(f"observed: expected Observations or counts, received {type(observed).__name__}")
+        raise wrong_type("observed", "Observations or counts", observed)
     if abs(total - replicates.total_count) > 1e-6 * replicates.total_count and size:
-        raise InputError(f"observed: it has {total:g} rows, the replicates have {replicates.total_count} each")
+        problem = f"it has {total:g} rows, the replicates have {replicates.total_count} each"
+        raise refused("observed", problem, code="other-domain")
     return counts.to(replicates.counts)

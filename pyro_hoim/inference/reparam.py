@@ -11,7 +11,7 @@ from pyro.distributions import Categorical, Delta
 from pyro.infer.reparam.reparam import Reparam
 
 from ..dependency_network.law import DependencyNetwork
-from ..errors import InputTypeError
+from ..errors import wrong_type
 from ..generalized_root.law import GeneralizedRoot
 from ..log_linear.laws.law import HierarchicalLogLinear
 
@@ -50,10 +50,8 @@ class StateIndexReparam(Reparam):
         """Return the message of the deterministic site that takes the place of the state."""
         law, value = msg["fn"], msg["value"]
         if not isinstance(law, (HierarchicalLogLinear, GeneralizedRoot, DependencyNetwork)):
-            raise InputTypeError(
-                f"site {msg['name']!r}: expected the law to be a HierarchicalLogLinear, a GeneralizedRoot or a "
-                f"DependencyNetwork, received {type(law).__name__}"
-            )
+            expected = "the law to be a HierarchicalLogLinear, a GeneralizedRoot or a DependencyNetwork"
+            raise wrong_type(f"site {msg['name']!r}", expected, law)
         states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
         if isinstance(law, GeneralizedRoot):
             cards = law._cardinalities

@@ -15,7 +15,7 @@ from pyro.distributions import Independent, Normal
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import linalg, optimize
 
-from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..errors import ConvergenceWarning, check_type, out_of_range, refused, unexpected, wrong_type
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.nodes.families import NodeFamily
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
@@ -219,12 +219,10 @@ def sample_root_posterior(
     """
     check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
     seed = checked_seed(seed)
-    if not isinstance(calibrate, bool):
-        raise InputTypeError(f"calibrate: expected True or False, received {type(calibrate).__name__}")
-    if not isinstance(structure, RootStructure):
-        raise InputTypeError(f"structure: expected a RootStructure, received {type(structure).__name__}")
+    check_type(calibrate, bool, "calibrate", "True or False")
+    check_type(structure, RootStructure, "structure")
     if not 0 < structure.num_terms <= _MOST_TERMS:
-        raise InputError(f"structure: expected 1 to {_MOST_TERMS} terms, received {structure.num_terms}")
+        raise out_of_range("structure", f"1 to {_MOST_TERMS} terms", received=structure.num_terms)
     law = _prior(structure, prior)
     likelihood = RootPseudoLikelihood(structure, rows, family, weights)
     mode, is_mode = _mode(likelihood, law, rows)
@@ -267,21 +265,18 @@ def _prior(structure: RootStructure, prior: Any) -> Independent:
     """Independent normal priors of psi (num_terms,), float64."""
     if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
         if not _SCALES[0] <= float(prior) <= _SCALES[1]:
-            raise InputError(f"prior: expected a standard deviation from 1e-100 to 1e100, received {prior!r}")
+            raise out_of_range("prior", "a standard deviation from 1e-100 to 1e100", prior)
         scale = float(prior) / structure.multiplicity.double()
         return Normal(torch.zeros_like(scale), scale).to_event(1)
     if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
-        raise InputTypeError(
-            f"prior: expected a positive number or Normal(...).to_event(1), received {type(prior).__name__}; for "
-            "another one write a program with root_pseudo_model's factor"
-        )
+        expected = "a positive number or Normal(...).to_event(1)"
+        raise wrong_type("prior", expected, prior, "for another one write a program with root_pseudo_model's factor")
     if tuple(prior.event_shape) != (structure.num_terms,) or prior.batch_shape:
-        raise InputError(
-            f"prior: expected event shape ({structure.num_terms},) and no batch, received event shape "
-            f"{tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
-        )
+        expected = f"event shape ({structure.num_terms},) and no batch"
+        found = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
+        raise unexpected("prior", expected, received=found, code="wrong-shape")
     if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
-        raise InputError("prior: expected standard deviations from 1e-100 to 1e100")
+        raise out_of_range("prior", "standard deviations from 1e-100 to 1e100")
     loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
     return Normal(loc, scale).to_event(1)
 
@@ -343,10 +338,8 @@ def _calibrated(likelihood: RootPseudoLikelihood, mode: Floats, precision: Float
             if values[0] > _SMALLEST_SHARE * values[-1]:
                 turned = vectors.T @ (likelihood.hessian(mode) / scale[:, None])
                 return _inverse((turned.T / values) @ turned + np.diag(precision))
-    raise InputError(
-        f"calibrate: the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart; take fewer terms or "
-        "more rows, or calibrate=False for the plain pseudo-posterior"
-    )
+    hint = "take fewer terms or more rows, or calibrate=False for the plain pseudo-posterior"
+    raise refused("calibrate", f"the {total:g} rows do not tell {likelihood.structure.num_terms} terms apart", hint)
 
 
 def _inverse(matrix: Floats) -> Floats:

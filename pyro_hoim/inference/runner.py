@@ -15,7 +15,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from tqdm import tqdm
 
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import check_type, check_whole, out_of_range, unexpected, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -142,13 +142,12 @@ def run_mcmc(
         >>> run.samples["x"].shape, run.samples["x"].dtype, run.sample_stats["energy"].shape
         (torch.Size([16, 50, 2]), torch.int64, torch.Size([16, 50]))
     """
-    if not isinstance(kernel, MCMCKernel):
-        raise InputTypeError(f"kernel: expected a Pyro MCMCKernel, received {type(kernel).__name__}")
+    check_type(kernel, MCMCKernel, "kernel", "a Pyro MCMCKernel")
     chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
     num_draws, num_chains = _whole(num_draws, 1, "num_draws"), _whole(chosen, 1, "num_chains")
     num_warmup = num_draws if num_warmup is None else _whole(num_warmup, 0, "num_warmup")
     if seed is not None and _whole(seed, 0, "seed") >= 2**63:
-        raise InputError(f"seed: expected a whole number below 2^63, received {seed}")
+        raise out_of_range("seed", "a whole number below 2^63", received=seed)
     start = _checked_start(initial_params, num_chains)
     call = _Call(num_warmup, num_draws, tuple(model_args), dict(model_kwargs or {}))
     is_vectorized = isinstance(kernel, VectorizedKernel)
@@ -259,19 +258,16 @@ def _checked_start(params: Mapping[str, torch.Tensor] | None, num_chains: int) -
     if params is None:
         return None
     if not isinstance(params, Mapping):
-        raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
+        raise wrong_type("initial_params", "a dict of tensors", params)
     for name, value in params.items():
-        if not isinstance(value, torch.Tensor):
-            raise InputTypeError(f"initial_params[{name!r}]: expected a tensor, received {type(value).__name__}")
+        check_type(value, torch.Tensor, f"initial_params[{name!r}]", "a tensor")
         if value.dim() == 0 or len(value) != num_chains:
-            raise InputError(
-                f"initial_params[{name!r}]: expected a first dimension of {num_chains} chains, received shape "
-                f"{tuple(value.shape)}"
-            )
+            expected = f"a first dimension of {num_chains} chains"
+            found = f"shape {tuple(value.shape)}"
+            raise unexpected(f"initial_params[{name!r}]", expected, received=found, code="wrong-shape")
     return dict(params)
 
 
 def _whole(value: int, least: int, argument: str) -> int:
-    if not is_whole(value) or value < least:
-        raise InputError(f"{argument}: expected a whole number of at least {least}, received {value!r}")
+    check_whole(value, argument, least)
     return value

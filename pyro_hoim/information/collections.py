@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from ..errors import InputTypeError, IntractableError
+from ..errors import check_type, out_of_reach
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
 
@@ -29,8 +29,7 @@ def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
         >>> addable_edges(hypergraph)
         (('a', 'b'), ('a', 'c'), ('b', 'c'))
     """
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     names = hypergraph.domain.names
     found = _addable(frozenset(hypergraph.edge_indices), len(names))
     return tuple(tuple(names[i] for i in edge) for edge in found)
@@ -122,10 +121,10 @@ def _edge_key(edge: Iterable[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def _check_domain(domain: Domain, what: str) -> None:
-    if not isinstance(domain, Domain):
-        raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+    check_type(domain, Domain, "domain")
     if len(domain) > _MAX_VARIABLES:
-        raise IntractableError(
-            f"domain: the {what} of {len(domain)} variables are out of reach (7,828,353 collections for six), the "
-            f"limit is {_MAX_VARIABLES} variables; use a marginal law"
+        problem = (
+            f"the {what} of {len(domain)} variables are out of reach (7,828,353 collections for six), the limit is "
+            f"{_MAX_VARIABLES} variables"
         )
+        raise out_of_reach("domain", problem, "use a marginal law")

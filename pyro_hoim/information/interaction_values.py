@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..core.rows import check_count
-from ..errors import InputError, InputTypeError
+from ..errors import check_type, none_received, unexpected, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
@@ -67,11 +67,10 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
         >>> with_supersets(graph, [["a"]])
         (('a',), ('a', 'b'))
     """
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     wanted = [_names(e) for e in edges]
     if not wanted:
-        raise InputError("edges: expected at least one interaction, received none")
+        raise none_received("edges", "at least one interaction")
     kept = set(hypergraph.remove_edges(wanted, hierarchical=hypergraph.is_hierarchical).edges)
     chosen = [frozenset(e) for e in wanted]
     gone = [e for e in hypergraph.edges if e not in kept or any(c <= set(e) for c in chosen)]
@@ -80,7 +79,7 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
 
 def _names(edge: Sequence[str]) -> tuple[str, ...]:
     if isinstance(edge, str):
-        raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+        raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
     return tuple(edge)
 
 
@@ -147,7 +146,8 @@ def removal_values(
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
     if model.batch_shape:
-        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
+        found = f"a batch of shape {tuple(model.batch_shape)}"
+        raise unexpected("model", "one model", received=found, code="wrong-shape")
     graph = model.hypergraph
     if edges is None:
         cards = dict(zip(graph.domain.names, graph.domain.cardinalities, strict=True))
@@ -158,17 +158,16 @@ def removal_values(
         exact = graph.is_hierarchical and graph.domain.num_states * max(1, graph.num_parameters) <= _MAX_EXACT_ENTRIES
     if exact:
         if not graph.is_hierarchical:
-            raise InputError("exact: expected a hierarchical model; exact=False gives bounds for any")
+            raise unexpected("exact", "a hierarchical model", hint="exact=False gives bounds for any")
         return _exact_values(model, wanted, groups)
     if not wanted:
         return []
     if samples is not None and (not isinstance(samples, torch.Tensor) or samples.is_floating_point()):
-        raise InputTypeError(f"samples: expected a tensor of level codes, received {received(samples)}")
+        raise wrong_type("samples", "a tensor of level codes", received=received(samples))
     states: torch.Tensor = synthesise(model, num_samples, seed).codes if samples is None else samples
     if states.dim() != 2 or states.shape[1] != len(graph.domain) or len(states) < 2:
-        raise InputError(
-            f"samples: expected at least two states of {len(graph.domain)} variables, received {tuple(states.shape)}"
-        )
+        expected = f"at least two states of {len(graph.domain)} variables"
+        raise unexpected("samples", expected, received=tuple(states.shape))
     if samples is not None:
         model.energy(states)  # refuses codes that are no level
     conditionals = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -12,7 +11,17 @@ import torch
 
 from ..core.law import Law
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError, NonexistentEstimateWarning, is_whole
+from ..errors import (
+    ConvergenceWarning,
+    NonexistentEstimateWarning,
+    check_choice,
+    check_positive,
+    check_type,
+    check_whole,
+    other_domain,
+    unexpected,
+    wrong_type,
+)
 from ..log_linear.fitting.fit import fit
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -103,12 +112,9 @@ def project(
     """
     law = _as_law(law)
     check_hypergraph(hypergraph, law, "hypergraph")
-    if method not in get_args(ProjectionMethod):
-        raise InputError(f"method: expected one of {get_args(ProjectionMethod)}, received {method!r}")
-    if not (math.isfinite(tolerance) and tolerance > 0):
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if not is_whole(max_iterations) or max_iterations < 1:
-        raise InputError(f"max_iterations: expected a whole number from 1, received {max_iterations!r}")
+    check_choice(method, get_args(ProjectionMethod), "method")
+    check_positive(tolerance, "tolerance")
+    check_whole(max_iterations, "max_iterations")
     p = law.probs.numpy()
     if not len(hypergraph):
         return _finished(law, hypergraph, np.full(p.shape, 1 / p.size), "closed form", 0, True)
@@ -199,7 +205,7 @@ def _as_law(law: Law | Observations) -> Law:
         return law
     if isinstance(law, Observations):
         return Law.from_observations(law)
-    raise InputTypeError(f"law: expected a Law or Observations, received {type(law).__name__}")
+    raise wrong_type("law", "a Law or Observations", law)
 
 
 def as_projections(law: Law | Observations | Projections) -> Projections:
@@ -209,15 +215,12 @@ def as_projections(law: Law | Observations | Projections) -> Projections:
 
 def check_hypergraph(hypergraph: InteractionHypergraph, law: Law, argument: str) -> None:
     """Raise unless this is a hierarchical collection over the law's domain."""
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"{argument}: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, argument)
     if hypergraph.domain != law.domain:
-        raise InputError(
-            f"{argument}: expected a collection over the law's variables {law.domain.names}, received one over "
-            f"{hypergraph.domain.names}"
-        )
+        expected = f"a collection over the law's variables {law.domain.names}"
+        raise other_domain(argument, expected, received=f"one over {hypergraph.domain.names}")
     if not hypergraph.is_hierarchical:
-        raise InputError(f"{argument}: expected a collection closed under subsets, received {hypergraph!r}; closure()")
+        raise unexpected(argument, "a collection closed under subsets", hypergraph, "closure()", code="missing-part")
 
 
 def _is_small(hypergraph: InteractionHypergraph) -> bool:

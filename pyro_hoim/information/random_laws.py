@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 
 from ..core.law import Law, check_cells
-from ..errors import InputError
+from ..errors import check_not_negative, check_positive
 from ..log_linear.coding import parametrization
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
@@ -55,8 +54,7 @@ def random_law(
         True
     """
     check_cells(domain)
-    if not (math.isfinite(scale) and scale >= 0):
-        raise InputError(f"scale: expected a finite number that is not negative, received {scale!r}")
+    check_not_negative(scale, "scale")
     if edges is None:
         hypergraph = InteractionHypergraph.saturated(domain)
     else:
@@ -94,8 +92,7 @@ def random_dirichlet_law(
         1.0
     """
     check_cells(domain)
-    if not (math.isfinite(concentration) and concentration > 0):
-        raise InputError(f"concentration: expected a positive finite number, received {concentration!r}")
+    check_positive(concentration, "concentration")
     seed = int(torch.randint(2**63 - 1, (), generator=generator))
     probs = np.random.default_rng(seed).dirichlet(np.full(domain.num_states, float(concentration)))
     return Law(domain, torch.from_numpy(probs.reshape(domain.cardinalities)))

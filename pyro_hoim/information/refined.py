@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..core.law import Law
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import refused, unexpected
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .collections import addable_edges, hierarchical_collections
 from .projection import Projections, as_projections, check_hypergraph
@@ -50,7 +50,7 @@ class RefinedInformation:
             InputError: not exactly one set is added.
         """
         if len(self.added) != 1:
-            raise InputError(f"edge: expected one added set, received {len(self.added)}; see the attribute added")
+            raise unexpected("edge", "one added set", hint="see the attribute added", received=len(self.added))
         return self.added[0]
 
 
@@ -144,9 +144,7 @@ def refined_information(
         larger = target
         if not set(collection.edge_indices) <= set(larger.edge_indices):
             missing = next(edge for edge in collection.edges if edge not in larger)
-            raise InputError(
-                f"target: expected a larger collection, but {':'.join(missing)} is only in the smaller one"
-            )
+            raise refused("target", f"expected a larger collection, but {':'.join(missing)} is only in the smaller one")
     else:
         larger = _with_edge(collection, target)
     return _step(projections, collection, larger)
@@ -194,12 +192,12 @@ def decompose(
                     members.append(InteractionHypergraph(projections.law.domain))
                 members.append(_with_edge(members[-1], item))
     if len(members) < 2:
-        raise InputError(f"chain: expected at least two collections, received {len(members)}")
+        raise unexpected("chain", "at least two collections", received=len(members))
     for member in members:
         check_hypergraph(member, projections.law, "chain")
     for smaller, larger in itertools.pairwise(members):
         if not set(smaller.edge_indices) < set(larger.edge_indices):
-            raise InputError(f"chain: expected growing collections, but {larger!r} is not larger than {smaller!r}")
+            raise refused("chain", f"expected growing collections, but {larger!r} is not larger than {smaller!r}")
     return RefinedInformationTable(tuple(_step(projections, a, b) for a, b in itertools.pairwise(members)))
 
 
@@ -321,7 +319,7 @@ def _step(
 def _names(law: Law, edge: Sequence[str]) -> Edge:
     names = (edge,) if isinstance(edge, str) else tuple(edge)
     if not names:
-        raise InputError("edge: expected at least one variable, received the empty set")
+        raise unexpected("edge", "at least one variable", received="the empty set", code="empty")
     return tuple(law.domain.names[i] for i in sorted(law.domain.indices(names)))
 
 
@@ -331,19 +329,17 @@ def _with_edge(collection: InteractionHypergraph, edge: Sequence[str]) -> Intera
     positions = tuple(sorted(collection.domain.indices(names)))
     shown = ":".join(names)
     if not positions:
-        raise InputError("edge: expected at least one variable, received the empty set")
+        raise unexpected("edge", "at least one variable", received="the empty set", code="empty")
     present = set(collection.edge_indices)
     if positions in present:
-        raise InputError(f"edge: {shown} is in the collection already")
+        raise refused("edge", f"{shown} is in the collection already", code="repeated-name")
     missing = [
         facet for facet in itertools.combinations(positions, len(positions) - 1) if facet and facet not in present
     ]
     if missing:
         first = ":".join(collection.domain.names[i] for i in missing[0])
-        raise InputError(
-            f"edge: {shown} cannot be added while its subset {first} is not in the collection; add that first, or give "
-            "a larger collection"
-        )
+        problem = f"{shown} cannot be added while its subset {first} is not in the collection"
+        raise refused("edge", problem, "add that first, or give a larger collection", code="missing-part")
     return collection.add_edges([names])
 
 

@@ -14,7 +14,7 @@ import torch
 from ..core.prediction import Prediction
 from ..core.rows import check_count, check_rows
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, InputError, check_names
+from ..errors import ConvergenceWarning, check_names, conflict, other_domain, out_of_range, unexpected
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.given import check_energy
@@ -113,7 +113,7 @@ def log_z_difference(
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
     if first.domain != second.domain or first.batch_shape or second.batch_shape:
-        raise InputError("first, second: expected two single models over the same variables")
+        raise out_of_range("first, second", "two single models over the same variables")
     auto = Auto()
     if auto.plan(first.hypergraph).feasible and auto.plan(second.hypergraph).feasible:
         return float(auto.log_partition(second).value) - float(auto.log_partition(first).value), 0.0
@@ -276,20 +276,19 @@ def removal_effect(
     for name, part in rows.items():
         check_rows(part, name)
         if part.domain != model.domain:
-            raise InputError(f"{name}: expected the variables and labels of the model's domain")
+            raise other_domain(name, "the variables and labels of the model's domain")
         if part.has_missing or not part.total_count > 0:
-            raise InputError(
-                f"{name}: expected complete rows with a positive count; drop or impute missing cells first"
-            )
+            expected = "complete rows with a positive count"
+            raise unexpected(name, expected, hint="drop or impute missing cells first", code="missing-cells")
     for name, variable in (("target", target), ("sensitive", sensitive)):
         if variable is not None:
             check_names([variable], model.domain.names, name)
     if sensitive is not None and (target is None or target == sensitive):
-        raise InputError("sensitive: expected a variable other than the target, and a target")
+        raise unexpected("sensitive", "a variable other than the target, and a target")
     code = None if target is None else model.domain[target].cardinality - 1
     if level is not None:
         if target is None:
-            raise InputError("level: belongs to a target, received none")
+            raise conflict("level", "belongs to a target, received none")
         code = model.domain[target].code(level)
     chosen = list(edges)
     zeroed = without(model, chosen)
@@ -298,7 +297,7 @@ def removal_effect(
         models["refitted"] = refit(zeroed)
         check_energy(models["refitted"], "refit")
         if models["refitted"].domain != model.domain:
-            raise InputError("refit: expected a model over the same variables")
+            raise other_domain("refit", "a model over the same variables")
     last = rows["train" if test is None else "test"]
     found = {} if target is None else {name: predict(m, last, target) for name, m in models.items()}
     return RemovalEffect(

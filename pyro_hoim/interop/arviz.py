@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..errors import InputError, check_names
+from ..errors import check_choice, check_names, out_of_range, refused, unexpected
 from ..log_linear.coding import Coding, parametrization
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend, get_group, set_group
@@ -104,8 +104,7 @@ def to_arviz(
         >>> data.posterior["mu"].dims
         ('chain', 'draw', 'city')
     """
-    if layout not in ("flat", "tables"):
-        raise InputError(f"layout: expected 'flat' or 'tables', received {layout!r}")
+    check_choice(layout, ("flat", "tables"), "layout")
     engine = choose_backend(backend)
     draws = (
         Draws({}) if posterior is None else read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
@@ -147,7 +146,8 @@ def to_arviz(
     groups["log_likelihood"] = terms
 
     if not any(groups.values()) and not cells:
-        raise InputError("to_arviz: nothing to convert; give posterior draws or at least one other group")
+        hint = "give posterior draws or at least one other group"
+        raise refused("to_arviz", "nothing to convert", hint, code="missing-part")
     data = engine.from_dict(groups, all_coords, _usable(all_dims, groups))
     if cells:
         cell_dims = {name: [f"{name}_cell"] for name in cells}
@@ -173,9 +173,10 @@ def _name_theta(
         if theta not in group:
             continue
         if group[theta].shape[2:] != (len(names),):
-            raise InputError(
-                f"theta: site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} "
-                f"coordinates in the {coding!r} coding"
+            raise refused(
+                "theta",
+                f"site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} coordinates "
+                f"in the {coding!r} coding",
             )
         if layout == "flat":
             dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, labels
@@ -206,18 +207,17 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
         return {}
     if not isinstance(cell_count, Mapping):
         if len(terms) != 1:
-            raise InputError(f"cell_count: expected a dict of counts for {sorted(terms)}, received one array")
+            raise unexpected("cell_count", f"a dict of counts for {sorted(terms)}", received="one array")
         cell_count = {next(iter(terms)): cell_count}
     check_names(cell_count, list(terms), "cell_count", noun="log-likelihood")
     result = {}
     for name, value in cell_count.items():
         count = to_array(value)
         if count.ndim != 1 or terms[name].shape[2:] != count.shape:
-            raise InputError(
-                f"cell_count[{name!r}]: expected one count per term {terms[name].shape[2:]}, received {count.shape}"
-            )
+            expected = f"one count per term {terms[name].shape[2:]}"
+            raise out_of_range(f"cell_count[{name!r}]", expected, received=count.shape)
         if not np.isfinite(count).all() or (count != np.floor(count)).any() or (count < 0).any():
-            raise InputError(f"cell_count[{name!r}]: expected whole non-negative counts; leave-one-out needs rows")
+            raise out_of_range(f"cell_count[{name!r}]", "whole non-negative counts", hint="leave-one-out needs rows")
         result[name] = count.astype(np.int64)
     return result
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any, Literal
 
-from ..errors import InputError
+from ..errors import refused, unexpected
 
 __all__ = ["Backend", "BackendName", "choose_backend", "get_group", "set_group"]
 
@@ -67,17 +67,19 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
     if data is not None:
         name = "arviz_base" if type(data).__name__ == "DataTree" else "arviz"
     if name not in (None, "arviz", "arviz_base"):
-        raise InputError(f"backend: expected 'arviz', 'arviz_base' or None, received {name!r}")
+        raise unexpected("backend", "'arviz', 'arviz_base' or None", name, code="unknown-choice")
     version = _version("arviz")
     if name is None:
         name = "arviz" if version is not None else "arviz_base"
     if name == "arviz" and version is None:
-        raise InputError("backend: the package arviz is not installed; install it or use backend='arviz_base'")
+        problem = "the package arviz is not installed"
+        raise refused("backend", problem, "install it or use backend='arviz_base'", code="missing-part")
     if name == "arviz" and version is not None and int(version.split(".")[0]) < 1:
         module = _quiet_import("arviz")
         return Backend(False, module, module)
     if _version("arviz-base") is None:
-        raise InputError("backend: arviz-base is not installed; install arviz-base and arviz-stats")
+        problem = "arviz-base is not installed"
+        raise refused("backend", problem, "install arviz-base and arviz-stats", code="missing-part")
     stats = "arviz_stats" if _version("arviz-stats") is not None else "arviz_base"
     return Backend(True, _quiet_import("arviz_base"), _quiet_import(stats))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import check_choice
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["THETA_DIM", "interaction_name", "theta_coords"]
@@ -52,8 +52,7 @@ def theta_coords(
         >>> theta_coords(graph)["interaction_level"]
         ['smoke[n]', 'age[mid]', 'age[new]', 'smoke:age[n,mid]', 'smoke:age[n,new]']
     """
-    if coding not in ("free", "corner", "balanced"):
-        raise InputError(f"coding: expected 'free', 'corner' or 'balanced', received {coding!r}")
+    check_choice(coding, ("free", "corner", "balanced"), "coding")
     domain = hypergraph.domain
     result: dict[str, list[str]] = {"interaction": [], "level": [], THETA_DIM: []}
     for edge in hypergraph.edges:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, check_names
+from ..errors import check_names, conflict, out_of_range, refused, unexpected, wrong_shape, wrong_type
 from ..runs.chain_run import ChainRun
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
@@ -276,11 +276,10 @@ def discrete_chains_to_arviz(
 def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
     """Codes (chains, draws, d) and energies of a run, which has the draws first."""
     if run.codes is None:
-        raise InputError("codes: the run recorded no codes; run sample_chains with record=('codes', ...)")
+        raise conflict("codes", "the run recorded no codes", "run sample_chains with record=('codes', ...)")
     if run.codes.dim() != 3:
-        raise InputError(
-            f"codes: expected the run of one model, received one of a batch {tuple(run.codes.shape[1:-2])}"
-        )
+        found = f"one of a batch {tuple(run.codes.shape[1:-2])}"
+        raise unexpected("codes", "the run of one model", received=found, code="wrong-shape")
     if energies is None and run.energies is not None:
         energies = run.energies.transpose(0, 1)
     return run.codes.transpose(0, 1), energies
@@ -290,13 +289,13 @@ def _statistics(model: Any, codes: Any, energies: Any, edges: Any, levels: Any, 
     """The statistics that were asked for."""
     hypergraph = model if isinstance(model, InteractionHypergraph) else getattr(model, "hypergraph", None)
     if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"model: expected a hypergraph or a model with one, received {type(model).__name__}")
+        raise wrong_type("model", "a hypergraph or a model with one", model)
     states = _checked_codes(codes, hypergraph.domain.cardinalities)
     lead = states.shape[:2]
     chosen_edges = _checked_edges(hypergraph, edges)
     names = list(hypergraph.domain.names) if isinstance(levels, str) and levels == "all" else levels
     if isinstance(names, str):
-        raise InputTypeError(f"levels: expected a sequence of names or 'all', received {names!r}")
+        raise wrong_type("levels", "a sequence of names or 'all'", received=repr(names))
     check_names(names, hypergraph.domain.names, "levels")
     names = [name for name in names if (name,) not in chosen_edges]  # those are cells already
     groups: Groups = {}
@@ -311,11 +310,11 @@ def _statistics(model: Any, codes: Any, energies: Any, edges: Any, levels: Any, 
         groups["level"] = _cells(hypergraph, [(name,) for name in names], states)
     if functions:
         if taken := {"energy", "cell", "level"} & set(functions):
-            raise InputError(f"functions: the names {sorted(taken)} are taken; choose others")
+            raise refused("functions", f"the names {sorted(taken)} are taken", "choose others", code="repeated-name")
         values = [checked_values(f(torch.from_numpy(states)), lead, f"functions[{n!r}]") for n, f in functions.items()]
         groups["function"] = (list(functions), np.stack(values, axis=-1))
     if not groups:
-        raise InputError("levels: nothing to look at; give energies, edges, levels or functions")
+        raise refused("levels", "nothing to look at", "give energies, edges, levels or functions", code="missing-part")
     return groups
 
 
@@ -331,7 +330,7 @@ def _cells(
         labels = itertools.product(*(domain[name].labels for name in edge))
         names += [f"{interaction_name(edge)}[{','.join(label)}]" for label in labels]
         if len(names) > _MAX_STATISTICS:
-            raise InputError(f"edges, levels: more than {_MAX_STATISTICS} statistics; choose fewer")
+            raise refused("edges, levels", f"more than {_MAX_STATISTICS} statistics", "choose fewer")
         index = np.ravel_multi_index(tuple(states[..., i] for i in positions), cards)
         columns.append((index[..., None] == np.arange(int(np.prod(cards)))).astype(np.float64))
     return names, np.concatenate(columns, axis=-1)
@@ -340,17 +339,15 @@ def _cells(
 def _checked_codes(codes: Any, cardinalities: Sequence[int]) -> Array:
     states = to_array(codes)
     if states.ndim != 3 or states.shape[-1] != len(cardinalities) or not states.shape[0]:
-        raise InputError(f"codes: expected shape (chains, draws, {len(cardinalities)}), received {states.shape}")
+        raise wrong_shape("codes", f"(chains, draws, {len(cardinalities)})", states)
     if states.shape[1] < MIN_DRAWS:
-        raise InputError(f"codes: expected at least {MIN_DRAWS} draws per chain, received {states.shape[1]}")
+        raise out_of_range("codes", f"at least {MIN_DRAWS} draws per chain", received=states.shape[1])
     whole = states.astype(np.int64)
     wrong = (whole != states) | (whole < 0) | (whole >= np.array(cardinalities, dtype=np.int64))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise InputError(
-            f"codes: expected whole numbers from 0 to {cardinalities[where[-1]] - 1}, received {states[where]} at "
-            f"index {where}"
-        )
+        expected = f"whole numbers from 0 to {cardinalities[where[-1]] - 1}"
+        raise out_of_range("codes", expected, received=f"{states[where]} at index {where}")
     return whole
 
 
@@ -358,15 +355,16 @@ def _checked_edges(hypergraph: InteractionHypergraph, edges: Any) -> list[tuple[
     if isinstance(edges, str) and edges == "all":
         return [edge for edge in hypergraph.edges if edge]
     if isinstance(edges, str):
-        raise InputTypeError(f"edges: expected a sequence of interactions or 'all', received {edges!r}")
+        raise wrong_type("edges", "a sequence of interactions or 'all'", received=repr(edges))
     result: list[tuple[str, ...]] = []
     for edge in edges:
         if isinstance(edge, str):
-            raise InputTypeError(f"edges: expected interactions that are sequences of names, received {edge!r}")
+            raise wrong_type("edges", "interactions that are sequences of names", received=repr(edge))
         check_names(edge, hypergraph.domain.names, "edges")
         ordered = tuple(name for name in hypergraph.domain.names if name in set(edge))
         if ordered not in hypergraph.edges:
-            raise InputError(f"edges: {tuple(edge)} is no interaction of the hypergraph; use functions for others")
+            problem = f"{tuple(edge)} is no interaction of the hypergraph"
+            raise refused("edges", problem, "use functions for others", code="unknown-name")
         result.append(ordered)
     return list(dict.fromkeys(result))
 
@@ -374,9 +372,9 @@ def _checked_edges(hypergraph: InteractionHypergraph, edges: Any) -> list[tuple[
 def checked_values(values: Any, lead: tuple[int, ...], argument: str) -> Array:
     array = to_array(values).astype(np.float64)
     if array.shape != lead:
-        raise InputError(f"{argument}: expected shape {lead} (chains, draws), received {array.shape}")
+        raise wrong_shape(argument, f"{lead} (chains, draws)", array)
     if not np.isfinite(array).all():
-        raise InputError(f"{argument}: expected finite numbers, received NaN or an infinity")
+        raise unexpected(argument, "finite numbers", received="NaN or an infinity", code="not-finite")
     return array
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from ..errors import InputError, check_names
+from ..errors import check_names, conflict, refused, unexpected
 from .arviz import CELL_GROUP
 from .backend import choose_backend, get_group
 
@@ -59,18 +59,20 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
     terms = terms.transpose(*dims)
     counts = np.asarray(get_group(data, "constant_data")[f"{name}_count"].values)
     if counts.sum() < 2:
-        raise InputError(f"{name!r}: leave-one-out needs at least two rows, received {int(counts.sum())}")
+        raise conflict(f"{name!r}", f"leave-one-out needs at least two rows, received {int(counts.sum())}")
     keep = np.flatnonzero(counts)
     terms, counts = terms.isel({dims[2]: keep}), counts[keep]
     if len(counts) == 1:
-        raise InputError(f"{name!r}: all rows fall in one cell; leave-one-out has nothing to compare")
+        problem = "all rows fall in one cell; leave-one-out has nothing to compare"
+        raise refused(f"{name!r}", problem, code="missing-part")
 
     posterior = get_group(data, "posterior")
     groups = {"log_likelihood": terms.rename(name).to_dataset()}
     if posterior is not None:
         groups["posterior"] = posterior
     elif reff is None:
-        raise InputError("reff: the data have no posterior group to compute the efficiency from; give reff")
+        problem = "the data have no posterior group to compute the efficiency from"
+        raise refused("reff", problem, "give reff", code="missing-part")
     result = engine.stats.loo(engine.bundle(groups), pointwise=True, var_name=name, reff=reff)
 
     keys = ("elpd", "p", "elpd_i") if engine.is_tree else ("elpd_loo", "p_loo", "loo_i")
@@ -152,13 +154,14 @@ def compare_by_cell(models: Mapping[str, Any], *, var_name: str | None = None, *
         InputError: fewer than two models, cells or counts that differ, or as :func:`loo_by_cell`.
     """
     if len(models) < 2:
-        raise InputError(f"models: expected at least two, received {len(models)}")
+        raise unexpected("models", "at least two", received=len(models))
     first = None
     for label, data in models.items():
         _, name = _cells(data, var_name)
         counts = get_group(data, "constant_data")[f"{name}_count"].values
         if first is not None and not np.array_equal(first, counts):
-            raise InputError(f"models: the cell counts of {label!r} differ from the first model's; use one data set")
+            problem = f"the cell counts of {label!r} differ from the first model's"
+            raise refused("models", problem, "use one data set", code="other-domain")
         first = counts
     engine = choose_backend(data=next(iter(models.values())))
     return engine.stats.compare(
@@ -193,7 +196,8 @@ def summarise(data: Any, **options: Any) -> Any:
     engine = choose_backend(data=data)
     posterior = get_group(data, options.get("group", "posterior"))
     if posterior is None:
-        raise InputError(f"data: there is no group {options.get('group', 'posterior')!r} to summarise")
+        problem = f"there is no group {options.get('group', 'posterior')!r} to summarise"
+        raise refused("data", problem, code="unknown-name")
     names = [str(name) for name in posterior.data_vars]
     shown = options.get("var_names")
     if shown is not None:
@@ -206,7 +210,7 @@ def summarise(data: Any, **options: Any) -> Any:
     spread = posterior[names].max(("chain", "draw")) - posterior[names].min(("chain", "draw"))
     flags = [bool(flag) for name in names for flag in np.asarray(spread[name].values == 0).reshape(-1)]
     if len(flags) != len(table):
-        raise InputError("options: the table's rows cannot be told apart; leave out filter_vars and coords")
+        raise refused("options", "the table's rows cannot be told apart", "leave out filter_vars and coords")
     constant = pd.Series(flags, index=table.index, dtype=bool)
     for column in ("r_hat", "ess_bulk", "ess_tail"):
         if column in table:
@@ -220,11 +224,12 @@ def _cells(data: Any, var_name: str | None) -> tuple[Any, str]:
     """Per-cell terms and the name asked for."""
     cells = get_group(data, CELL_GROUP)
     if cells is None:
-        raise InputError("data: no per-cell log-likelihood; call to_arviz with log_likelihood and cell_count")
+        problem = "no per-cell log-likelihood"
+        raise refused("data", problem, "call to_arviz with log_likelihood and cell_count", code="missing-part")
     names = [str(name) for name in cells.data_vars]
     if var_name is None:
         if len(names) > 1:
-            raise InputError(f"var_name: expected one of {names}, received None")
+            raise unexpected("var_name", f"one of {names}", received="None", code="unknown-choice")
         return cells, names[0]
     check_names([var_name], names, "var_name", noun="log-likelihood")
     return cells, var_name

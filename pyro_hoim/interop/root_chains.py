@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, check_names
+from ..errors import check_names, check_type, out_of_range, refused
 from ..generalized_root.chains.run import RootRun
 from .arviz import to_arviz
 from .backend import BackendName
@@ -57,10 +57,9 @@ def diagnose_root_chains(
         >>> [row.name for row in report], report.max_r_hat < 1.1
         (['log_q', 'a'], True)
     """
-    if not isinstance(run, RootRun):
-        raise InputTypeError(f"run: expected a run of sample_root_chains, received {type(run).__name__}")
+    check_type(run, RootRun, "run", "a run of sample_root_chains")
     if run.num_draws < MIN_DRAWS:
-        raise InputError(f"run: expected at least {MIN_DRAWS} draws per chain, received {run.num_draws}")
+        raise out_of_range("run", f"at least {MIN_DRAWS} draws per chain", received=run.num_draws)
     names = list(run.domain.names if variables is None else variables)
     check_names(names, run.domain.names, "variables")
     lead = (run.num_chains, run.num_draws)
@@ -70,7 +69,7 @@ def diagnose_root_chains(
         groups["variable"] = (names, draws.cpu().numpy())
     if functions:
         if taken := {"log_q", *names} & set(functions):
-            raise InputError(f"functions: the names {sorted(taken)} are taken; choose others")
+            raise refused("functions", f"the names {sorted(taken)} are taken", "choose others", code="repeated-name")
         values = [checked_values(f(run.draws), lead, f"functions[{name!r}]") for name, f in functions.items()]
         groups["function"] = (list(functions), np.stack(values, axis=-1))
     return diagnose(groups, backend)
@@ -100,8 +99,7 @@ def root_chains_to_arviz(run: RootRun, *, name: str = "x", backend: BackendName 
         >>> data.posterior["x"].dims, data.posterior["variable"].values.tolist()
         (('chain', 'draw', 'variable'), ['a'])
     """
-    if not isinstance(run, RootRun):
-        raise InputTypeError(f"run: expected a run of sample_root_chains, received {type(run).__name__}")
+    check_type(run, RootRun, "run", "a run of sample_root_chains")
     return to_arviz(
         {name: run.draws},
         sample_stats={"lp": run.log_q},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError
+from ..errors import conflict, refused, unexpected, wrong_shape, wrong_type
 
 __all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
 
@@ -70,13 +70,11 @@ def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Ite
         _check_lead(arrays)
         return Draws(arrays if integer_sites is None else restore_integers(arrays, integer_sites))
     if not callable(getattr(source, "get_samples", None)):
-        raise InputTypeError(
-            f"posterior: expected a Pyro MCMC object or a dict of draws, received {type(source).__name__}"
-        )
+        raise wrong_type("posterior", "a Pyro MCMC object or a dict of draws", source)
     if getattr(source, "_samples", ()) is None:
-        raise InputError("posterior: the MCMC object holds no draws; call its run() first")
+        raise refused("posterior", "the MCMC object holds no draws", "call its run() first", code="missing-part")
     if num_chains is not None:
-        raise InputError("num_chains: applies to a dict of flat draws only; an MCMC object knows its chains")
+        raise conflict("num_chains", "applies to a dict of flat draws only; an MCMC object knows its chains")
     samples = dict(source.get_samples(group_by_chain=True))
     samples, repaired = _repair_save_params(source, samples)
     arrays = {str(name): to_array(value) for name, value in samples.items()}
@@ -111,14 +109,14 @@ def restore_integers(arrays: Arrays, sites: Iterable[str] | None = None) -> Arra
     """
     named = None if sites is None else set(sites)
     if named is not None and (unknown := sorted(named - set(arrays))):
-        raise InputError(f"integer_sites: unknown site {unknown[0]!r}; known: {sorted(arrays)}")
+        raise refused("integer_sites", f"unknown site {unknown[0]!r}; known: {sorted(arrays)}", code="unknown-name")
     result = dict(arrays)
     for name, value in arrays.items():
         if not np.issubdtype(value.dtype, np.floating) or (named is not None and name not in named):
             continue
         whole = bool(value.size) and bool((np.isfinite(value) & (value == np.floor(value))).all())
         if named is not None and not whole:
-            raise InputError(f"integer_sites: site {name!r} has draws that are not whole numbers")
+            raise refused("integer_sites", f"site {name!r} has draws that are not whole numbers")
         if whole and (named is not None or value.min() < value.max()):
             result[name] = value.astype(np.int64)
     return result
@@ -161,7 +159,7 @@ def read_group(
     if callable(values):
         values = values({name: torch.as_tensor(value) for name, value in samples.items()})
     if not isinstance(values, Mapping):
-        raise InputTypeError(f"{group}: expected a dict of arrays, received {type(values).__name__}")
+        raise wrong_type(group, "a dict of arrays", values)
     result = {}
     for name, value in values.items():
         array = to_array(value)
@@ -172,33 +170,26 @@ def read_group(
         elif array.ndim and array.shape[0] == math.prod(lead):
             result[str(name)] = array.reshape(*lead, *array.shape[1:])
         else:
-            raise InputError(
-                f"{group}[{name!r}]: expected leading dimensions {lead} (chain, draw) or {math.prod(lead)} flat draws, "
-                f"received shape {array.shape}"
-            )
+            expected = f"leading dimensions {lead} (chain, draw) or {math.prod(lead)} flat draws"
+            raise unexpected(f"{group}[{name!r}]", expected, received=f"shape {array.shape}", code="wrong-shape")
     return result
 
 
 def _grouped(name: str, value: np.ndarray, num_chains: int | None) -> np.ndarray:
     if num_chains is None:
         if value.ndim < 2:
-            raise InputError(
-                f"posterior[{name!r}]: expected shape (chain, draw, ...), received {value.shape}; for flat draws give "
-                "num_chains"
-            )
+            raise wrong_shape(f"posterior[{name!r}]", "(chain, draw, ...)", value, "for flat draws give num_chains")
         return value
     if num_chains < 1 or value.ndim < 1 or value.shape[0] % num_chains:
-        raise InputError(
-            f"posterior[{name!r}]: expected a first dimension that is a multiple of num_chains={num_chains}, "
-            f"received shape {value.shape}"
-        )
+        expected = f"a first dimension that is a multiple of num_chains={num_chains}"
+        raise unexpected(f"posterior[{name!r}]", expected, received=f"shape {value.shape}", code="wrong-shape")
     return value.reshape(num_chains, value.shape[0] // num_chains, *value.shape[1:])
 
 
 def _check_lead(arrays: Arrays) -> None:
     leads = {name: value.shape[:2] for name, value in arrays.items()}
     if len(set(leads.values())) > 1:
-        raise InputError(f"posterior: expected equal (chain, draw) for every site, received {leads}")
+        raise unexpected("posterior", "equal (chain, draw) for every site", received=leads)
 
 
 def _has_save_params_fault() -> bool:
@@ -226,10 +217,11 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
         packed.append(transforms[name](value) if name in transforms else value)
     flat = torch.cat([value.reshape(*value.shape[:2], -1) for value in packed], -1)
     if not bool(torch.isfinite(flat).all()):
-        raise InputError(
-            f"posterior: MCMC ran with save_params {order}, which this Pyro hands to the wrong names, and the values "
-            "cannot be recovered; run again with save_params sorted"
+        problem = (
+            f"MCMC ran with save_params {order}, which this Pyro hands to the wrong names, and the values cannot be "
+            "recovered"
         )
+        raise refused("posterior", problem, "run again with save_params sorted")
     shapes = {name: value.shape[2:] for name, value in zip(sorted(order), packed, strict=True)}
     result, start = {}, 0
     for name in order:

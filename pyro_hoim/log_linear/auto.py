@@ -10,7 +10,7 @@ import torch
 
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, LogPartition
-from ..errors import InputTypeError, IntractableError, size_text
+from ..errors import IntractableError, check_type, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed.importance import AnnealedImportance
 from .exact.elimination import VariableElimination
@@ -71,10 +71,7 @@ class Auto:
     annealed: AnnealedImportance | None = None
 
     def __post_init__(self) -> None:
-        if self.annealed is not None and not isinstance(self.annealed, AnnealedImportance):
-            raise InputTypeError(
-                f"Auto annealed: expected AnnealedImportance(...) or None, received {type(self.annealed).__name__}"
-            )
+        check_type(self.annealed, AnnealedImportance | None, "Auto annealed", "AnnealedImportance(...) or None")
 
     @property
     def is_exact(self) -> bool:

@@ -28,8 +28,8 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from ..checks import is_hidden
-from ..errors import InputError, InputTypeError
+from ..checks import check_shape, is_hidden
+from ..errors import InputError, check_choice, check_type, other_domain, refused, unexpected, wrong_shape, wrong_type
 from ..structure.cells import cell_index, check_codes
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from ._kronecker import KroneckerMap, LinearMap, corner_difference, corner_embedding, edge_blocks, level_contrasts
@@ -81,8 +81,7 @@ class Parametrization:
     """
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
-        if not isinstance(hypergraph, InteractionHypergraph):
-            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         self.hypergraph = hypergraph
         self._steps: dict[str, KroneckerMap] = {}
         self._maps: dict[tuple[str, ...], LinearMap] = {}
@@ -105,26 +104,21 @@ class Parametrization:
         return self.hypergraph.num_terms if coding == "balanced" else self.hypergraph.num_parameters
 
     def _check_coding(self, coding: str, argument: str = "coding") -> None:
-        if coding not in _CODINGS:
-            raise InputError(f"{argument}: expected one of {', '.join(map(repr, _CODINGS))}, received {coding!r}")
+        check_choice(coding, _CODINGS, argument)
         if coding == "corner":
             self._check_hierarchical("the corner coding")
 
     def _check_hierarchical(self, what: str) -> None:
         if not self.hypergraph.is_hierarchical:
-            raise InputError(
-                f"{what} lives on the closure of a collection that is not hierarchical; "
-                "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
-            )
+            hint = "use the coding 'free' or 'balanced', or lift() the tables to hypergraph.closure()"
+            raise InputError(f"{what} lives on the closure of a collection that is not hierarchical", hint=hint)
 
     @staticmethod
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
-        if not isinstance(value, torch.Tensor):
-            raise InputTypeError(f"{argument}: expected a tensor, received {type(value).__name__}")
+        check_type(value, torch.Tensor, argument, "a tensor")
         if not value.is_floating_point():
-            raise InputTypeError(f"{argument}: expected floating-point numbers, received dtype {value.dtype}")
-        if value.ndim == 0 or value.shape[-1] != size:
-            raise InputError(f"{argument}: expected shape (..., {size}), received {tuple(value.shape)}")
+            raise wrong_type(argument, "floating-point numbers", received=f"dtype {value.dtype}")
+        check_shape(value, (size,), argument)
 
     def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero, up to the square root of the rounding unit."""
@@ -133,10 +127,9 @@ class Parametrization:
             excess = (values - self._map("centre")(values)).abs().amax()
             limit = torch.finfo(values.dtype).eps ** 0.5 * values.abs().amax().clamp(min=1)
             if not bool(excess <= limit):
-                raise InputError(
-                    f"{argument}: expected balanced tables (every fibre sums to zero), received means of up to "
-                    f"{float(excess):.3g}; for a hierarchical collection call purify() first"
-                )
+                expected = "balanced tables (every fibre sums to zero)"
+                hint = "for a hierarchical collection call purify() first"
+                raise unexpected(argument, expected, hint=hint, received=f"means of up to {float(excess):.3g}")
 
     # Theta
 
@@ -368,14 +361,14 @@ class Parametrization:
         if set(tables) != set(graph.edges):
             odd = min(set(tables) ^ set(graph.edges))
             state = "missing" if odd in set(graph.edges) else "not a hyperedge of the collection"
-            raise InputError(f"tables: expected one table per hyperedge; {odd!r} is {state}")
+            raise unexpected("tables", "one table per hyperedge", hint=f"{odd!r} is {state}")
         if not graph.edges:
             return torch.zeros(0)
         flat: list[torch.Tensor] = []
         for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
             table = tables[edge]
             if table.ndim < len(shape) or tuple(table.shape[table.ndim - len(shape) :]) != shape:
-                raise InputError(f"tables: expected shape (..., {shape}) for {edge!r}, received {tuple(table.shape)}")
+                raise wrong_shape("tables", f"(..., {shape}) for {edge!r}", table)
             flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
         batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in flat))
         return torch.cat([piece.expand(*batch, piece.shape[-1]) for piece in flat], -1)
@@ -397,11 +390,12 @@ class Parametrization:
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         if hypergraph.domain != self.hypergraph.domain:
-            raise InputError("hypergraph: expected a collection over the same domain, received one over another domain")
+            raise other_domain("hypergraph", "a collection over the same domain", received="one over another domain")
         where = hypergraph.term_slices
         absent = [edge for edge in self.hypergraph.edges if edge not in where]
         if absent:
-            raise InputError(f"hypergraph: expected every hyperedge of this collection, but {absent[0]!r} is absent")
+            problem = f"expected every hyperedge of this collection, but {absent[0]!r} is absent"
+            raise refused("hypergraph", problem, code="missing-part")
         places = [torch.arange(where[edge].start, where[edge].stop) for edge in self.hypergraph.edges]
         index = torch.cat([torch.zeros(0, dtype=torch.long), *places]).to(tables.device)
         return tables.new_zeros(*tables.shape[:-1], hypergraph.num_terms).index_add(-1, index, tables)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..checks import check_finite
-from ..errors import InputError, InputTypeError, IntractableError, size_text
+from ..checks import check_finite, check_shape
+from ..errors import check_type, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
 from ..structure.hypergraph import InteractionHypergraph
@@ -54,13 +54,11 @@ class LogLinearEnergy:
     """
 
     def __init__(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, *, validate: bool = True) -> None:
-        if not isinstance(hypergraph, InteractionHypergraph):
-            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         if not isinstance(tables, torch.Tensor) or not tables.is_floating_point():
             received = tables.dtype if isinstance(tables, torch.Tensor) else type(tables).__name__
-            raise InputTypeError(f"tables: expected a floating-point tensor, received {received}")
-        if tables.ndim == 0 or tables.shape[-1] != hypergraph.num_terms:
-            raise InputError(f"tables: expected shape (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+            raise wrong_type("tables", "a floating-point tensor", received=received)
+        check_shape(tables, (hypergraph.num_terms,), "tables")
         if validate:
             check_finite(tables, "tables")
         self.hypergraph = hypergraph
@@ -116,9 +114,8 @@ class LogLinearEnergy:
         except RuntimeError:
             fits = False
         if not fits:
-            raise InputError(
-                f"batch_shape: {tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
-            )
+            problem = f"{tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
+            raise refused("batch_shape", problem, code="wrong-shape")
         return LogLinearEnergy(
             self.hypergraph, self.tables.expand(*batch_shape, self.hypergraph.num_terms), validate=False
         )
@@ -176,15 +173,16 @@ class LogLinearEnergy:
             IntractableError: the block has more than 2^22 states.
         """
         if isinstance(block, str):
-            raise InputTypeError(f"block: expected a sequence of names, received the string {block!r}")
+            raise wrong_type("block", "a sequence of names", received=f"the string {block!r}")
         positions = self.domain.indices(block)
         shape = [self.domain.cardinalities[i] for i in positions]
         num_states = math.prod(shape)
         if num_states > _MAX_BLOCK_STATES:
-            raise IntractableError(
-                f"block: {size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
-                f"{_MAX_BLOCK_STATES}; condition on smaller blocks in turn"
+            problem = (
+                f"{size_text(num_states, 'joint states')} of {len(positions)} variables exceed the limit of "
+                f"{_MAX_BLOCK_STATES}"
             )
+            raise out_of_reach("block", problem, "condition on smaller blocks in turn")
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
         codes = check_codes(x, self.domain, columns=others) if validate else x.long()
         return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
@@ -212,10 +210,8 @@ class LogLinearEnergy:
         try:
             return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
         except RuntimeError:
-            raise InputError(
-                f"x: expected leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}, "
-                f"received shape {tuple(x.shape)}"
-            ) from None
+            expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
+            raise unexpected("x", expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None
 
     def _conditional(self, positions: tuple[int, ...], codes: torch.Tensor) -> torch.Tensor:
         """Log probabilities (*shape, num_states) of the states of a block in row-major order."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ..checks import check_finite
+from ..checks import check_finite, check_shape
 from ..core.partition import LogPartition
-from ..errors import InputError, InputTypeError, ModelFileError
+from ..errors import ModelFileError, check_type, wrong_type
 from ..runs.container import (
     LOG_LINEAR,
     check_tensors,
@@ -73,9 +73,8 @@ class ModelFile:
     def __post_init__(self) -> None:
         size = parametrization(self.hypergraph).num(self.coding)
         if not isinstance(self.theta, torch.Tensor) or not self.theta.is_floating_point():
-            raise InputTypeError(f"theta: expected a floating-point tensor, received {describe(self.theta)}")
-        if self.theta.ndim == 0 or self.theta.shape[-1] != size:
-            raise InputError(f"theta: expected shape (..., {size}), received {tuple(self.theta.shape)}")
+            raise wrong_type("theta", "a floating-point tensor", received=describe(self.theta))
+        check_shape(self.theta, (size,), "theta")
         check_finite(self.theta, "theta")
         check_tensors(self.tensors, self.info, "theta")
         keep_contents(self, self.tensors, self.info, theta=stored(self.theta).to(torch.float64))
@@ -110,8 +109,7 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
         ...     load_model(folder + "/model.safetensors").theta.tolist()
         [1.0, 1.0, 1.0]
     """
-    if not isinstance(model, ModelFile):
-        raise InputTypeError(f"model: expected a ModelFile, received {type(model).__name__}")
+    check_type(model, ModelFile, "model")
     contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": model.info}
     write_container(path, LOG_LINEAR, contents, {"theta": model.theta, **model.tensors})
 

@@ -16,7 +16,7 @@ import torch
 
 from ..core.rows import METHODS, ClampedGibbs, RowMethod, check_rows, row_patterns
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import check_choice, other_domain, out_of_reach, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .auto import Auto
@@ -48,18 +48,19 @@ def check_energy(model: object, argument: str = "model") -> None:
             hint = f"; pass its .{name}"
     if not hint and callable(getattr(model, "log_linear", None)):
         hint = "; pass its .log_linear()"
-    raise InputTypeError(f"{argument}: expected a LogLinearEnergy, received {type(model).__name__}{hint}")
+    raise wrong_type(argument, "a LogLinearEnergy", received=f"{type(model).__name__}{hint}")
 
 
 def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
     """Raise :class:`InputError` unless the model is a single one whose domain is ``domain`` and the method exists."""
     check_energy(model)
     if domain != model.domain:
-        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+        expected = "the variables and labels of the model's domain"
+        raise other_domain("data", expected, hint="read the file with domain=...")
     if model.batch_shape:
-        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
-    if method not in METHODS:
-        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+        found = f"a batch of shape {tuple(model.batch_shape)}"
+        raise unexpected("model", "one model", received=found, code="wrong-shape")
+    check_choice(method, METHODS, "method")
 
 
 def condition_rows(
@@ -178,10 +179,8 @@ def is_exactly_feasible(
     cost = Auto().plan(_left(model.hypergraph, tuple(missing)), keep=keep)
     if method == "exact":
         if not cost.feasible:
-            raise IntractableError(
-                f"rows that miss {', '.join(missing)}: {cost.reason}. Predictions and completions have an approximate "
-                "method, gibbs"
-            )
+            problem = f"{cost.reason}. Predictions and completions have an approximate method, gibbs"
+            raise out_of_reach(f"rows that miss {', '.join(missing)}", problem)
         return True
     return cost.feasible and (cost.flops <= _MAX_ROW_OPERATIONS or cost.flops * num_rows <= _MAX_OPERATIONS)
 
@@ -238,10 +237,9 @@ def row_log_weights(
             is_exactly_feasible(model, missing, len(rows), "exact")
             needed += float(Auto().plan(_left(model.hypergraph, missing)).flops) * len(rows)
     if needed > max_operations:
-        raise IntractableError(
-            f"rows with missing cells: summing them over needs {needed:.3g} operations, the limit is "
-            f"{max_operations:.3g}; leave out the rows that miss most, or complete the rows first"
-        )
+        problem = f"summing them over needs {needed:.3g} operations, the limit is {max_operations:.3g}"
+        hint = "leave out the rows that miss most, or complete the rows first"
+        raise out_of_reach("rows with missing cells", problem, hint)
     for missing, rows in patterns:
         if not missing:
             for part in rows.split(max(1, _LOOK_UPS_PER_CALL // max(1, len(model.hypergraph)))):

@@ -19,7 +19,7 @@ from ..core.rows import (
     row_patterns,
 )
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import check_choice, conflict
 from ..runs.arguments import checked_seed
 from .auto import Auto
 from .chains.gibbs import GibbsChains
@@ -89,10 +89,9 @@ def impute(
     check_rows(data)
     check_count(num_imputations, "num_imputations")
     seed = checked_seed(seed)
-    if how not in ("draws", "most probable"):
-        raise InputError(f"how: expected 'draws' or 'most probable', received {how!r}")
+    check_choice(how, ("draws", "most probable"), "how")
     if how == "most probable" and num_imputations > 1:
-        raise InputError("num_imputations: there is one most probable completion of a row; ask for 1 or for draws")
+        raise conflict("num_imputations", "there is one most probable completion of a row", "ask for 1 or for draws")
     data = extend_rows(data, model.domain)
     check_model(model, data.domain, method)
     settings = checked_gibbs(gibbs)

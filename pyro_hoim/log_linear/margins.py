@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import InputError
+from ..errors import refused, unexpected
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MARGIN_TOLERANCE", "check_margins", "margin_tolerance"]
@@ -50,9 +50,8 @@ def check_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor, argu
     low, high = float(min(totals)), float(max(totals))
     tolerance = margin_tolerance(margins.dtype) * high
     if high - low > tolerance:
-        raise InputError(
-            f"{argument}: expected every margin to sum to the number of rows, received sums from {low:g} to {high:g}"
-        )
+        expected = "every margin to sum to the number of rows"
+        raise unexpected(argument, expected, received=f"sums from {low:g} to {high:g}", code="missing-part")
     found: dict[tuple[str, ...], tuple[torch.Tensor, tuple[str, ...]]] = {
         edge: (margins[where].to(torch.float64).reshape(shape), edge)
         for (edge, where), shape in zip(slices, shapes, strict=True)
@@ -71,7 +70,8 @@ def check_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor, argu
             known, other = found[rest]
             gap = float((margin - known).abs().max())
             if gap > tolerance:
-                raise InputError(
-                    f"{argument}: expected margins of one table, but those of {':'.join(other)} and {':'.join(source)} "
-                    f"differ by {gap:.4g} over {':'.join(rest)}; count both from the same rows"
+                problem = (
+                    f"expected margins of one table, but those of {':'.join(other)} and {':'.join(source)} differ by "
+                    f"{gap:.4g} over {':'.join(rest)}"
                 )
+                raise refused(argument, problem, "count both from the same rows", code="other-domain")

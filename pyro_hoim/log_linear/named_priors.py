@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..errors import InputError
+from ..errors import conflict, out_of_range, refused
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .fitting.penalties import L2, Conjugate, Penalty
@@ -73,7 +73,7 @@ class Prior:
             InputError: another word, or a number that is missing, not wanted, or not positive and finite.
         """
         kind, colon, digits = text.strip().partition(":")
-        refused = InputError(f"{what}: expected {GRAMMAR}, received {text!r}")
+        refused = out_of_range(what, GRAMMAR, text)
         if kind not in get_args(PriorKind):
             raise refused
         if kind in ("none", "unit"):
@@ -128,19 +128,18 @@ class Prior:
             InputError: a prior that is no normal one, or too many sets for ``unit``.
         """
         if self.kind in ("none", "conjugate"):
-            raise InputError(
-                f"{what}: a search needs unit, normal:S or ridge:S, received {self}; without a prior the rows choose "
-                "the strengths"
+            raise conflict(
+                what,
+                f"a search needs unit, normal:S or ridge:S, received {self}; without a prior the rows choose the "
+                "strengths",
             )
         if self.kind != "unit":
             return InteractionRidge(self.strength)
         names = domain.names
         num = sum(math.comb(len(names), size) for size in range(1, max_order + 1))
         if num > _MAX_SETS:
-            raise InputError(
-                f"{what}: unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}; use "
-                "ridge:S or normal:S"
-            )
+            problem = f"unit has a strength for each of {num} sets of columns, the limit is {_MAX_SETS}"
+            raise refused(what, problem, "use ridge:S or normal:S")
         sets = itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(1, max_order + 1))
         return InteractionRidge(by_edge=_unit_strengths(domain, list(sets)))
 
@@ -152,7 +151,7 @@ class Prior:
         """
         match self.kind:
             case "none":
-                raise InputError(f"{what}: a posterior needs a proper prior, received none; use normal:S or another")
+                raise conflict(what, "a posterior needs a proper prior, received none", "use normal:S or another")
             case "unit":
                 strengths = _unit_strengths(hypergraph.domain, hypergraph.edges)
                 return normal_prior(hypergraph, {edge: strength**-0.5 for edge, strength in strengths.items()})

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from ..core.rows import check_count, check_rows
 from ..core.scores import mean_gain
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, IntractableError
+from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
 from ..schema import Domain
 from .auto import Auto
 from .coding import parametrization
@@ -86,7 +86,7 @@ def score_rows(
     check_energy(energy, "energy")
     check_rows(data)
     if not data.total_count > 0:
-        raise InputError("data: expected at least one row, received a total count of 0")
+        raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     total = data.total_count
     present = data.counts > 0
     weights, values = data.counts[present], _log_prob(energy, data, log_z)[present]
@@ -179,7 +179,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
     column = data.domain.index(target)
     known = (data.codes[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
-        raise InputError(f"target: no row has a known value of {target!r}")
+        raise refused("target", f"no row has a known value of {target!r}", code="empty")
     rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
     found = predict(energy, rows, target)
     return {
@@ -208,7 +208,8 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
     """
     check_energy(energy, "energy")
     if energy.batch_shape:
-        raise InputError(f"energy: expected one model, received a batch of shape {tuple(energy.batch_shape)}")
+        found = f"a batch of shape {tuple(energy.batch_shape)}"
+        raise unexpected("energy", "one model", received=found, code="wrong-shape")
     rows: list[dict[str, Any]] = []
     for edge, table in parametrization(energy.hypergraph).split(energy.tables).items():
         if all(n > 1 for n in table.shape):
@@ -274,10 +275,8 @@ def coefficient_intervals(
         InputError: a level outside (0, 1), or fewer than one interaction asked for.
         InputTypeError: no FitResult, or a number of interactions that is no whole number.
     """
-    if not isinstance(result, FitResult):
-        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_type(result, FitResult, "result")
+    check_fraction(level, "level")
     check_count(top, "top")
     maps = parametrization(result.hypergraph)
     slices = result.hypergraph.term_slices
@@ -313,8 +312,7 @@ def num_impossible(result: FitResult, part: Observations) -> float:
     Raises:
         InputTypeError: no FitResult, or no observations.
     """
-    if not isinstance(result, FitResult):
-        raise InputTypeError(f"result: expected a FitResult, received {type(result).__name__}")
+    check_type(result, FitResult, "result")
     check_rows(part, "part")
     existence = result.existence
     if result.status != "infinite" or existence is None:

@@ -13,7 +13,7 @@ import torch
 
 from ..core.rows import check_count, check_rows
 from ..data.observations import Observations
-from ..errors import InputError, IntractableError, is_whole
+from ..errors import IntractableError, check_whole, other_domain, unexpected
 from ..runs.arguments import checked_seed
 from .annealed.importance import AnnealedImportance
 from .auto import Auto
@@ -66,9 +66,10 @@ def synthesise(
     check_count(burn_in, "burn_in", 0)
     seed = checked_seed(seed)
     if model.batch_shape:
-        raise InputError(f"model: expected one model, received a batch of shape {tuple(model.batch_shape)}")
+        found = f"a batch of shape {tuple(model.batch_shape)}"
+        raise unexpected("model", "one model", received=found, code="wrong-shape")
     if method not in ("auto", "exact", "gibbs"):
-        raise InputError(f"method: expected one of auto, exact, gibbs, received {method!r}")
+        raise unexpected("method", "one of auto, exact, gibbs", method, code="unknown-choice")
     generator = torch.Generator().manual_seed(seed)
     cost = Auto().plan(model.hypergraph)
     if method == "exact" and not cost.feasible:
@@ -194,19 +195,18 @@ def synthetic_quality(
         >>> synthetic_quality(rows, rows, rows).summary["mean_tv"].tolist()
         [0.0, 0.0]
     """
-    if not is_whole(max_order) or max_order < 1:
-        raise InputError(f"max_order: expected a whole number of at least 1, received {max_order!r}")
+    check_whole(max_order, "max_order")
     check_rows(real, "real")
     if train is not None:
         check_rows(train, "train")
     for name, rows in (("synthetic", synthetic), ("real", real)):
         check_rows(rows, name)
         if rows.domain != real.domain:
-            raise InputError(f"{name}: expected the domain of the real rows")
+            raise other_domain(name, "the domain of the real rows")
         if rows.has_missing:
-            raise InputError(f"{name}: expected complete rows; drop or impute missing cells first")
+            raise unexpected(name, "complete rows", hint="drop or impute missing cells first", code="missing-cells")
         if not rows.has_whole_counts or not rows.total_count > 0:
-            raise InputError(f"{name}: expected at least one row and whole counts")
+            raise unexpected(name, "at least one row and whole counts", code="empty")
     names = [v.name for v in real.domain if v.cardinality > 1]
     edges = [e for k in range(1, max_order + 1) for e in itertools.combinations(names, k)]
     first, second = (_margins(rows, edges) for rows in (synthetic, real))
@@ -243,7 +243,7 @@ def _num_copies(rows: Observations, train: Observations) -> float:
         InputError: another domain.
     """
     if train.domain != rows.domain:
-        raise InputError("train: expected the domain of the real rows")
+        raise other_domain("train", "the domain of the real rows")
     known = (train.codes >= 0).all(1) & (train.counts > 0)
     seen = {row.tobytes() for row in train.codes[known].numpy()}
     hits = np.array([row.tobytes() in seen for row in rows.codes.numpy()], dtype=bool)

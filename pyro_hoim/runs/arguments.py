@@ -6,7 +6,7 @@ import torch
 
 from ..checks import check_finite
 from ..core.model import LogLinearModel
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import check_whole, is_whole, out_of_range, unexpected, wrong_type
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
@@ -26,20 +26,20 @@ def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64
     """Checked tables of a model, without a graph."""
     hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
     if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
-        raise InputTypeError(f"model: expected a log-linear energy model, received {type(model).__name__}")
+        raise wrong_type("model", "a log-linear energy model", model)
     if tables.dim() == 0 or tables.shape[-1] != hypergraph.num_terms:
-        raise InputError(f"model: expected tables (..., {hypergraph.num_terms}), received {tuple(tables.shape)}")
+        raise unexpected("model", f"tables (..., {hypergraph.num_terms})", received=tuple(tables.shape))
     if bool(torch.isneginf(tables).any()):
-        raise InputError(
-            "model: tables: expected finite numbers, received -inf; samplers and annealed estimates do not know "
-            "impossible cells: use an exact backend (VariableElimination, Enumeration), or a large negative number"
+        hint = (
+            "samplers and annealed estimates do not know impossible cells: use an exact backend (VariableElimination, "
+            "Enumeration), or a large negative number"
         )
+        raise out_of_range("model: tables", "finite numbers", hint=hint, received="-inf")
     check_finite(tables, "model: tables")
     if precision == torch.float32 and tables.numel() and float(tables.detach().abs().max()) > _LARGEST:
-        raise InputError(
-            f"model: expected tables within +-{_LARGEST:g} for conditionals in float32, received "
-            f"{float(tables.detach().abs().max()):g}; use precision=torch.float64"
-        )
+        expected = f"tables within +-{_LARGEST:g} for conditionals in float32"
+        hint = "use precision=torch.float64"
+        raise out_of_range("model", expected, hint=hint, received=f"{float(tables.detach().abs().max()):g}")
     return tables.detach().clone()
 
 
@@ -51,31 +51,28 @@ def check_levels(codes: torch.Tensor, levels: torch.Tensor, argument: str) -> No
     if bool(wrong.any()):
         where = tuple(int(i) for i in wrong.nonzero()[0])
         bound = int(levels.expand_as(codes)[where])
-        raise InputError(
-            f"{argument}: expected whole numbers from 0 to {bound - 1}, received {codes[where].item()} at index {where}"
-        )
+        expected = f"whole numbers from 0 to {bound - 1}"
+        raise out_of_range(argument, expected, received=f"{codes[where].item()} at index {where}")
 
 
 def positive(value: int, argument: str) -> int:
     """The value, or an error unless it is a whole number from 1."""
-    if not is_whole(value) or value < 1:
-        raise InputError(f"{argument}: expected a positive whole number, received {value!r}")
+    check_whole(value, argument)
     return int(value)
 
 
 def count(value: int, argument: str) -> int:
     """The value, or an error unless it is a whole number from 0."""
-    if not is_whole(value) or value < 0:
-        raise InputError(f"{argument}: expected a whole number that is not negative, received {value!r}")
+    check_whole(value, argument, 0)
     return int(value)
 
 
 def checked_seed(value: int) -> int:
     """The value, or an error unless it is a seed."""
     if not is_whole(value):
-        raise InputTypeError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+        raise wrong_type("seed", "a whole number from 0 to 2^63 - 1", received=repr(value))
     if not 0 <= value < 2**63:
-        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, received {value!r}")
+        raise out_of_range("seed", "a whole number from 0 to 2^63 - 1", value)
     return int(value)
 
 

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, check_type, out_of_range, refused
 
 __all__ = ["DeferredInterrupt", "RunFile"]
 
@@ -47,23 +47,22 @@ class RunFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], resume: bool = False, seconds: float = 30.0) -> None:
-        if not isinstance(path, str | os.PathLike):
-            raise InputTypeError(f"checkpoint: expected the name of a file, received {type(path).__name__}")
+        check_type(path, str | os.PathLike, "checkpoint", "the name of a file")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-            raise InputError(f"checkpoint_every: expected a positive number of seconds, received {seconds!r}")
+            raise out_of_range("checkpoint_every", "a positive number of seconds", seconds)
         self.path = Path(path)
         self.resume = bool(resume)
         self._seconds = float(seconds)
         self._due = time.monotonic() + self._seconds
         self._settings: dict[str, Any] = {}
         if not self.path.parent.is_dir():
-            raise InputError(f"checkpoint: the folder {self.path.parent} does not exist; create it first")
+            problem = f"the folder {self.path.parent} does not exist"
+            raise refused("checkpoint", problem, "create it first", code="no-file")
         if self.path.is_dir():
-            raise InputError(f"checkpoint: {self.path} is a folder; give the name of a file in it")
+            raise refused("checkpoint", f"{self.path} is a folder", "give the name of a file in it", code="no-file")
         if self.path.exists() and not resume:
-            raise InputError(
-                f"checkpoint: {self.path} exists; pass resume=True to continue that run, or choose another name"
-            )
+            hint = "pass resume=True to continue that run, or choose another name"
+            raise refused("checkpoint", f"{self.path} exists", hint, code="existing-file")
 
     def start(self, settings: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
         """Tensors to continue from, or None where there is no file yet.
@@ -96,10 +95,8 @@ class RunFile:
                     if name.endswith("digest")
                     else f"{name}={there!r}, not {here!r}"
                 )
-                raise InputError(
-                    f"checkpoint: {self.path} belongs to a run with {wanted}; repeat that run's arguments to continue "
-                    "it, or choose another name"
-                )
+                hint = "repeat that run's arguments to continue it, or choose another name"
+                raise refused("checkpoint", f"{self.path} belongs to a run with {wanted}", hint, code="other-domain")
         return tensors
 
     def _header(self, metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -109,18 +106,24 @@ class RunFile:
         except (ValueError, RecursionError) as error:
             raise self._damaged("its header is not readable") from error
         if not isinstance(header, dict):
-            raise InputError(f"checkpoint: {self.path} is a safetensors file, but not the checkpoint of a run")
+            raise refused("checkpoint", f"{self.path} is a safetensors file, but not the checkpoint of a run")
         entries = cast("dict[str, Any]", header)
         if entries.get("format_version") != _FORMAT_VERSION:
-            raise InputError(
-                f"checkpoint: {self.path} has format version {str(entries.get('format_version'))[:20]}, expected "
+            problem = (
+                f"{self.path} has format version {str(entries.get('format_version'))[:20]}, expected "
                 f"{_FORMAT_VERSION}; it was written by another release"
             )
+            raise refused("checkpoint", problem, code="file-version")
         return entries
 
     def _damaged(self, reason: str) -> InputError:
         shown = " ".join(reason.split())[:200]
-        return InputError(f"checkpoint: {self.path} cannot be read, it is damaged ({shown}); delete it to start again")
+        return refused(
+            "checkpoint",
+            f"{self.path} cannot be read, it is damaged ({shown})",
+            "delete it to start again",
+            code="damaged-file",
+        )
 
     @property
     def is_due(self) -> bool:
@@ -144,7 +147,7 @@ class RunFile:
                 os.fsync(file.fileno())
             draft.replace(self.path)
         except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(f"checkpoint: {self.path} cannot be written ({error})") from error
+            raise refused("checkpoint", f"{self.path} cannot be written ({error})", code="no-file") from error
         finally:
             draft.unlink(missing_ok=True)
         now = time.monotonic()

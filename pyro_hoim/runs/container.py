@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 
 from .._version import __version__
-from ..errors import HoimError, InputError, InputTypeError, ModelFileError
+from ..errors import HoimError, ModelFileError, refused, unexpected, wrong_type
 
 __all__ = [
     "DEPENDENCY_NETWORK",
@@ -71,23 +71,22 @@ def plain(value: object, where: str) -> Any:
         entries = cast("Mapping[object, object]", value)
         for key in entries:
             if not isinstance(key, str):
-                raise InputError(f"{where}: expected string keys, received {key!r}")
+                raise unexpected(where, "string keys", key)
         return {str(key): plain(item, f"{where}[{key!r}]") for key, item in entries.items()}
-    raise InputError(
-        f"{where}: expected a JSON value, received {value!r} of type {type(value).__name__}; "
-        "convert it to a number, string, list or None"
-    )
+    hint = "convert it to a number, string, list or None"
+    raise unexpected(where, "a JSON value", hint=hint, received=f"{value!r} of type {type(value).__name__}")
 
 
 def check_tensors(tensors: Mapping[str, object], info: object, parameters: str | None = None) -> None:
     """Refuse further contents of a file that are no tensors or bear the name of the parameters, and odd information."""
     if not isinstance(info, Mapping):
-        raise InputTypeError(f"info: expected a mapping, received {describe(info)}")
+        raise wrong_type("info", "a mapping", received=describe(info))
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise InputTypeError(f"tensors[{name!r}]: expected a tensor, received {describe(tensor)}")
+            raise wrong_type(f"tensors[{name!r}]", "a tensor", received=describe(tensor))
     if parameters in tensors:
-        raise InputError(f"tensors: the name {parameters!r} is taken by the parameters; choose another one")
+        problem = f"the name {parameters!r} is taken by the parameters"
+        raise refused("tensors", problem, "choose another one", code="repeated-name")
 
 
 def keep_contents(
@@ -109,9 +108,10 @@ def write_container(
     """
     target = Path(path)
     if not target.parent.is_dir():
-        raise ModelFileError(f"{target}: the folder {target.parent} does not exist; create it first")
+        problem = f"the folder {target.parent} does not exist"
+        raise ModelFileError(problem, argument=target, hint="create it first", code="no-file")
     if target.is_dir():
-        raise ModelFileError(f"{target}: is a folder; give the name of a file in it")
+        raise ModelFileError("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
     header = {
         "format": _FORMAT,
         "format_version": FORMAT_VERSION,
@@ -130,7 +130,8 @@ def write_container(
             os.fsync(file.fileno())
         temporary.replace(target)
     except OSError as error:
-        raise ModelFileError(f"{target}: cannot be written ({error.strerror or error})") from error
+        problem = f"cannot be written ({error.strerror or error})"
+        raise ModelFileError(problem, argument=target, code="no-file") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -155,7 +156,7 @@ def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *
     if found is None or found.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         received = "none" if found is None else str(found.dtype)
-        raise ModelFileError(f"{target}: expected a {expected} tensor {name!r}, found {received}")
+        raise ModelFileError(f"expected a {expected} tensor {name!r}, found {received}", argument=target)
     return found
 
 
@@ -166,7 +167,7 @@ def fitting(target: Path) -> Generator[None]:
         yield
     except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ModelFileError(f"{target}: the contents do not fit together ({reason[:300]})") from error
+        raise ModelFileError(f"the contents do not fit together ({reason[:300]})", argument=target) from error
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
@@ -200,7 +201,7 @@ def read_kind(path: str | os.PathLike[str]) -> str:
 def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Header and tensors; without a kind the header only, of any known kind."""
     if not target.is_file():
-        raise ModelFileError(f"{target}: {'is not a file' if target.exists() else 'no such file'}")
+        raise ModelFileError("is not a file" if target.exists() else "no such file", argument=target)
     try:
         with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
             header = _read_header(target, file.metadata() or {}, kind)
@@ -208,25 +209,26 @@ def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, tor
             names = file.keys() if kind is not None else []
             tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in names}
     except safetensors.SafetensorError as error:
-        raise ModelFileError(f"{target}: not a readable safetensors file, perhaps damaged or truncated") from error
+        problem = "not a readable safetensors file, perhaps damaged or truncated"
+        raise ModelFileError(problem, argument=target) from error
     except OSError as error:
-        raise ModelFileError(f"{target}: cannot be read ({error.strerror or error})") from error
+        raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target) from error
     return header, tensors
 
 
 def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) -> dict[str, Any]:
     """The JSON header; refuses files of other programs, of other versions and of other kinds of model."""
     if _FORMAT not in metadata:
-        raise ModelFileError(f"{target}: is a safetensors file, but not a {_FORMAT} model")
+        raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} model", argument=target)
     try:
         header: object = json.loads(metadata[_FORMAT])
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not readable JSON") from error
+        raise ModelFileError(f"the metadata entry {_FORMAT!r} is not readable JSON", argument=target) from error
     if not isinstance(header, dict):
-        raise ModelFileError(f"{target}: the metadata entry {_FORMAT!r} is not a JSON object")
+        raise ModelFileError(f"the metadata entry {_FORMAT!r} is not a JSON object", argument=target)
     entries = cast("dict[str, Any]", header)
     if entries.get("format") != _FORMAT:
-        raise ModelFileError(f"{target}: has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}")
+        raise ModelFileError(f"has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}", argument=target)
     found = entries.get("format_version")
     if not isinstance(found, int) or isinstance(found, bool) or found != FORMAT_VERSION:
         newer = isinstance(found, int) and found > FORMAT_VERSION
@@ -240,7 +242,6 @@ def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) ->
     if received not in wanted:
         known = isinstance(received, str) and received in _READERS
         hint = f"; read it with {_READERS[str(received)]}" if known else ""
-        raise ModelFileError(
-            f"{target}: holds a model of kind {str(received)[:40]!r}, expected {' or '.join(map(repr, wanted))}{hint}"
-        )
+        problem = f"holds a model of kind {str(received)[:40]!r}, expected {' or '.join(map(repr, wanted))}{hint}"
+        raise ModelFileError(problem, argument=target)
     return entries

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 from tqdm import tqdm
 
-from ..errors import InputError, InputTypeError
+from ..errors import out_of_range, unexpected, wrong_type
 from .arguments import count as checked_count, positive
 from .checkpoint import DeferredInterrupt, RunFile
 
@@ -96,7 +96,7 @@ def checked_sizes(num_sweeps: int, burn_in: int, thin: int) -> tuple[int, int, i
         positive(thin, "thin"),
     )
     if num_sweeps % thin:
-        raise InputError(f"num_sweeps: expected a multiple of thin={thin}, received {num_sweeps}")
+        raise out_of_range("num_sweeps", f"a multiple of thin={thin}", received=num_sweeps)
     return burn_in, num_sweeps, thin
 
 
@@ -104,11 +104,11 @@ def checked_parts(record: RecordPart | Sequence[RecordPart]) -> tuple[str, ...]:
     """What is recorded, in one order."""
     known = ("statistics", "energy", "codes")
     if not isinstance(record, Sequence):
-        raise InputTypeError(f"record: expected names of what to keep, received {type(record).__name__}")
+        raise wrong_type("record", "names of what to keep", record)
     asked = (record,) if isinstance(record, str) else tuple(record)
     for name in asked:
         if name not in known:
-            raise InputError(f"record: expected 'statistics', 'energy' or 'codes', received {name!r}")
+            raise unexpected("record", "'statistics', 'energy' or 'codes'", name, code="unknown-choice")
     return tuple(name for name in known if name in asked)
 
 
@@ -117,7 +117,7 @@ def checked_file(path: str | os.PathLike[str] | None, seconds: float, resume: bo
     if path is not None:
         return RunFile(path, resume, seconds)
     if resume:
-        raise InputError("resume: expected a checkpoint to continue from, received checkpoint=None")
+        raise unexpected("resume", "a checkpoint to continue from", received="checkpoint=None")
     return None
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy import special
 
 from ..compute.engine import Record
-from ..errors import InputError
+from ..errors import conflict
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["Recorder", "Summary"]
@@ -275,10 +275,8 @@ def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=dtype)
     except RuntimeError as error:
         size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() / 1e9
-        raise InputError(
-            f"record: a trace of {shape[0]} records needs {size:.1f} GB, which this machine does not have; thin more, "
-            "or keep statistics only"
-        ) from error
+        problem = f"a trace of {shape[0]} records needs {size:.1f} GB, which this machine does not have"
+        raise conflict("record", problem, "thin more, or keep statistics only") from error
 
 
 def _cell_arrays(

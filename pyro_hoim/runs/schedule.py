@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +10,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, InputTypeError, IntractableError, check_names, check_unique, size_text
+from ..errors import (
+    check_choice,
+    check_fraction,
+    check_names,
+    check_unique,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MAX_BLOCK_STATES", "GibbsSchedule"]
@@ -65,17 +74,13 @@ class GibbsSchedule:
     def __post_init__(self) -> None:
         if isinstance(self.blocks, str):
             if self.blocks not in ("sites", "colours", "interactions"):
-                raise InputError(
-                    "blocks: expected 'sites', 'colours', 'interactions' or a sequence of blocks of names, "
-                    f"received {self.blocks!r}"
-                )
+                expected = "'sites', 'colours', 'interactions' or a sequence of blocks of names"
+                raise unexpected("blocks", expected, self.blocks, code="unknown-choice")
         else:
             object.__setattr__(self, "blocks", _name_tuples(self.blocks, "blocks"))
         object.__setattr__(self, "emphasised", _name_tuples(self.emphasised, "emphasised"))
-        if self.scan not in ("sequential", "random"):
-            raise InputError(f"scan: expected 'sequential' or 'random', received {self.scan!r}")
-        if not isinstance(self.emphasis, numbers.Real) or not 0 < self.emphasis < 1:
-            raise InputError(f"emphasis: expected a share between 0 and 1, received {self.emphasis!r}")
+        check_choice(self.scan, ("sequential", "random"), "scan")
+        check_fraction(self.emphasis, "emphasis")
 
     def resolve(self, hypergraph: InteractionHypergraph, clamped: Sequence[str] = ()) -> Blocks:
         """Blocks as tuples of schema positions without the clamped variables, in the order of a sequential scan.
@@ -111,16 +116,16 @@ class GibbsSchedule:
         missing = set(range(len(domain))) - fixed - {i for b in resolved for i in b}
         if missing:
             left_out = ", ".join(repr(names[i]) for i in sorted(missing))
-            raise InputError(
-                f"blocks: expected every free variable in a block, but {left_out} is in none; add or clamp"
-            )
+            problem = f"expected every free variable in a block, but {left_out} is in none"
+            raise refused("blocks", problem, "add or clamp", code="missing-part")
         for block in resolved:
             num_states = math.prod(domain.cardinalities[i] for i in block)
             if num_states > MAX_BLOCK_STATES:
-                raise IntractableError(
-                    f"blocks: block {tuple(names[i] for i in block)} has {size_text(num_states, 'joint states')}, "
-                    f"more than the limit of {MAX_BLOCK_STATES}; use smaller blocks"
+                problem = (
+                    f"block {tuple(names[i] for i in block)} has {size_text(num_states, 'joint states')}, more than "
+                    f"the limit of {MAX_BLOCK_STATES}"
                 )
+                raise out_of_reach("blocks", problem, "use smaller blocks")
         return resolved
 
     def order(self, hypergraph: InteractionHypergraph, blocks: Blocks, first: int, num: int, seed: int) -> Orders:
@@ -162,10 +167,10 @@ Orders = NDArray[np.int32]
 def _name_tuples(blocks: Sequence[Sequence[str]], argument: str) -> tuple[tuple[str, ...], ...]:
     """Nested sequences of names as tuples."""
     if isinstance(blocks, str) or not isinstance(blocks, Sequence):
-        raise InputTypeError(f"{argument}: expected a sequence of blocks of names, received {blocks!r}")
+        raise wrong_type(argument, "a sequence of blocks of names", received=repr(blocks))
     for block in blocks:
         if isinstance(block, str) or not isinstance(block, Sequence):
-            raise InputTypeError(f"{argument}: expected blocks that are sequences of names, received {block!r}")
+            raise wrong_type(argument, "blocks that are sequences of names", received=repr(block))
         if not block:
-            raise InputError(f"{argument}: expected blocks with at least one name, received an empty one")
+            raise unexpected(argument, "blocks with at least one name", received="an empty one", code="empty")
     return tuple(tuple(block) for block in blocks)

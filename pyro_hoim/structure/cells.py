@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..checks import is_hidden
-from ..errors import InputError, InputTypeError
+from ..checks import check_shape, is_hidden
+from ..errors import check_type, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from .hypergraph import InteractionHypergraph
 
@@ -26,12 +26,10 @@ def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: l
         argument: name of the argument in error messages.
         columns: positions that are read; the others may hold anything and come back as they are (truncated).
     """
-    if not isinstance(x, torch.Tensor):
-        raise InputTypeError(f"{argument}: expected a tensor of codes, received {type(x).__name__}")
+    check_type(x, torch.Tensor, argument, "a tensor of codes")
     if x.dtype == torch.bool or x.is_complex():
-        raise InputTypeError(f"{argument}: expected whole-number codes, received dtype {x.dtype}")
-    if x.ndim == 0 or x.shape[-1] != len(domain):
-        raise InputError(f"{argument}: expected shape (..., {len(domain)}), received {tuple(x.shape)}")
+        raise wrong_type(argument, "whole-number codes", received=f"dtype {x.dtype}")
+    check_shape(x, (len(domain),), argument)
     codes = x.long()
     if is_hidden(x):
         return codes
@@ -44,10 +42,8 @@ def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: l
         where = tuple(int(i) for i in wrong.nonzero()[0])
         position = where[-1] if columns is None else columns[where[-1]]
         variable = domain.variables[position]
-        raise InputError(
-            f"{argument}: expected codes from 0 to {variable.cardinality - 1} for variable {variable.name!r}, "
-            f"received {given[where].item()} at index {(*where[:-1], position)}"
-        )
+        expected = f"codes from 0 to {variable.cardinality - 1} for variable {variable.name!r}"
+        raise out_of_range(argument, expected, received=f"{given[where].item()} at index {(*where[:-1], position)}")
     return codes
 
 
@@ -74,9 +70,9 @@ def evidence_codes(
         try:
             shape = torch.broadcast_shapes(shape, value.shape)
         except RuntimeError:
-            raise InputError(
-                f"evidence of {name!r}: expected a shape that broadcasts with {tuple(shape)}, the batch shape and the "
-                f"evidence before it, received {tuple(value.shape)}"
+            expected = f"a shape that broadcasts with {tuple(shape)}, the batch shape and the evidence before it"
+            raise unexpected(
+                f"evidence of {name!r}", expected, received=tuple(value.shape), code="wrong-shape"
             ) from None
     return codes, shape
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from ..errors import InputError
+from ..errors import unexpected
 from .hypergraph import InteractionHypergraph
 
 __all__ = ["EliminationOrder", "elimination_order"]
@@ -187,10 +187,10 @@ def elimination_order(
     if order is not None:
         given = list(hypergraph.domain.indices(order))
         if leading or sorted(given) != sorted(set(range(size)) - kept):
-            raise InputError("order: expected each variable that is not kept exactly once, and no first")
+            raise unexpected("order", "each variable that is not kept exactly once, and no first", code="missing-part")
         return _replay(hypergraph, adjacency, given)
     if not kept.isdisjoint(leading):
-        raise InputError("first: expected variables that are not kept, received one that is")
+        raise unexpected("first", "variables that are not kept", received="one that is")
     rest = list(adjacency)
     for v in leading:
         _eliminate(rest, v)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from ..errors import InputError, IntractableError, check_names
+from ..errors import InputError, check_names, out_of_range, out_of_reach, refused, unexpected
 
 __all__ = ["parse_formula"]
 
@@ -30,7 +30,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         match = _TOKEN.match(stripped, position)
         if match is None:
             rest = stripped[position:].lstrip()
-            raise InputError(f"formula {text!r}: unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
+            raise refused(f"formula {text!r}", f"unexpected character {rest[0]!r} at position {len(text) - len(rest)}")
         kind = match.lastgroup or ""
         found.append(("name" if kind == "quoted" else kind, match.group(kind)))
         position = match.end()
@@ -48,9 +48,8 @@ class _Parser:
 
     def parse(self) -> _Terms:
         if not self.tokens:
-            raise InputError(
-                f"formula {self.text!r}: expected at least one term; write 1 for a model without interactions"
-            )
+            hint = "write 1 for a model without interactions"
+            raise unexpected(f"formula {self.text!r}", "at least one term", hint=hint, code="empty")
         terms = self.sum()
         if self.next < len(self.tokens):
             raise self.unexpected("an operator or the end")
@@ -58,7 +57,7 @@ class _Parser:
 
     def unexpected(self, wanted: str) -> InputError:
         received = repr(self.tokens[self.next][1]) if self.next < len(self.tokens) else "the end"
-        return InputError(f"formula {self.text!r}: expected {wanted}, received {received}")
+        return out_of_range(f"formula {self.text!r}", wanted, received=received)
 
     def accept(self, symbol: str) -> bool:
         if self.next < len(self.tokens) and self.tokens[self.next] == ("symbol", symbol):
@@ -110,10 +109,8 @@ class _Parser:
 
     def check_size(self, size: int) -> None:
         if size > _MAX_SETS:
-            raise IntractableError(
-                f"formula {self.text!r}: it stands for up to {size:.3g} sets, the limit is {_MAX_SETS}; "
-                "use a smaller power"
-            )
+            problem = f"it stands for up to {size:.3g} sets, the limit is {_MAX_SETS}"
+            raise out_of_reach(f"formula {self.text!r}", problem, "use a smaller power")
 
     def atom(self) -> _Terms:
         if self.accept("("):

@@ -16,7 +16,8 @@ import networkx as nx
 import numpy as np
 import torch
 
-from ..errors import InputError, InputTypeError, IntractableError, check_unique, is_whole, size_text
+from ..checks import check_shape
+from ..errors import check_type, check_unique, check_whole, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from .formula import parse_formula
 
@@ -84,25 +85,24 @@ class InteractionHypergraph:
     def __init__(
         self, domain: Domain, edges: Iterable[Iterable[str]] = (), *, closure: bool = False, hierarchical: bool = True
     ) -> None:
-        if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain: expected a Domain, received {type(domain).__name__}")
+        check_type(domain, Domain, "domain")
         _ = domain.cardinalities  # refuses variables that are not finite
         found: set[tuple[int, ...]] = set()
         for edge in edges:
             if isinstance(edge, str):
-                raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+                raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
             names = tuple(edge)
             check_unique(names, f"edge {names!r}")
             if not names:
-                raise InputError("edges: the empty set is not an edge; its term is the normalising constant")
+                problem = "the empty set is not an edge; its term is the normalising constant"
+                raise refused("edges", problem, code="not-normalizable")
             found.add(tuple(sorted(domain.indices(names))))
         if closure:
             size = sum(2 ** len(e) for e in found)
             if size > _CLOSURE_LIMIT:
-                raise IntractableError(
-                    f"edges: the closure may have up to {size_text(size, 'sets')}, the limit is {_CLOSURE_LIMIT}; "
-                    "use smaller edges, or hierarchical=False to keep the collection as it is"
-                )
+                problem = f"the closure may have up to {size_text(size, 'sets')}, the limit is {_CLOSURE_LIMIT}"
+                hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
+                raise out_of_reach("edges", problem, hint)
             found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
         ordered = sorted(found, key=lambda e: (len(e), e))
         self._set(domain, tuple(ordered))
@@ -110,10 +110,11 @@ class InteractionHypergraph:
             missing = self.closure()._index_set - self._index_set
             shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=lambda e: (len(e), e))[:4])
             more = ", ..." if len(missing) > 4 else ""
-            raise InputError(
-                f"edges: not closed under subsets; missing {shown}{more} ({len(missing)} in all). "
-                "Pass closure=True to add them, or hierarchical=False to keep the collection as it is"
+            problem = (
+                f"not closed under subsets; missing {shown}{more} ({len(missing)} in all). Pass closure=True to add "
+                "them, or hierarchical=False to keep the collection as it is"
             )
+            raise refused("edges", problem, code="missing-part")
 
     def _set(self, domain: Domain, edge_indices: tuple[tuple[int, ...], ...]) -> None:
         """Fill the slots from edges that are already sorted."""
@@ -165,8 +166,7 @@ class InteractionHypergraph:
         Raises:
             InputError: ``order`` is not a whole number from 1 to the number of variables.
         """
-        if not is_whole(order) or not 1 <= order <= len(domain):
-            raise InputError(f"order: expected a whole number from 1 to {len(domain)} (variables), received {order!r}")
+        check_whole(order, "order", 1, len(domain))
         return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
 
     @classmethod
@@ -254,10 +254,8 @@ class InteractionHypergraph:
             >>> hypergraph.spread(torch.tensor([0.1, 0.2, 0.3]))
             tensor([0.1000, 0.2000, 0.2000, 0.3000, 0.3000])
         """
-        if not isinstance(per_edge, torch.Tensor):
-            raise InputTypeError(f"per_edge: expected a tensor, received {type(per_edge).__name__}")
-        if per_edge.ndim == 0 or per_edge.shape[-1] != len(self):
-            raise InputError(f"per_edge: expected shape (..., {len(self)}), received {tuple(per_edge.shape)}")
+        check_type(per_edge, torch.Tensor, "per_edge", "a tensor")
+        check_shape(per_edge, (len(self),), "per_edge")
         return per_edge.index_select(-1, torch.from_numpy(self._edge_of_parameter).to(per_edge.device))
 
     # Order and heredity
@@ -294,7 +292,7 @@ class InteractionHypergraph:
         """
         edge = tuple(sorted(self.domain.indices(names)))
         if not edge:
-            raise InputError("names: expected at least one variable")
+            raise unexpected("names", "at least one variable", code="empty")
         return sum(s in self._index_set or not s for s in itertools.combinations(edge, len(edge) - 1)) / len(edge)
 
     def chain(self) -> tuple[InteractionHypergraph, ...]:
@@ -324,7 +322,8 @@ class InteractionHypergraph:
         gone = [frozenset(self.domain.indices(e)) for e in edges]
         for edge in gone:
             if tuple(sorted(edge)) not in self._index_set:
-                raise InputError(f"edges: {':'.join(self._names(sorted(edge)))} is not an edge of the collection")
+                problem = f"{':'.join(self._names(sorted(edge)))} is not an edge of the collection"
+                raise refused("edges", problem, code="unknown-name")
         kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
         return InteractionHypergraph(self.domain, map(self._names, kept), hierarchical=hierarchical)
 
@@ -375,7 +374,8 @@ class InteractionHypergraph:
             InputError: the collection is not decomposable.
         """
         if not self.is_decomposable:
-            raise InputError("junction_tree: the collection is not decomposable; see is_graphical and is_decomposable")
+            problem = "the collection is not decomposable"
+            raise refused("junction_tree", problem, "see is_graphical and is_decomposable", code="missing-part")
         return self._junction_tree
 
     @cached_property
@@ -467,10 +467,11 @@ class InteractionHypergraph:
             InputError: not such a description.
         """
         if not isinstance(value, Mapping):
-            raise InputError(f"hypergraph: expected an object with domain and edges, received {value!r}")
+            raise unexpected("hypergraph", "an object with domain and edges", value)
         for key in ("domain", "edges"):
             if key not in value:
-                raise InputError(f"hypergraph: expected an object with domain and edges, {key!r} is missing")
+                expected = f"an object with domain and edges, {key!r} is missing"
+                raise unexpected("hypergraph", expected, code="missing-part")
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False)
 
 

@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError, is_whole
+from ..errors import ConvergenceWarning, is_whole, unexpected, wrong_type
 from ..inference.posterior import sample_posterior
 from ..interop.arviz import to_arviz
 from ..structure.hypergraph import InteractionHypergraph
@@ -42,9 +42,9 @@ def checked_jobs(jobs: int | None) -> int | None:
         InputTypeError: no whole number.
     """
     if jobs is not None and not is_whole(jobs):
-        raise InputTypeError(f"jobs: expected a whole number of chains at a time or None, received {jobs!r}")
+        raise wrong_type("jobs", "a whole number of chains at a time or None", received=repr(jobs))
     if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least one chain at a time, received {jobs}")
+        raise unexpected("jobs", "at least one chain at a time", received=jobs, code="empty")
     return jobs
 
 

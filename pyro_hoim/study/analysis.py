@@ -21,7 +21,7 @@ import torch
 from ..core.partition import LogPartition
 from ..core.rows import check_rows
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, NonexistentEstimateWarning
+from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.energy import LogLinearEnergy
@@ -330,18 +330,17 @@ def _check(
     """Whether parts, structures and a posterior go together."""
     for name, structure in structures.items():
         if not isinstance(structure, InteractionHypergraph):
-            raise InputTypeError(
-                f"structures: expected an InteractionHypergraph for {name!r}, received {type(structure).__name__}"
-            )
+            raise wrong_type("structures", f"an InteractionHypergraph for {name!r}", structure)
     for part, rows in (("train", train), ("validation", validation), ("test", test)):
         if rows is not None:
             check_rows(rows, part)
         if rows is not None and not rows.total_count > 0:
-            raise InputError(f"{part}: expected at least one row, received none")
+            raise none_received(part, "at least one row")
     if train.has_missing and (validation is not None or posterior is not None):
-        raise InputError("train: rows with missing cells can be marginalised only without validation and posterior")
+        problem = "rows with missing cells can be marginalised only without validation and posterior"
+        raise refused("train", problem, code="missing-part")
     if validation is not None and validation.has_missing:
-        raise InputError("validation: early stopping needs complete rows, received missing cells")
+        raise conflict("validation", "early stopping needs complete rows, received missing cells")
 
 
 def _fitted(

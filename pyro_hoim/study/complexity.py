@@ -13,7 +13,16 @@ import torch
 from ..core.law import Law
 from ..core.trainer import Trainer
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import (
+    check_type,
+    check_whole,
+    is_whole,
+    none_received,
+    other_domain,
+    out_of_range,
+    unexpected,
+    wrong_type,
+)
 from ..structure.hypergraph import InteractionHypergraph
 
 if TYPE_CHECKING:
@@ -70,10 +79,9 @@ def structure_recovery(found: InteractionHypergraph, truth: InteractionHypergrap
         Recovery(precision=0.3333333333333333, recall=1.0, f1=0.5)
     """
     for value, name in ((found, "found"), (truth, "truth")):
-        if not isinstance(value, InteractionHypergraph):
-            raise InputTypeError(f"{name}: expected an InteractionHypergraph, received {type(value).__name__}")
+        check_type(value, InteractionHypergraph, name)
     if found.domain != truth.domain:
-        raise InputError("found: expected a collection over the domain of the true one, received another domain")
+        raise other_domain("found", "a collection over the domain of the true one", received="another domain")
     ours, true = ({edge for edge in h.edges if len(edge) >= min_order} for h in (found, truth))
     both = len(ours & true)
     return Recovery(
@@ -114,12 +122,12 @@ def draw_rows(law: Law, num_rows: int, *, generator: torch.Generator | None = No
 
 def _check_law(value: object, argument: str) -> None:
     if not isinstance(value, Law):
-        raise InputTypeError(f"{argument}: expected a Law, received {type(value).__name__}")
+        raise wrong_type(argument, "a Law", value)
 
 
 def _check_num_rows(value: object, argument: str) -> None:
     if not is_whole(value) or value < 1:
-        raise InputError(f"{argument}: expected a whole number from 1, received {value!r}")
+        raise out_of_range(argument, "a whole number from 1", value)
 
 
 def law_divergence(truth: Law, model: Law) -> float:
@@ -137,7 +145,7 @@ def law_divergence(truth: Law, model: Law) -> float:
     for law, name in ((truth, "truth"), (model, "model")):
         total = float(law.probs.sum())
         if not abs(total - 1) <= _SUM_TOLERANCE:
-            raise InputError(f"{name}: expected a law, received a table that sums to {total:.15g}")
+            raise unexpected(name, "a law", received=f"a table that sums to {total:.15g}")
     occurs = truth.probs > 0
     p, q = truth.probs[occurs], model.probs[occurs]
     if bool((q == 0).any()):
@@ -196,7 +204,7 @@ def _check_same_domain(truth: Law, model: Law) -> None:
     _check_law(truth, "truth")
     _check_law(model, "model")
     if truth.domain != model.domain:
-        raise InputError("model: expected a law over the domain of the true one, received another domain")
+        raise other_domain("model", "a law over the domain of the true one", received="another domain")
 
 
 def sample_complexity(
@@ -241,15 +249,13 @@ def sample_complexity(
     _check_law(law, "law")
     sizes = list(sizes)
     if not methods or not sizes:
-        raise InputError("methods, sizes: expected at least one of each, received none")
-    if not is_whole(repeats) or repeats < 1:
-        raise InputError(f"repeats: expected a whole number from 1, received {repeats!r}")
-    if not is_whole(seed) or seed < 0:
-        raise InputError(f"seed: expected a whole number from 0, received {seed!r}")
+        raise none_received("methods, sizes", "at least one of each")
+    check_whole(repeats, "repeats")
+    check_whole(seed, "seed", 0)
     for size in sizes:
         _check_num_rows(size, "sizes")
     if truth is not None and truth.domain != law.domain:
-        raise InputError("truth: expected a collection over the domain of the law, received another domain")
+        raise other_domain("truth", "a collection over the domain of the law", received="another domain")
     entries: list[dict[str, object]] = []
     for size in sizes:
         for repeat in range(repeats):
@@ -272,7 +278,7 @@ def _generator(key: Iterable[int]) -> torch.Generator:
 def _judge(law: Law, rows: Observations, trainer: object, truth: InteractionHypergraph | None) -> dict[str, object]:
     """Columns of one method on one sample."""
     if not isinstance(trainer, Trainer):
-        raise InputTypeError(f"methods: expected functions that return a trainer, received {type(trainer).__name__}")
+        raise wrong_type("methods", "functions that return a trainer", trainer)
     shape = law.domain.cardinalities
     model = Law(law.domain, trainer.margins([law.domain.names]).probs.reshape(shape))
     errors = normalised_errors(law, model)

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from ..core.rows import check_rows
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, InputError, InputTypeError
+from ..errors import ConvergenceWarning, check_type, refused
 from ..inference.log_likelihood import cell_log_likelihood
 from ..inference.posterior import r_hat_limit
 from ..interop.arviz import to_arviz
@@ -113,15 +113,15 @@ def _read_chain(path: Path, digest: str) -> Chain:
     try:
         with safe_open(str(path), framework="pt") as file:
             if (file.metadata() or {}).get("digest") != digest:
-                raise InputError(
-                    f"resume: expected a chain of this run, but {path} belongs to other data, interactions, seed or "
-                    "settings; repeat the first call's options or choose another folder"
+                problem = (
+                    f"expected a chain of this run, but {path} belongs to other data, interactions, seed or settings"
                 )
+                hint = "repeat the first call's options or choose another folder"
+                raise refused("resume", problem, hint, code="other-domain")
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise InputError(
-            f"resume: expected a chain, but {path} cannot be read ({error}); delete it to draw that chain again"
-        ) from error
+        problem = f"expected a chain, but {path} cannot be read ({error})"
+        raise refused("resume", problem, "delete it to draw that chain again", code="damaged-file") from error
 
 
 def _replicates(
@@ -178,11 +178,9 @@ def run_posterior(
     Warns:
         ConvergenceWarning: R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, or divergent transitions.
     """
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     check_rows(data)
-    if not isinstance(settings, PosteriorSettings):
-        raise InputTypeError(f"settings: expected PosteriorSettings, received {type(settings).__name__}")
+    check_type(settings, PosteriorSettings, "settings")
     seed = checked_seed(seed)
     jobs = checked_jobs(jobs)
     found: dict[int, Chain] = {}

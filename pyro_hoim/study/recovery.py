@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..data.counts import CountTable
-from ..errors import InputError, InputTypeError, is_whole
+from ..errors import is_whole, none_received, other_domain, out_of_range, refused, unexpected, wrong_type
 from ..generalized_root.chains.gibbs import RootChains
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.nodes.families import NodeFamily, PoissonFamily
@@ -74,11 +74,12 @@ def roc_curve(scores: Sequence[float] | np.ndarray, is_true: Sequence[bool] | np
     """
     values, answers = np.asarray(scores, dtype=np.float64), np.asarray(is_true, dtype=bool)
     if values.ndim != 1 or values.shape != answers.shape:
-        raise InputError(f"scores, is_true: expected equal lengths, received {values.shape} and {answers.shape}")
+        found = f"{values.shape} and {answers.shape}"
+        raise unexpected("scores, is_true", "equal lengths", received=found, code="wrong-shape")
     if np.isnan(values).any():
-        raise InputError("scores: expected numbers, received NaN")
+        raise out_of_range("scores", "numbers", received="NaN")
     if answers.all() or not answers.any():
-        raise InputError("is_true: expected at least one true and one false answer")
+        raise unexpected("is_true", "at least one true and one false answer", code="empty")
     order = np.argsort(-values, kind="stable")
     last = np.append(values[order][1:] != values[order][:-1], True)
     hits, alarms = np.cumsum(answers[order])[last], np.cumsum(~answers[order])[last]
@@ -152,10 +153,8 @@ def _unused(rng: np.random.Generator, num_variables: int, size: int, used: set[t
         chosen = tuple(sorted(rng.choice(num_variables, size, replace=False).tolist()))
         if not used.intersection(itertools.combinations(chosen, 2)):
             return chosen
-    raise InputError(
-        f"num_pairs, num_triples: found no further set of {size} among {num_variables} variables that shares no pair "
-        "with the others; take fewer sets or more variables"
-    )
+    problem = f"found no further set of {size} among {num_variables} variables that shares no pair with the others"
+    raise refused("num_pairs, num_triples", problem, "take fewer sets or more variables")
 
 
 def draw_root_rows(
@@ -204,10 +203,10 @@ def tuple_scores(path: Sequence[RootFitResult], size: int) -> tuple[list[Names],
         InputError: no fit, or fits of different columns.
     """
     if not path:
-        raise InputError("path: expected at least one fit, received none")
+        raise none_received("path", "at least one fit")
     domain = path[0].domain
     if any(fit.domain != domain for fit in path):
-        raise InputError("path: expected fits of the same columns")
+        raise other_domain("path", "fits of the same columns")
     sets = list(itertools.combinations(domain.names, size))
     entered = np.zeros(len(sets))
     magnitude = np.zeros(len(sets))
@@ -381,20 +380,21 @@ def _nll(fit: RootFitResult, rows: CountTable) -> float:
 
 def _check_study(truth: Any, sizes: Sequence[int], penalties: Sequence[float]) -> None:
     if not isinstance(truth, GeneralizedRootEnergy):
-        raise InputTypeError(f"truth: expected a GeneralizedRootEnergy, received {type(truth).__name__}")
+        raise wrong_type("truth", "a GeneralizedRootEnergy", truth)
     if truth.batch_shape or not set(truth.structure.keys) <= {(1, 1), (2, 2), (3, 3)}:
-        raise InputError("truth: expected a simplified model of order at most 3 without a batch (equation 4)")
+        expected = "a simplified model of order at most 3 without a batch (equation 4)"
+        raise unexpected("truth", expected, code="wrong-shape")
     if len(truth.domain) < 3:
-        raise InputError(f"truth: expected at least three variables, received {len(truth.domain)}")
+        raise unexpected("truth", "at least three variables", received=len(truth.domain))
     if not sizes or not penalties:
-        raise InputError("sizes, penalties: expected at least one of each, received none")
+        raise none_received("sizes, penalties", "at least one of each")
     for size in sizes:
         _check_whole(size, "sizes", 1)
     values = list(penalties)
     if not all(value > 0 for value in values) or any(b >= a for a, b in itertools.pairwise(values)):
-        raise InputError(f"penalties: expected positive numbers in falling order, received {values}")
+        raise out_of_range("penalties", "positive numbers in falling order", received=values)
 
 
 def _check_whole(value: object, argument: str, least: int) -> None:
     if not is_whole(value) or value < least:
-        raise InputError(f"{argument}: expected a whole number from {least}, received {value!r}")
+        raise out_of_range(argument, f"a whole number from {least}", value)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from ..errors import InputError
+from ..checks import check_exact_shape
+from ..errors import out_of_range, unexpected, wrong_shape
 
 __all__ = [
     "FALSE_ALARM_RATE",
@@ -161,9 +162,9 @@ def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: fl
         [9600, 14200]
     """
     if num_cells < 2:
-        raise InputError(f"num_cells: expected at least 2, received {num_cells}")
+        raise out_of_range("num_cells", "at least 2", received=num_cells)
     if not 0 < tv < 0.5 or not alpha < power < 1:
-        raise InputError(f"tv, power: expected 0 < tv < 0.5 and alpha < power < 1, received {tv}, {power}")
+        raise out_of_range("tv, power", "0 < tv < 0.5 and alpha < power < 1", received=f"{tv}, {power}")
     freedom = num_cells - 1
     critical = stats.chi2.isf(alpha, freedom)
     high = 10.0
@@ -253,12 +254,12 @@ def assert_exact_law(
     """
     observed, law = _array(counts), np.asarray(_array(probs), dtype=np.float64)
     if observed.shape != law.shape:
-        raise InputError(f"counts: expected the shape {law.shape} of probs, received {observed.shape}")
+        raise unexpected("counts", f"the shape {law.shape} of probs", received=observed.shape, code="wrong-shape")
     observed, law = observed.reshape(-1).astype(np.float64), law.reshape(-1)
     if not np.isfinite(law).all() or (law < 0).any() or abs(law.sum() - 1) > 1e-6:
-        raise InputError(f"probs: expected non-negative numbers that sum to 1, received sum {law.sum()}")
+        raise out_of_range("probs", "non-negative numbers that sum to 1", received=f"sum {law.sum()}")
     if not np.isfinite(observed).all() or (observed < 0).any() or observed.sum() < 1:
-        raise InputError("counts: expected non-negative numbers with at least one draw")
+        raise out_of_range("counts", "non-negative numbers with at least one draw")
     num_draws = int(observed.sum())
     impossible = (law == 0) & (observed > 0)
     if impossible.any():
@@ -323,22 +324,18 @@ def assert_uniform_ranks(
     values = _array(ranks)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2:
-        raise InputError(
-            f"ranks: expected shape (replications,) or (replications, quantities), received {values.shape}"
-        )
+        raise wrong_shape("ranks", "(replications,) or (replications, quantities)", values)
     whole = values.astype(np.int64)
     if (whole != values).any() or (whole < 0).any() or (whole > num_draws).any():
-        raise InputError(f"ranks: expected integers from 0 to {num_draws}")
+        raise out_of_range("ranks", f"integers from 0 to {num_draws}")
     if num_bins < 2 or (num_draws + 1) % num_bins:
-        raise InputError(f"num_bins: expected a divisor (at least 2) of {num_draws + 1} ranks, received {num_bins}")
+        raise out_of_range("num_bins", f"a divisor (at least 2) of {num_draws + 1} ranks", received=num_bins)
     replications, quantities = whole.shape
     if replications < 20 * num_bins:
-        raise InputError(
-            f"ranks: expected at least {20 * num_bins} replications for {num_bins} bins, got {replications}"
-        )
+        raise out_of_range("ranks", f"at least {20 * num_bins} replications for {num_bins} bins", received=replications)
     labels = [f"quantity {i}" for i in range(quantities)] if names is None else [str(name) for name in names]
     if len(labels) != quantities:
-        raise InputError(f"names: expected {quantities}, received {len(labels)}")
+        raise out_of_range("names", str(quantities), received=len(labels))
     threshold = alpha / quantities
     width = (num_draws + 1) // num_bins
     expected = replications / num_bins
@@ -383,8 +380,7 @@ def assert_stationary(transition: Any, probs: Any, *, tolerance: float = 1e-12, 
     """
     matrix = np.asarray(_array(transition), dtype=np.float64)
     law = np.asarray(_array(probs), dtype=np.float64).reshape(-1)
-    if matrix.shape != (law.size, law.size):
-        raise InputError(f"transition: expected shape {(law.size, law.size)}, received {matrix.shape}")
+    check_exact_shape(matrix, (law.size, law.size), "transition")
     if not np.isfinite(matrix).all() or (matrix < -tolerance).any():
         raise AssertionError("transition: entries must be finite and non-negative")
     rows = float(np.abs(matrix.sum(axis=1) - 1).max())

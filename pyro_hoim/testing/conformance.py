@@ -25,7 +25,7 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
-from ..errors import InputError
+from ..errors import refused, unexpected
 from .assertions import assert_close, assert_exact_law, required_draws
 from .oracles import count_states, enumerate_codes
 
@@ -61,9 +61,9 @@ class DistributionCase:
 
     def __post_init__(self) -> None:
         if self.theta.dim() != 2 or self.theta.shape[0] < 2 or self.theta.dtype != torch.float64:
-            raise InputError(f"theta: expected a float64 batch (B >= 2, n), received {tuple(self.theta.shape)}")
+            raise unexpected("theta", "a float64 batch (B >= 2, n)", received=tuple(self.theta.shape))
         if np.shape(self.log_probs)[:1] != (self.theta.shape[0],):
-            raise InputError(f"log_probs: expected shape ({self.theta.shape[0]}, *cardinalities)")
+            raise unexpected("log_probs", f"shape ({self.theta.shape[0]}, *cardinalities)", code="wrong-shape")
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -327,7 +327,8 @@ def run_checks(checks: Sequence[Callable[[Any], None]], case: Any, skip: Iterabl
     skipped = set(skip)
     unknown = skipped - {check.__name__ for check in checks}
     if unknown:
-        raise InputError(f"skip: unknown check {sorted(unknown)[0]!r}; known: {[c.__name__ for c in checks]}")
+        problem = f"unknown check {sorted(unknown)[0]!r}; known: {[c.__name__ for c in checks]}"
+        raise refused("skip", problem, code="unknown-name")
     failures = []
     for check in checks:
         if check.__name__ in skipped:

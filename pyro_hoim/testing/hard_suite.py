@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from ..core.partition import LogPartition
-from ..errors import InputError
+from ..errors import check_choice
 from .hard_models import (
     HardModel,
     Scope,
@@ -161,8 +161,7 @@ def hard_models(name: str) -> Iterator[HardModel]:
         >>> dict(first.parameters), round(first.log_z, 4)
         ({'size': 12, 'weight': 0.7, 'seed': 0}, 11.045)
     """
-    if name not in HARD_CLASSES:
-        raise InputError(f"hard_models name: expected one of {', '.join(HARD_CLASSES)}, received {name!r}")
+    check_choice(name, HARD_CLASSES, "hard_models name")
     return HARD_CLASSES[name]()
 
 

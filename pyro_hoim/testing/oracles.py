@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..checks import check_shape
+from ..errors import out_of_range, unexpected
 
 if TYPE_CHECKING:
     from ..structure.hypergraph import InteractionHypergraph
@@ -75,12 +76,11 @@ def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
     """
     sizes = tuple(int(n) for n in cardinalities)
     codes = _array(states)
-    if codes.ndim == 0 or codes.shape[-1] != len(sizes):
-        raise InputError(f"states: expected shape (..., {len(sizes)}), received {codes.shape}")
+    check_shape(codes, (len(sizes),), "states")
     rows = codes.reshape(math.prod(codes.shape[:-1]), len(sizes))
     flat = rows.astype(np.int64)
     if (flat != rows).any() or (flat < 0).any() or (flat >= np.array(sizes)).any():
-        raise InputError(f"states: expected integer codes below the cardinalities {sizes}, received others")
+        raise out_of_range("states", f"integer codes below the cardinalities {sizes}", received="others")
     if not sizes:
         return np.array([flat.shape[0]], dtype=np.int64)
     index = np.ravel_multi_index(tuple(flat.T), sizes)
@@ -111,17 +111,16 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
     shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
     if isinstance(tables, Mapping):
         if set(map(tuple, tables)) != set(edges):
-            raise InputError(f"tables: expected one table for each of {edges}, received {list(tables)}")
+            raise unexpected("tables", f"one table for each of {edges}", received=list(tables))
         result = {edge: _array(tables[edge]) for edge in edges}
         for edge, shape in zip(edges, shapes, strict=True):
             received = result[edge].shape
             if received[len(received) - len(shape) :] != shape:
-                raise InputError(f"tables[{edge}]: expected shape (..., {shape}), received {received}")
+                raise unexpected(f"tables[{edge}]", f"shape (..., {shape})", received=received, code="wrong-shape")
         return result
     flat = _array(tables)
     sizes = [math.prod(shape) for shape in shapes]
-    if flat.ndim == 0 or flat.shape[-1] != sum(sizes):
-        raise InputError(f"tables: expected shape (..., {sum(sizes)}), received {flat.shape}")
+    check_shape(flat, (sum(sizes),), "tables")
     starts = np.cumsum([0, *sizes])
     return {
         edge: flat[..., start : start + size].reshape(flat.shape[:-1] + shape)

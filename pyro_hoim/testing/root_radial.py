@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ..core.partition import Cost, LogPartition
-from ..errors import InputError, IntractableError, is_whole, size_text
+from ..errors import IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.exact.base import checked_psi, root_result
 
@@ -67,10 +67,9 @@ class RootRadial:
     allow_undecided: bool = False
 
     def __post_init__(self) -> None:
-        if not is_whole(self.max_points) or self.max_points < 1:
-            raise InputError(f"RootRadial max_points: expected a whole number from 1, received {self.max_points!r}")
+        check_whole(self.max_points, "RootRadial max_points")
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
-            raise InputError(f"RootRadial tolerance: expected 1e-14 to below 1, received {self.tolerance!r}")
+            raise out_of_range("RootRadial tolerance", "1e-14 to below 1", self.tolerance)
 
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         """Log Z in nats, value (*batch).
@@ -81,7 +80,10 @@ class RootRadial:
                 settle.
         """
         if not 1 <= len(energy.domain) <= _LARGEST:
-            raise IntractableError(f"RootRadial: expected 1 to {_LARGEST} variables, received {len(energy.domain)}")
+            expected = f"1 to {_LARGEST} variables"
+            raise IntractableError(
+                argument="RootRadial", expected=expected, received=str(len(energy.domain)), code="out-of-range"
+            )
         cost = Cost(self.max_points, self.max_points, 20 * self.max_points, 64 * self.max_points, True, "", _METHOD)
         psi = checked_psi(energy, self.allow_undecided)
         rule = self._counts if energy.family.is_discrete else self._reals
@@ -98,7 +100,7 @@ class RootRadial:
         top = int(min(last, energy.family.largest_value))
         if (top + 1) ** (d - 1) * (last + 1) > self.max_points:
             needed = size_text((top + 1) ** (d - 1) * (last + 1), "points")
-            raise IntractableError(f"RootRadial: totals up to {last} need {needed}, more than {self.max_points}")
+            raise out_of_reach("RootRadial", f"totals up to {last} need {needed}, more than {self.max_points}")
         shells: list[torch.Tensor] = []
         heads = torch.cartesian_prod(*[torch.arange(top + 1)] * (d - 1)).reshape(-1, d - 1) if d > 1 else None
         for total in range(last + 1):
@@ -148,10 +150,11 @@ class RootRadial:
             if change <= self.tolerance:
                 return value
             before = float(value.detach())
-        raise IntractableError(
-            f"RootRadial: the last halving within max_points={self.max_points} moved log Z by {change:.2g}, more than "
-            f"tolerance={self.tolerance:g}; use RootEnumeration() or RootAnnealed()"
+        problem = (
+            f"the last halving within max_points={self.max_points} moved log Z by {change:.2g}, more than "
+            f"tolerance={self.tolerance:g}"
         )
+        raise out_of_reach("RootRadial", problem, "use RootEnumeration() or RootAnnealed()")
 
     @torch.no_grad()
     def _radii(
@@ -168,7 +171,8 @@ class RootRadial:
             best = np.maximum(best, np.nan_to_num(logs, nan=-np.inf).max(0))
         inside = np.flatnonzero(best > best.max() - _DEPTH)
         if inside[0] == 0 or inside[-1] == len(coarse) - 1:
-            raise IntractableError("RootRadial: the radius has no end within floating-point range; use RootAnnealed()")
+            problem = "the radius has no end within floating-point range"
+            raise out_of_reach("RootRadial", problem, "use RootAnnealed()", code="no-method")
         lower, upper = float(coarse[inside[0]]) - 0.25, float(coarse[inside[-1]]) + 0.25
         if len(before) and before[0] <= lower and upper <= before[-1] + 0.25:
             return before
@@ -180,10 +184,8 @@ class RootRadial:
             if abs(found - value) <= self.tolerance / 100:
                 return radii
             value = found
-        raise IntractableError(
-            f"RootRadial: the integral over the radius does not settle to {self.tolerance:g}; use RootEnumeration() or "
-            "RootAnnealed()"
-        )
+        problem = f"the integral over the radius does not settle to {self.tolerance:g}"
+        raise out_of_reach("RootRadial", problem, "use RootEnumeration() or RootAnnealed()", code="no-method")
 
 
 def _radial_power(energy: GeneralizedRootEnergy) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..checks import check_exact_shape
 from .oracles import enumerate_codes, exact_table, split_tables
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def _log_weights(hypergraph: InteractionHypergraph, tables: Any, beta: float, re
         return beta * target
     detach = getattr(reference, "detach", None)
     weights = np.asarray(detach().cpu().numpy() if detach is not None else reference, dtype=np.float64)
-    if weights.shape != (sum(cardinalities),):
-        raise InputError(f"reference: expected shape ({sum(cardinalities)},), received {weights.shape}")
+    check_exact_shape(weights, (sum(cardinalities),), "reference")
     starts = np.concatenate([[0], np.cumsum(cardinalities)[:-1]]).astype(np.int64)[: len(cardinalities)]
     return beta * target + (1 - beta) * weights[enumerate_codes(cardinalities) + starts].sum(1)
 

@@ -154,7 +154,7 @@ def test_bad_arguments_are_refused() -> None:
         impute(MODEL, data, how="mean")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="one most probable completion"):
         impute(MODEL, data, 2, how="most probable")
-    with pytest.raises(InputError, match="method: expected one of"):
+    with pytest.raises(InputError, match="method: expected 'auto', 'exact' or 'gibbs'"):
         impute(MODEL, data, method="mcmc")  # type: ignore[arg-type]
 
 

@@ -215,7 +215,7 @@ def test_bad_arguments_are_refused() -> None:
     model, data = small_model(), random_rows(3, 0.3)
     with pytest.raises(UnknownNameError, match="target: unknown variable 'z'"):
         predict(model, data, "z")
-    with pytest.raises(InputError, match="method: expected one of auto, exact, gibbs"):
+    with pytest.raises(InputError, match="method: expected 'auto', 'exact' or 'gibbs'"):
         predict(model, data, "a", method="best")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="expected one model"):
         predict(model.expand([2]), data, "a")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
-from ...errors import InputError
+from ...errors import conflict, out_of_range, refused, unexpected
 from ...generalized_root.nodes.families import NodeFamily, node_family
 from ...generalized_root.regress.result import RootTerm
 from ...generalized_root.study.analysis import AUTO_L1, RootAnalysis, analyse_roots
@@ -107,7 +107,7 @@ class RootPlan:
         """The same rows, refused where they have fewer columns than the order asked for."""
         order, columns = self.asked["order"], len(source.rows.domain)
         if order is not None and order > columns:
-            raise InputError(f"--order: expected 1 to {columns} (the number of columns), received {order}")
+            raise out_of_range("--order", f"1 to {columns} (the number of columns)", received=order)
         return source
 
     def split(self, source: CountSource) -> Fractions:
@@ -153,18 +153,17 @@ def plan_roots(asked: Asked) -> RootPlan:
     """
     family, maximum, order = asked["family"], asked["maximum"], asked["order"]
     if asked.source is None:
-        raise InputError("--model grm: expected a FILE of counts or numbers, or classic3, received none")
+        raise unexpected("--model grm", "a FILE of counts or numbers, or classic3", received="none", code="conflict")
     if family == "truncated-poisson" and maximum is None:
-        raise InputError("--maximum: --family truncated-poisson needs its largest count")
+        raise conflict("--maximum", "--family truncated-poisson needs its largest count")
     if family != "truncated-poisson" and maximum is not None:
-        raise InputError(f"--maximum: belongs to --family truncated-poisson, received --family {family}")
+        raise conflict("--maximum", f"belongs to --family truncated-poisson, received --family {family}")
     if order is not None and order < 1:
-        raise InputError(f"--order: expected a whole number of at least 1, received {order}")
+        raise out_of_range("--order", "a whole number of at least 1", received=order)
     penalties = parse_l1(asked["l1"])
     if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
-        raise InputError(
-            "--l1: several penalties are compared on validation rows; pass --split, such as --split 0.7,0.1,0.2"
-        )
+        problem = "several penalties are compared on validation rows"
+        raise refused("--l1", problem, "pass --split, such as --split 0.7,0.1,0.2")
     return RootPlan(asked, node_family(family, maximum), penalties)
 
 
@@ -183,16 +182,16 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
     for part in parts:
         if part == "auto":
             several = ", ".join(f"{value:g}" for value in AUTO_L1)
-            raise InputError(f"--l1: auto stands for {several} and takes no other numbers beside it")
+            raise conflict("--l1", f"auto stands for {several} and takes no other numbers beside it")
         try:
             value = float(part)
         except ValueError:
             what = repr(part) if part else "nothing between two commas"
-            raise InputError(f"--l1: expected a number, or auto, received {what}") from None
+            raise out_of_range("--l1", "a number, or auto", received=what) from None
         if not 0 <= value <= _MOST_L1:
-            raise InputError(f"--l1: expected a number from 0 to {_MOST_L1:g} (nats a row), received {part}")
+            raise out_of_range("--l1", f"a number from 0 to {_MOST_L1:g} (nats a row)", received=part)
         if value in found:
-            raise InputError(f"--l1: {part} is given twice")
+            raise refused("--l1", f"{part} is given twice", code="repeated-name")
         found.append(value)
     return tuple(sorted(found, reverse=True))
 

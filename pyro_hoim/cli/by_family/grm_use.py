@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ...core.partition import LogPartition
 from ...core.scores import mean_gain
 from ...data.counts import CountTable
-from ...errors import InputError, IntractableError, check_names
+from ...errors import InputError, IntractableError, check_names, none_received, out_of_range
 from ...generalized_root.nodes.families import NodeFamily
 from ...generalized_root.regress.result import RootTerm
 from ...generalized_root.study.analysis import standardise_term
@@ -49,7 +49,7 @@ def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
             expected = "a finite number" if math.isinf(low) else "a number from 0"
             if family.is_discrete:
                 expected = "a whole number from 0" + (f" to {high:.0f}" if math.isfinite(high) else "")
-            raise InputError(f"--given: expected {expected} for {name!r}, received {value:g}")
+            raise out_of_range("--given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
 def sample_roots(
@@ -131,7 +131,7 @@ def score_with_roots(
     found = RootModel.from_file(stored)
     table = read_counts_for(found.domain.names, file, vocab, found.energy.family)
     if not table.num_rows:
-        raise InputError(f"{file}: expected at least one observation, received none")
+        raise none_received(file, "at least one observation")
     if method == "auto" and chains is None and temperatures is None and seed is None:
         log_z, reason = exact_log_partition(found.energy)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
 from ...data.observations import Observations
-from ...errors import InputError, IntractableError
+from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.named_priors import Prior
@@ -95,9 +95,9 @@ class LogLinearPlan:
             if not cost.feasible:
                 if self.has_posterior or request.source.rows.has_missing:
                     what = "--posterior" if self.has_posterior else "--missing marginalise"
-                    raise IntractableError(
-                        f"{what} needs exact inference: {cost.reason}. At the command line: fewer --columns, a lower "
-                        "--order, or sparser --edges"
+                    raise out_of_reach(
+                        f"{what} needs exact inference",
+                        f"{cost.reason}. At the command line: fewer --columns, a lower --order, or sparser --edges",
                     )
                 return train_given(self.asked, structure, cost.reason, request, self.prior)
         settings = None
@@ -138,15 +138,16 @@ class LogLinearPlan:
             if not structure.is_hierarchical:
                 missing = [":".join(e) for e in structure.closure().edges if e not in structure]
                 shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
-                raise InputError(
-                    f"--edges: not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write "
-                    "a*b for a, b and their interaction"
+                problem = (
+                    f"not closed under subsets; missing {shown} ({len(missing)} in all). Add them, or write a*b for a, "
+                    "b and their interaction"
                 )
+                raise refused("--edges", problem, code="missing-part")
             return {edges: structure}
         if order is None:
             order = min(2, len(data.domain))
         elif not 1 <= order <= len(data.domain):
-            raise InputError(f"--order: expected 1 to {len(data.domain)} (the number of variables), received {order}")
+            raise out_of_range("--order", f"1 to {len(data.domain)} (the number of variables)", received=order)
         return {f"order {order}": InteractionHypergraph.from_order(data.domain, order)}
 
 
@@ -158,19 +159,19 @@ def plan_log_linear(asked: Asked) -> LogLinearPlan | SelectPlan:
     """
     edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
     if asked["order"] is not None and edges is not None:
-        raise InputError("--order and --edges: give one of them, not both")
+        raise conflict("--order and --edges", "give one of them, not both")
     if select and (edges is not None or posterior or asked.source is None):
         what = "--edges" if edges is not None else "--posterior" if posterior else "no TABLE or FILE"
-        raise InputError(f"--select: learns the interactions of one table, received {what} with it")
+        raise conflict("--select", f"learns the interactions of one table, received {what} with it")
     for option in SELECT_OPTIONS:
         if not select and option.name in asked.given:
-            raise InputError(f"--{option.name.replace('_', '-')}: belongs to --select")
+            raise conflict(f"--{option.name.replace('_', '-')}", "belongs to --select")
     prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "--prior")
     is_main_job = asked.source is None and asked["order"] is None and edges is None
     if asked["jobs"] is not None and not (posterior or is_main_job):
-        raise InputError("--jobs: of a log-linear model belongs to --posterior")
+        raise conflict("--jobs", "of a log-linear model belongs to --posterior")
     if prior is not None and prior.is_flat and (posterior or is_main_job):
-        raise InputError("--prior: a posterior needs a proper prior, received none; use normal:S or another")
+        raise conflict("--prior", "a posterior needs a proper prior, received none", "use normal:S or another")
     return SelectPlan(asked, prior) if select else LogLinearPlan(asked, prior, is_main_job)
 
 

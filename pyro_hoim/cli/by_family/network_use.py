@@ -18,7 +18,7 @@ from ...dependency_network.conditionals import DependencyConditionals
 from ...dependency_network.node_conditionals import TableConditional
 from ...dependency_network.study.predictions import draw_network, impute_network, predict_network
 from ...dependency_network.study.scores import find_law, score_network
-from ...errors import InputError, IntractableError, check_names
+from ...errors import InputError, IntractableError, check_names, conflict, out_of_range, out_of_reach, unexpected
 from ...report.words import fixed, gain_sentence, plural, short_labels
 from ..labels import UnseenLabels, read_known
 from ..methods import is_terminal
@@ -106,15 +106,17 @@ def complete_with_network(
         IntractableError: ``--method exact`` and missing cells.
     """
     if most_probable:
-        raise InputError("--most-probable: needs the joint law, which a dependency network does not hold; leave it out")
+        problem = "needs the joint law, which a dependency network does not hold"
+        raise conflict("--most-probable", problem, "leave it out")
     network = read_network(model).conditionals
     check_target_file(out)
     data, unseen = read_known(network.domain, file, missing)
     unseen.note("they are not completed and not written")
     if not data.has_whole_counts or not data.total_count > 0:
-        raise InputError("--complete: expected whole counts, not all zero")
+        raise out_of_range("--complete", "whole counts, not all zero")
     if method == "exact" and data.has_missing:
-        raise IntractableError("--method exact: a dependency network completes rows by pseudo-Gibbs chains only")
+        problem = "a dependency network completes rows by pseudo-Gibbs chains only"
+        raise out_of_reach("--method exact", problem, code="no-method")
     each = torch.repeat_interleave(torch.arange(len(data.codes)), data.counts.long())
     data = Observations.from_tensor(data.codes[each], network.domain)
     gibbs = ClampedGibbs(burn_in=_BURN_IN if burn_in is None else burn_in)
@@ -151,15 +153,16 @@ def score_with_network(
     """
     for name, is_used in (("--method ais", method == "ais"), ("--chains", chains), ("--temperatures", temperatures)):
         if is_used:
-            raise InputError(f"{name}: estimates log Z, which a dependency network does not have; leave it out")
+            raise conflict(name, "estimates log Z, which a dependency network does not have", "leave it out")
     stored = read_network(model)
     network = stored.conditionals
     data, unseen = read_known(network.domain, file, missing)
     if not data.total_count > 0:
-        raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
+        raise unexpected(file, "at least one observation", received="counts that sum to zero", code="empty")
     found = find_law(network)
     if method == "exact" and found.law is None:
-        raise IntractableError(f"--method exact: the network's law is not known, {found.reason}; leave --method out")
+        problem = f"the network's law is not known, {found.reason}"
+        raise out_of_reach("--method exact", problem, "leave --method out", code="no-method")
     shares: dict[str, list[float]] | None = stored.info.get("independent")
     score = partial(score_network, network, law=found.law, seed=seed or 0, reference=_independent(network, shares))
     scores = score(data)
@@ -269,5 +272,7 @@ def refuse_log_z(model: Path) -> None:
     """
     raise InputError(
         f"{model} holds a dependency network, which has no normalising constant: its conditionals need not belong to "
-        "one joint law; pyro-hoim score gives its pseudo-likelihood, and its likelihood where the law can be enumerated"
+        "one joint law; pyro-hoim score gives its pseudo-likelihood, and its likelihood where the law can be "
+        "enumerated",
+        code="not-normalizable",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
-from ...errors import InputError, IntractableError
+from ...errors import IntractableError, refused
 from ...log_linear.learning.columns import check_columns
 from ...log_linear.learning.learn import learn, train_collection
 from ...log_linear.learning.model import LearnedModel
@@ -109,10 +109,11 @@ class SelectPlan:
         strengths = _fixed(self.prior, request.source.rows.domain, max_order)
         for part in ("train", "validation"):
             if not parts[part].total_count > 0:
-                raise InputError(
-                    f"--select: the {part} part is empty; rows are needed to fit and others to decide when to stop. "
-                    "Use a --split whose first two fractions are large enough, such as 0.7,0.3,0"
+                problem = (
+                    f"the {part} part is empty; rows are needed to fit and others to decide when to stop. Use a "
+                    "--split whose first two fractions are large enough, such as 0.7,0.3,0"
                 )
+                raise refused("--select", problem, code="empty")
 
         def work(checkpoint: Path) -> LearnedModel:
             return learn(
@@ -139,9 +140,10 @@ class SelectPlan:
         if order is None:
             return max(2, min(3, len(domain)))
         if not 2 <= order <= len(domain):
-            raise InputError(
-                f"--order: with --select expected 2 to {len(domain)} (the number of variables), the size of the "
-                f"largest interaction; received {order}"
+            raise refused(
+                "--order",
+                f"with --select expected 2 to {len(domain)} (the number of variables), the size of the largest "
+                f"interaction; received {order}",
             )
         return order
 

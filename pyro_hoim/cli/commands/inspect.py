@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ...datasets.tables import tables as tables_of_library
-from ...errors import InputError
+from ...errors import refused
 from ...information.interaction_values import RemovalValue, removal_values
 from ...log_linear.infinite import with_infinite
 from ...log_linear.scores import interaction_table
@@ -133,7 +133,7 @@ def _check_not_given(reason: str) -> None:
     context = click.get_current_context()
     for option in ("information", "samples", "seed"):
         if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            raise InputError(f"--{option}: not {reason}")
+            raise refused(f"--{option}", f"not {reason}")
 
 
 def _information(value: RemovalValue) -> dict[str, Any]:

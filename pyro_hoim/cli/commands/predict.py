@@ -10,7 +10,7 @@ import torch
 from ...core.prediction import Prediction, extend_rows
 from ...core.rows import RowMethod
 from ...data.observations import Observations
-from ...errors import InputError, check_names
+from ...errors import check_names, conflict
 from ...log_linear.predictions import predict as predict_rows
 from ...report.words import against_majority, plural
 from ..impossible import impossible_rows
@@ -82,7 +82,7 @@ def predict(
 
         if missing or method == "gibbs":
             name = "--missing" if missing else "--method gibbs"
-            raise InputError(f"{name}: not for a generalized root model, whose rows must be complete")
+            raise conflict(name, "not for a generalized root model, whose rows must be complete")
         predict_with_roots(model, file, vocab, target, out, as_json)
         return
     check_no_vocab(vocab)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from ...annealing.start_rows import chosen_rows
 from ...core.rows import ClampedGibbs, RowMethod
 from ...data.observations import Observations
-from ...errors import InputError, IntractableError
+from ...errors import IntractableError, conflict, out_of_range, unexpected
 from ...log_linear.annealed.importance import AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
@@ -99,17 +99,17 @@ def sample(
     MODEL does not know are counted and left out; --missing LABEL makes the label missing.
     """
     if burn_in is not None and method == "exact":
-        raise InputError("--burn-in: belongs to --method gibbs, received --method exact")
+        raise conflict("--burn-in", "belongs to --method gibbs, received --method exact")
     if complete is not None and given:
-        raise InputError("--given: cannot be combined with --complete; write the value into the file")
+        raise conflict("--given", "cannot be combined with --complete", "write the value into the file")
     for name, is_used in (("--most-probable", most_probable), ("--missing", bool(missing))):
         if is_used and complete is None:
-            raise InputError(f"{name}: belongs to --complete FILE")
+            raise conflict(name, "belongs to --complete FILE")
     if is_roots(model):
         from ..by_family.grm_use import sample_roots
 
         if complete is not None:
-            raise InputError("--complete: not for a generalized root model, whose rows are complete")
+            raise conflict("--complete", "not for a generalized root model, whose rows are complete")
         sample_roots(model, number, given, method, burn_in, seed, out)
         return
     if is_network(model):
@@ -153,13 +153,13 @@ def _fill(
 ) -> None:
     """Write completions of rows, each repeated as often as its count says."""
     if number < 1:
-        raise InputError(f"-n: expected at least 1 completion of every row, received {number}")
+        raise out_of_range("-n", "at least 1 completion of every row", received=number)
     if not data.has_whole_counts:
-        raise InputError("--complete: expected whole counts")
+        raise out_of_range("--complete", "whole counts")
     each = torch.repeat_interleave(torch.arange(len(data.codes)), data.counts.long())
     data = Observations.from_tensor(data.codes[each], energy.domain)
     if not len(data.codes):
-        raise InputError("--complete: expected at least one observation, received counts that sum to zero")
+        raise unexpected("--complete", "at least one observation", received="counts that sum to zero", code="empty")
     found = impute(
         energy,
         data,
@@ -263,7 +263,7 @@ def score(
         from ..by_family.grm_use import score_with_roots
 
         if missing:
-            raise InputError("--missing: not for a generalized root model, whose rows must be complete")
+            raise conflict("--missing", "not for a generalized root model, whose rows must be complete")
         score_with_roots(model, file, vocab, method, chains, temperatures, seed, as_json)
         return
     check_no_vocab(vocab)
@@ -276,7 +276,7 @@ def score(
     energy = energy_of(stored)
     data, unseen = read_known(energy.domain, file, missing)
     if not data.total_count > 0:
-        raise InputError(f"{file}: expected at least one observation, received counts that sum to zero")
+        raise unexpected(file, "at least one observation", received="counts that sum to zero", code="empty")
     log_z = log_z_of(stored, method, chains, temperatures, seed, _rows(data) if method == "ais" else None)
     values = score_rows(energy, data, log_z=float(log_z.value))
     impossible = num_impossible(stored, data)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...errors import InputError, IntractableError
+from ...errors import out_of_reach, refused
 
 __all__ = [
     "beside_their_origin",
@@ -22,7 +22,7 @@ __all__ = [
 def check_cells(required: int, budget: int, what: str, option: str = "max_table_cells") -> None:
     """Raise :class:`IntractableError` when a dense result has more cells than its budget."""
     if required > budget:
-        raise IntractableError(f"{what}: needs {required:.4g} cells, the budget is {budget}; raise {option}")
+        raise out_of_reach(what, f"needs {required:.4g} cells, the budget is {budget}", f"raise {option}")
 
 
 def check_expandable(present: torch.Size, wanted: Sequence[int]) -> torch.Size:
@@ -30,7 +30,7 @@ def check_expandable(present: torch.Size, wanted: Sequence[int]) -> torch.Size:
     shape = torch.Size(wanted)
     lead = len(shape) - len(present)
     if lead < 0 or any(n not in (1, m) for n, m in zip(present, shape[lead:], strict=True)):
-        raise InputError(f"batch_shape: {tuple(present)} cannot be expanded to {tuple(shape)}")
+        raise refused("batch_shape", f"{tuple(present)} cannot be expanded to {tuple(shape)}", code="wrong-shape")
     return shape
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch.distributions import constraints
 
-from ...errors import InputError
+from ...checks import check_shape
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["MarginalCounts", "StateSpace"]
@@ -42,8 +42,7 @@ class StateSpace(constraints.Constraint):
 
     def is_level(self, value: torch.Tensor) -> torch.Tensor:
         """Entry by entry, whether it is a code of its variable, shape of ``value``."""
-        if value.dim() == 0 or value.shape[-1] != len(self.cardinalities):
-            raise InputError(f"value: expected shape (..., {len(self.cardinalities)}), received {tuple(value.shape)}")
+        check_shape(value, (len(self.cardinalities),), "value")
         inside = (value >= 0) & (value < _bounds(self.cardinalities, value.device))
         return inside & (value == value.floor()) if value.is_floating_point() else inside
 
@@ -87,8 +86,7 @@ class MarginalCounts(constraints.Constraint):
     def check(self, value: torch.Tensor) -> torch.Tensor:
         """Whether each vector of tables is consistent."""
         expected = self.hypergraph.num_terms
-        if value.dim() == 0 or value.shape[-1] != expected:
-            raise InputError(f"value: expected shape (..., {expected}), received {tuple(value.shape)}")
+        check_shape(value, (expected,), "value")
         table = value if value.is_floating_point() else value.to(torch.float64)
         total = torch.as_tensor(self.total_count, dtype=table.dtype, device=table.device).unsqueeze(-1)
         source, row, sign, num_rows = _consistency(self.hypergraph)

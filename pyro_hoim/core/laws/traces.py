@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...errors import InputError
+from ...errors import unexpected
 from ...schema import Domain
 from ..certificate import state_text
 from ..partition import LogPartition
@@ -76,11 +76,12 @@ def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
         InputError: inside ``torch.jit.trace``, as with ``jit_compile=True`` and ``JitTrace_ELBO``.
     """
     if torch.jit.is_tracing():
-        raise InputError(
-            f"{what}: expected a program that is not traced, received a call inside torch.jit.trace, where {frozen} "
-            "would be found once and then be a constant of the compiled function; use jit_compile=False, Trace_ELBO "
-            f"in the place of JitTrace_ELBO{instead}"
+        hint = f"use jit_compile=False, Trace_ELBO in the place of JitTrace_ELBO{instead}"
+        found = (
+            f"a call inside torch.jit.trace, where {frozen} would be found once and then be a constant of the compiled "
+            "function"
         )
+        raise unexpected(what, "a program that is not traced", hint=hint, received=found)
 
 
 def check_seed(
@@ -100,12 +101,12 @@ def check_seed(
     """
     if getattr(backend, "seed", None) is not None or not (caller := _enclosing_inference()) or is_exact():
         return
-    raise InputError(
-        f"partition: expected a log-probability without randomness inside {caller}, received "
-        f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it; "
+    hint = (
         f"use an exact backend such as {exact}, fix the randomness with seed= (one estimate for every {parameters}: "
         f"the result is then biased by its error times the number of rows), {instead}"
     )
+    found = f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it"
+    raise unexpected("partition", f"a log-probability without randomness inside {caller}", hint=hint, received=found)
 
 
 def _enclosing_inference() -> str | None:

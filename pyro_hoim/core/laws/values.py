@@ -6,7 +6,7 @@ import torch
 from pyro.distributions.util import broadcast_shape
 
 from ...checks import is_hidden
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, refused, unexpected, wrong_type
 from ...schema import Domain
 from .support import StateSpace
 
@@ -16,10 +16,12 @@ __all__ = ["check_numbers", "check_shape", "check_value", "sample_batch"]
 def check_shape(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
     """The value, or an error unless it is a tensor whose shape ends with the event and fits the batch."""
     if not isinstance(value, torch.Tensor):
-        raise InputTypeError(f"value: expected a tensor of {words}, received {type(value).__name__}")
+        raise wrong_type("value", f"a tensor of {words}", value)
     if value.dim() == 0 or value.shape[-1:] != event_shape:
         expected = (*batch_shape, *event_shape)
-        raise InputError(f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}")
+        raise unexpected(
+            "value", f"a shape that broadcasts with {expected}", received=tuple(value.shape), code="wrong-shape"
+        )
     sample_batch(value, batch_shape, event_shape)
     return value
 
@@ -27,7 +29,7 @@ def check_shape(value: object, words: str, batch_shape: torch.Size, event_shape:
 def check_numbers(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
     """As :func:`check_shape`; neither truth values nor complex numbers are taken."""
     if isinstance(value, torch.Tensor) and (value.dtype == torch.bool or value.is_complex()):
-        raise InputTypeError(f"value: expected {words}, received dtype {value.dtype}")
+        raise wrong_type("value", words, received=f"dtype {value.dtype}")
     return check_shape(value, words, batch_shape, event_shape)
 
 
@@ -40,9 +42,10 @@ def check_value(value: object, domain: Domain, batch_shape: torch.Size, *, if_mi
     if not bool(is_level.all()):
         where = (~is_level).nonzero()[0].tolist()
         variable, received = domain.variables[where[-1]], value[tuple(where)].item()
-        raise InputError(
-            f"value: variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, "
-            f"received {received} at index {tuple(where)}, outside the support{if_missing if received == -1 else ''}"
+        raise refused(
+            "value",
+            f"variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, received {received} at index "
+            f"{tuple(where)}, outside the support{(if_missing if received == -1 else '')}",
         )
 
 

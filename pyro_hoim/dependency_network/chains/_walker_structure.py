@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import IntractableError, size_text
+from ...errors import out_of_reach, size_text
 from ..decision_graph import CompiledGraph
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
@@ -64,10 +64,11 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
         cardinality = node.domain[node.variable].cardinality
         rows = node.probs.detach().double().reshape(-1, cardinality).numpy()
         if begin + 8 * len(rows) + law + rows.size > _MOST_ENTRIES:
-            raise IntractableError(
-                f"conditionals: the tables have more than {size_text(_MOST_ENTRIES // 8, 'entries')}, which the "
-                "compiled engine does not address; use engine='torch'"
+            problem = (
+                f"the tables have more than {size_text(_MOST_ENTRIES // 8, 'entries')}, which the compiled engine does "
+                "not address"
             )
+            raise out_of_reach("conditionals", problem, "use engine='torch'")
         if isinstance(node, LeafConditional):
             graph = node.graph.compiled()
             depths.append(_depth(graph, node.domain.cardinalities))

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import Record
-from ...errors import InputError
+from ...errors import unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..node_conditionals import NodeConditional
 
@@ -123,10 +123,8 @@ class ConditionalEngine:
         """Draw one variable in some chains; a level of probability zero is never drawn."""
         total = self._nodes[k].log_probs(self._codes[rows]).to(self._device).double().exp().cumsum(-1)
         if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
-            raise InputError(
-                f"conditionals: expected log-probabilities of {self._nodes[k].variable!r} with a positive finite sum "
-                "of probabilities, received others; check log_probs of its conditional"
-            )
+            expected = f"log-probabilities of {self._nodes[k].variable!r} with a positive finite sum of probabilities"
+            raise unexpected("conditionals", expected, hint="check log_probs of its conditional", received="others")
         limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
         self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)
 

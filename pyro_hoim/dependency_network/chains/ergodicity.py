@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from ...errors import InputError
+from ...errors import check_choice
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, TableConditional, may_be_zero
@@ -136,8 +136,7 @@ def check_ergodic(
     conditionals = checked_conditionals(conditionals)
     domain = conditionals.domain
     fixed = checked_clamps(domain, clamped or {}, None)
-    if scan not in ("random", "sequential"):
-        raise InputError(f"scan: expected 'random' or 'sequential', received {scan!r}")
+    check_choice(scan, ("random", "sequential"), "scan")
     free = drawn_variables(domain, fixed)
     places = checked_order(domain, free, order) if scan == "sequential" else list(free)
     rows = _clamped_rows(domain, fixed)

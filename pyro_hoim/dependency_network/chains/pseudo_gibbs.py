@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...compute.engine import Record
-from ...errors import ConvergenceWarning, InputError
+from ...errors import ConvergenceWarning, check_choice, conflict, out_of_range, refused, unexpected
 from ...runs.arguments import checked_seed, count, positive
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
@@ -127,14 +127,12 @@ class PseudoGibbsChains:
     ) -> None:
         self._conditionals = checked_conditionals(conditionals)
         self._num_chains, self._seed = positive(num_chains, "num_chains"), checked_seed(seed)
-        if scan not in ("random", "sequential"):
-            raise InputError(f"scan: expected 'random' or 'sequential', received {scan!r}")
+        check_choice(scan, ("random", "sequential"), "scan")
         if scan == "sequential" and selection is not None:
-            raise InputError("selection: belongs to the random scan; pass scan='random', or leave it out")
+            raise conflict("selection", "belongs to the random scan", "pass scan='random', or leave it out")
         if scan == "random" and order is not None:
-            raise InputError("order: belongs to the sequential scan; pass scan='sequential', or leave it out")
-        if precision not in (torch.float32, torch.float64):
-            raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
+            raise conflict("order", "belongs to the sequential scan", "pass scan='sequential', or leave it out")
+        check_choice(precision, (torch.float32, torch.float64), "precision")
         domain = self.domain
         fixed = checked_clamps(domain, clamped or {}, self._num_chains)
         self._scan: Scan = scan
@@ -167,11 +165,10 @@ class PseudoGibbsChains:
         distinct = np.unique(rows.cpu().numpy(), axis=0) if len(self.domain) else rows[:1].cpu().numpy()
         found = examine(self._conditionals, distinct, self._places, self._scan, _MAX_CHECKED)
         if found.impossible:
-            raise InputError(
-                f"clamped: {found.impossible}; smooth the conditionals, or pass check=False to sample all the same"
-            )
+            hint = "smooth the conditionals, or pass check=False to sample all the same"
+            raise refused("clamped", found.impossible, hint)
         if found.has_unique_law is False:
-            raise InputError(f"conditionals: {found.message}, or pass check=False to sample all the same")
+            raise refused("conditionals", f"{found.message}, or pass check=False to sample all the same")
         if found.has_unique_law is None:
             warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=3)
 
@@ -183,8 +180,7 @@ class PseudoGibbsChains:
         return torch.from_numpy((uniforms * np.array(self.domain.cardinalities, dtype=np.int64)).astype(np.int64))
 
     def _make_engine(self, name: WalkerName) -> UpdateEngine:
-        if name not in ("auto", "compiled", "torch"):
-            raise InputError(f"engine: expected 'auto', 'compiled' or 'torch', received {name!r}")
+        check_choice(name, ("auto", "compiled", "torch"), "engine")
         nodes: list[NodeConditional] = [self._conditionals.nodes[i] for i in self._places]
         others = [node.variable for node in nodes if not is_walkable(node)]
         if name == "torch" or (name == "auto" and others):
@@ -192,10 +188,10 @@ class PseudoGibbsChains:
                 self._hypergraph, nodes, self._selection, self._num_chains, self._seed, _device_of(nodes)
             )
         if others:
-            raise InputError(
-                "engine: 'compiled' needs decision graphs or tables on the CPU, which the conditional of "
-                f"{others[0]!r} is not; use 'torch' or 'auto', or the network's tabulated()"
+            problem = (
+                f"'compiled' needs decision graphs or tables on the CPU, which the conditional of {others[0]!r} is not"
             )
+            raise conflict("engine", problem, "use 'torch' or 'auto', or the network's tabulated()")
         from .walker_engine import WalkerEngine
 
         made = WalkerEngine(self._hypergraph, nodes, self._selection, self._num_chains, self._seed, self._precision)
@@ -307,7 +303,7 @@ class PseudoGibbsChains:
         """
         num_updates, thin = count(num_updates, "num_updates"), count(thin, "thin")
         if not thin and (counts or codes):
-            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+            raise out_of_range("thin", "1 or more where something is recorded", received="0")
         if not self._places:
             return self._resting(num_updates, thin, counts, codes)
         record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=codes)
@@ -317,7 +313,7 @@ class PseudoGibbsChains:
     def _resting(self, steps: int, thin: int, counts: bool, codes: bool) -> Record:
         """Records of states that do not change."""
         if not thin and (counts or codes):
-            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+            raise out_of_range("thin", "1 or more where something is recorded", received="0")
         num_records = steps // thin if thin else 0
         wide = max(self.domain.cardinalities, default=1) > 256
         states = self.codes
@@ -361,10 +357,11 @@ class PseudoGibbsChains:
         """
         found = state.get("fingerprint")
         if found is None or bytes(found.tolist()).hex() != self.fingerprint:
-            raise InputError(
-                "state: the checkpoint belongs to chains of another network, scan, clamped value, seed, engine, "
-                "precision or number of chains"
+            problem = (
+                "the checkpoint belongs to chains of another network, scan, clamped value, seed, engine, precision or "
+                "number of chains"
             )
+            raise refused("state", problem, code="other-domain")
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
         self._num_updates = int(state["num_updates"])
@@ -374,7 +371,7 @@ def _device_of(nodes: Sequence[NodeConditional]) -> torch.device:
     """Where the tables of conditionals are; the CPU if there are none."""
     found = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
     if len(found) > 1:
-        raise InputError(f"conditionals: expected tables on one device, received {sorted(map(str, found))}")
+        raise unexpected("conditionals", "tables on one device", received=sorted(map(str, found)))
     return found.pop() if found else torch.device("cpu")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from ...errors import ConvergenceWarning, InputError
+from ...errors import ConvergenceWarning, conflict, unexpected
 from ...runs.chain_run import ChainRun
 from ...runs.jobs import checked_file, checked_parts, checked_sizes, follow, part_of
 from ...runs.recorder import Recorder
@@ -50,12 +50,12 @@ class PseudoGibbsRun(ChainRun):
             InputError: the names were not counted together, or no statistics were recorded.
         """
         if self.eta is None or self.std_error is None:
-            raise InputError("marginal: the run recorded no statistics; run it with record='statistics'")
+            raise conflict("marginal", "the run recorded no statistics", "run it with record='statistics'")
         domain = self.chains.domain
         wanted = (names,) if isinstance(names, str) else tuple(names)
         edge = tuple(domain.names[i] for i in sorted(domain.indices(wanted)))
         if edge not in self.chains.hypergraph.term_slices:
-            raise InputError(f"marginal: {edge} were not counted together; pass edges=[{edge}] to the run")
+            raise conflict("marginal", f"{edge} were not counted together", f"pass edges=[{edge}] to the run")
         where = self.chains.hypergraph.term_slices[edge]
         shape = [domain[name].cardinality for name in edge]
         return self.eta[where].reshape(shape), self.std_error[where].reshape(shape)
@@ -195,7 +195,8 @@ def sample_pseudo_gibbs(
     sizes = checked_sizes(num_sweeps, burn_in, thin)
     parts = checked_parts(record)
     if "energy" in parts:
-        raise InputError("record: expected 'statistics' or 'codes', received 'energy', which a network does not have")
+        found = "'energy', which a network does not have"
+        raise unexpected("record", "'statistics' or 'codes'", received=found, code="unknown-choice")
     file = checked_file(checkpoint, checkpoint_every, resume)
     chains = PseudoGibbsChains(
         conditionals,

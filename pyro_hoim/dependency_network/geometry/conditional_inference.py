@@ -12,7 +12,7 @@ import torch
 
 from ...core.law import Law
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, check_type, other_domain, unexpected
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..scan import selection_probs
@@ -107,17 +107,16 @@ def conditional_inference_error(
         >>> conditional_inference_error(law, full_conditionals(law), ["a"]).to_pandas()["kl"].round(9).tolist()
         [0.0, 0.0]
     """
-    if not isinstance(conditionals, DependencyConditionals):
-        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+    check_type(conditionals, DependencyConditionals, "conditionals")
     law = as_law(p, "p")
     if conditionals.domain != law.domain:
-        raise InputError("conditionals: expected a network over the variables of p, received one over other variables")
+        raise other_domain("conditionals", "a network over the variables of p", received="one over other variables")
     names = (given,) if isinstance(given, str) else tuple(given)
     positions = sorted(law.domain.indices(names))
     clamped = law.domain.project(names)
     free = law.domain.project(name for name in law.domain.names if name not in clamped)
     if not len(free):
-        raise InputError("given: expected at least one variable to be left, received all of them")
+        raise unexpected("given", "at least one variable to be left", received="all of them", code="empty")
     c = selection_probs(law.domain, free.names, weights, "weights").tolist()
     table = law.probs.movedim(positions, list(range(len(positions))))
     probs = table.sum(list(range(len(positions), len(law.domain))))
@@ -138,7 +137,8 @@ def conditional_inference_error(
                 settled = Law(free, stationary_law(network, selection=c).probs)
             except InputError as error:
                 labels = ", ".join(f"{v.name}={v.labels[code]}" for v, code in zip(clamped, state, strict=True))
-                raise InputError(f"{error} (given {labels or 'nothing'}); compare_laws=False needs no law") from None
+                problem = f"{error} (given {labels or 'nothing'}); compare_laws=False needs no law"
+                raise InputError(problem, code="conflict") from None
             fc[state] = full_conditional_divergence(part, settled, c)
             kl[state] = part.divergence(settled)
     return ConditionalInferenceError(clamped, probs, limits, node_limits, fc, kl)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...core.law import Law
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, MissingDataError
+from ...errors import MissingDataError, check_type, other_domain, refused, unexpected, wrong_type
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ..scan import selection_probs
@@ -166,7 +166,7 @@ def full_conditional_divergence(
     """
     first, second = as_law(p, "p"), as_law(q, "q")
     if second.domain != first.domain:
-        raise InputError("q: expected a law over the variables of p, received one over other variables")
+        raise other_domain("q", "a law over the variables of p", received="one over other variables")
     c = selection_probs(first.domain, first.domain.names, weights, "weights")
     a, b = first.probs.numpy(), second.probs.numpy()
     support = a > 0
@@ -234,8 +234,7 @@ def fc_limit(
         >>> round(fc_limit(law, DependencyConditionals(nodes)).value, 6)
         0.693147
     """
-    if not isinstance(conditionals, DependencyConditionals):
-        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+    check_type(conditionals, DependencyConditionals, "conditionals")
     codes, mass, law = _cells(p)
     for node in conditionals.nodes:
         _check_node(node, law)
@@ -254,19 +253,18 @@ def as_law(p: Law | Observations | StationaryLaw, argument: str) -> Law:
         return Law.from_observations(p)
     if isinstance(p, StationaryLaw):
         return Law(p.domain, p.probs)
-    raise InputTypeError(f"{argument}: expected a Law, Observations or a StationaryLaw, received {type(p).__name__}")
+    raise wrong_type(argument, "a Law, Observations or a StationaryLaw", p)
 
 
 def _cells(p: Law | Observations | StationaryLaw) -> tuple[torch.Tensor, Floats, Law | Observations]:
     """States (m, d) of positive probability with their probabilities (m,), and where they come from."""
     if isinstance(p, Observations):
         if p.has_missing:
-            raise MissingDataError(
-                f"p: expected complete observations, received {p.num_missing_cells} missing cells; drop_missing or "
-                "missing_as_level first"
-            )
+            found = f"{p.num_missing_cells} missing cells"
+            hint = "drop_missing or missing_as_level first"
+            raise MissingDataError(argument="p", expected="complete observations", received=found, hint=hint)
         if not p.total_count > 0:
-            raise InputError("p: expected a positive total count, received no observations")
+            raise unexpected("p", "a positive total count", received="no observations", code="empty")
         rows = p.unique()
         counts = rows.counts.detach().cpu().numpy().astype(np.float64)
         kept = counts > 0
@@ -307,12 +305,13 @@ def _log_conditional(table: Floats, i: int) -> Floats:
 
 
 def _check_node(node: NodeConditional, p: Law | Observations) -> None:
-    if not isinstance(node, NodeConditional):
-        raise InputTypeError(f"node: expected the conditional of one variable, received {type(node).__name__}")
+    check_type(node, NodeConditional, "node", "the conditional of one variable")
     if batch := tuple(getattr(node, "batch_shape", ())):
-        raise InputError(f"node: expected one conditional of {node.variable!r}, received a batch of shape {batch}")
+        expected = f"one conditional of {node.variable!r}"
+        raise unexpected("node", expected, received=f"a batch of shape {batch}", code="wrong-shape")
     if node.domain != p.domain:
-        raise InputError(
-            f"node: expected a conditional over the {len(p.domain)} variables of the law, but that of "
-            f"{node.variable!r} is over other variables"
+        problem = (
+            f"expected a conditional over the {len(p.domain)} variables of the law, but that of {node.variable!r} is "
+            "over other variables"
         )
+        raise refused("node", problem, code="other-domain")

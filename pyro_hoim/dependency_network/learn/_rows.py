@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, none_received, refused
 
 _REFINEMENTS = 3
 
@@ -129,14 +129,14 @@ class PreparedRows:
 
 def checked_rows(rows: Observations) -> Observations:
     """The rows, or an error that says why nothing can be learned from them."""
-    if not isinstance(rows, Observations):
-        raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
+    check_type(rows, Observations, "rows")
     if not len(rows.domain):
-        raise InputError("rows: expected at least one variable, received none")
+        raise none_received("rows", "at least one variable")
     if not rows.total_count > 0:
-        raise InputError("rows: expected at least one observation, received none")
+        raise none_received("rows", "at least one observation")
     seen = ((rows.codes >= 0) & (rows.counts > 0)[:, None]).any(0)
     if not bool(seen.all()):
         name = rows.domain.names[int((~seen).long().argmax())]
-        raise InputError(f"rows: expected a value of variable {name!r} in some row, but it is missing in all")
+        problem = f"expected a value of variable {name!r} in some row, but it is missing in all"
+        raise refused("rows", problem, code="missing-part")
     return rows

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, check_names, is_whole
+from ...errors import check_names, check_not_negative, check_type, is_whole, out_of_range, unexpected, wrong_type
 from ...runs.checkpoint import DeferredInterrupt, RunFile
 from ..conditionals import DependencyConditionals
 from ..node_conditionals import LeafConditional
@@ -172,11 +172,12 @@ def learn_network(
     names = rows.domain.names
     asked = _asked(rows, reads)
     if jobs is not None and not is_whole(jobs):
-        raise InputTypeError(f"jobs: expected a whole number, received {jobs!r}")
+        raise wrong_type("jobs", "a whole number", received=repr(jobs))
     if jobs == 0:
-        raise InputError("jobs: expected a number of nodes at a time, or a negative one as joblib reads it, received 0")
+        raise out_of_range("jobs", "a number of nodes at a time, or a negative one as joblib reads it", received="0")
     if resume and checkpoint is None:
-        raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+        expected = "the path of a checkpoint"
+        raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
     file = None if checkpoint is None else RunFile(checkpoint, resume)
     prepared = PreparedRows.from_rows(rows)
     done: dict[int, Found] = {}
@@ -227,8 +228,7 @@ def learn_network(
 
 def _asked(rows: Observations, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
     """Columns that every node may ask, None for all."""
-    if reads is not None and not isinstance(reads, Mapping):
-        raise InputTypeError(f"reads: expected a mapping from names to names, received {type(reads).__name__}")
+    check_type(reads, Mapping | None, "reads", "a mapping from names to names")
     allowed = dict(reads or {})
     check_names(allowed, rows.domain.names, "reads")
     return [checked_reads(rows.domain, variable, allowed.get(variable)) for variable in rows.domain.names]
@@ -250,9 +250,8 @@ def _run(
 
 def _checked_alpha(alpha: float) -> float:
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise InputTypeError(f"alpha: expected a number, received {alpha!r}")
-    if not 0 <= alpha < math.inf:
-        raise InputError(f"alpha: expected a finite number from 0, received {alpha!r}")
+        raise wrong_type("alpha", "a number", received=repr(alpha))
+    check_not_negative(alpha, "alpha")
     return float(alpha)
 
 

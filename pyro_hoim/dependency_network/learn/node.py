@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import is_whole, other_domain, out_of_range, wrong_type
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
 from ._rows import Columns, PreparedRows, checked_rows
@@ -334,9 +334,9 @@ def checked_limit(max_leaves: int | None) -> int | None:
     if max_leaves is None:
         return None
     if not is_whole(max_leaves):
-        raise InputTypeError(f"max_leaves: expected a whole number, received {max_leaves!r}")
+        raise wrong_type("max_leaves", "a whole number", received=repr(max_leaves))
     if max_leaves < 1:
-        raise InputError(f"max_leaves: expected at least 1, received {max_leaves}")
+        raise out_of_range("max_leaves", "at least 1", received=max_leaves)
     return max_leaves
 
 
@@ -345,9 +345,9 @@ def checked_reads(domain: Domain, variable: str, reads: Sequence[str] | None) ->
     if reads is None:
         return None
     if isinstance(reads, str):
-        raise InputTypeError(f"reads: expected a sequence of names, received the string {reads!r}")
+        raise wrong_type("reads", "a sequence of names", received=f"the string {reads!r}")
     if not isinstance(reads, Iterable):
-        raise InputTypeError(f"reads: expected a sequence of names, received {reads!r}")
+        raise wrong_type("reads", "a sequence of names", received=repr(reads))
     if variable in reads:
-        raise InputError(f"reads: expected other variables than {variable!r}, received that one too")
+        raise other_domain("reads", f"other variables than {variable!r}", received="that one too")
     return tuple(sorted(domain.indices(reads)))

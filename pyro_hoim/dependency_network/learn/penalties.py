@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import InputError, InputTypeError
+from ...errors import check_positive, out_of_range, refused, unexpected, wrong_type
 
 __all__ = ["AIC", "MDL", "SourcePenalty", "TheoremConditions", "check_theorem_conditions"]
 
@@ -108,9 +108,8 @@ def check_theorem_conditions(
     """
     _, penalty = checked_penalty(penalty)
     if num_parameters < 1:
-        raise InputError(f"num_parameters: expected at least 1, received {num_parameters!r}")
-    if not 0 < num_observations < math.inf:
-        raise InputError(f"num_observations: expected a positive number, received {num_observations!r}")
+        raise out_of_range("num_parameters", "at least 1", num_parameters)
+    check_positive(num_observations, "num_observations")
     sizes = num_observations * np.logspace(0, 12, 13)
     values = np.array([[_value(penalty, k, n) for n in sizes] for k in (1, num_parameters)])
     is_positive = bool((values > 0).all())
@@ -133,10 +132,10 @@ def checked_penalty(penalty: str | SourcePenalty) -> tuple[str, SourcePenalty]:
     if isinstance(penalty, str):
         if penalty not in PENALTIES:
             known = ", ".join(map(repr, PENALTIES))
-            raise InputError(f"penalty: expected {known} or a function R(k, N), received {penalty!r}")
+            raise unexpected("penalty", f"{known} or a function R(k, N)", penalty, code="unknown-choice")
         return penalty, PENALTIES[penalty]
     if not callable(penalty):
-        raise InputTypeError(f"penalty: expected a name or a function R(k, N), received {type(penalty).__name__}")
+        raise wrong_type("penalty", "a name or a function R(k, N)", penalty)
     for name, known in PENALTIES.items():
         if penalty == known:
             return name, penalty
@@ -148,14 +147,13 @@ def _value(penalty: SourcePenalty, num_parameters: int, num_observations: float)
     try:
         value = float(penalty(num_parameters, num_observations))
     except ArithmeticError as error:
-        raise InputError(
-            f"penalty: no value for {num_parameters} parameters and {num_observations:g} observations ({error})"
-        ) from error
+        problem = f"no value for {num_parameters} parameters and {num_observations:g} observations ({error})"
+        raise refused("penalty", problem) from error
     if not 0 <= value < math.inf:
-        raise InputError(
-            f"penalty: expected a finite number of nats from 0 for {num_parameters} parameters and "
-            f"{num_observations:g} observations, received {value!r}"
+        expected = (
+            f"a finite number of nats from 0 for {num_parameters} parameters and {num_observations:g} observations"
         )
+        raise out_of_range("penalty", expected, value)
     return value
 
 
@@ -180,10 +178,11 @@ def leaf_penalties(
     while len(values) <= most:
         value = num_observations * _value(penalty, len(values) * per_leaf, num_observations)
         if value < values[-1]:
-            raise InputError(
-                f"penalty: expected one that does not fall in k, received {value / num_observations!r} for "
-                f"{len(values) * per_leaf} parameters after {values[-1] / num_observations!r}"
+            found = (
+                f"{value / num_observations!r} for {len(values) * per_leaf} parameters after "
+                f"{values[-1] / num_observations!r}"
             )
+            raise unexpected("penalty", "one that does not fall in k", received=found)
         values.append(value)
         if value > limit:
             break

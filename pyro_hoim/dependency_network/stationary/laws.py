@@ -12,7 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, is_whole, size_text
+from ...errors import (
+    ConvergenceWarning,
+    check_choice,
+    check_positive,
+    check_whole,
+    is_whole,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..scan import selection_probs
@@ -180,11 +191,10 @@ def stationary_law(
         >>> [[round(p, 6) for p in row] for row in law.probs.tolist()]
         [[0.35, 0.15], [0.15, 0.35]]
     """
-    if scan not in get_args(StationaryScan):
-        raise InputError(f"scan: expected one of {get_args(StationaryScan)}, received {scan!r}")
+    check_choice(scan, get_args(StationaryScan), "scan")
     if scan == "sequential":
         if selection is not None:
-            raise InputError("selection: expected None with scan='sequential', which has an order instead")
+            raise unexpected("selection", "None with scan='sequential', which has an order instead", code="conflict")
         laws = cyclic_laws(
             conditionals,
             order=order,
@@ -197,7 +207,7 @@ def stationary_law(
         found = (laws.method, laws.residual, laws.error, laws.num_iterations, laws.is_converged)
         return StationaryLaw(laws.domain, laws.mean, scan, None, laws.order, laws.clamped, *found)
     if order is not None:
-        raise InputError("order: expected None with scan='random', which has selection probabilities instead")
+        raise unexpected("order", "None with scan='random', which has selection probabilities instead", code="conflict")
     _check_options(method, tolerance, max_iterations)
     codes, network, free = _free_network(conditionals, clamped)
     weights = selection_probs(conditionals.domain, free.domain.names, selection)
@@ -270,12 +280,13 @@ def cyclic_laws(
     codes, network, free = _free_network(conditionals, clamped)
     names = free.domain.names
     if not (order is None or isinstance(order, (str, Iterable))):
-        raise InputTypeError(f"order: expected names of variables, received {type(order).__name__}")
+        raise wrong_type("order", "names of variables", order)
     wanted = names if order is None else (order,) if isinstance(order, str) else tuple(order)
     sweep = free.domain.indices(wanted)
     if len(sweep) != len(names):
         missing = next(name for name in names if name not in wanted)
-        raise InputError(f"order: expected every variable that is not clamped, but {missing!r} is missing")
+        problem = f"expected every variable that is not clamped, but {missing!r} is missing"
+        raise refused("order", problem, code="missing-part")
     free.check(max_states, method)
     if not len(names):
         probs = torch.ones((0,), dtype=torch.float64)
@@ -313,26 +324,21 @@ class _Layout(NamedTuple):
     def check(self, max_states: int, method: str) -> None:
         """Raise :class:`IntractableError` where the table or the elimination would be too large."""
         if not is_whole(max_states):
-            raise InputTypeError(f"max_states: expected a whole number, received {type(max_states).__name__}")
+            raise wrong_type("max_states", "a whole number", max_states)
         size = self.domain.num_states
         if size > max_states:
-            raise IntractableError(
-                f"conditionals: their law is a table of {size_text(size, 'cells')}, the budget is "
-                f"max_states={max_states}; raise max_states, clamp variables, or draw from it by pseudo-Gibbs sampling"
-            )
+            problem = f"their law is a table of {size_text(size, 'cells')}, the budget is max_states={max_states}"
+            hint = "raise max_states, clamp variables, or draw from it by pseudo-Gibbs sampling"
+            raise out_of_reach("conditionals", problem, hint)
         if method == "solve" and size > _MAX_SOLVE:
-            raise IntractableError(
-                f"method: solve takes at most {_MAX_SOLVE} states, received {size_text(size)}; use method='power'"
-            )
+            problem = f"solve takes at most {_MAX_SOLVE} states, received {size_text(size)}"
+            raise out_of_reach("method", problem, "use method='power'")
 
 
 def _check_options(method: str, tolerance: float, max_iterations: int) -> None:
-    if method not in get_args(StationaryMethod):
-        raise InputError(f"method: expected one of {get_args(StationaryMethod)}, received {method!r}")
-    if not isinstance(tolerance, int | float) or not (math.isfinite(tolerance) and tolerance > 0):
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
-    if not is_whole(max_iterations) or max_iterations < 1:
-        raise InputError(f"max_iterations: expected a whole number from 1, received {max_iterations!r}")
+    check_choice(method, get_args(StationaryMethod), "method")
+    check_positive(tolerance, "tolerance")
+    check_whole(max_iterations, "max_iterations")
 
 
 def _free_network(
@@ -340,13 +346,11 @@ def _free_network(
 ) -> tuple[dict[str, int], DependencyConditionals, _Layout]:
     """Codes of the clamped variables, the network of the others, and the layout of their law."""
     if not isinstance(conditionals, DependencyConditionals):
-        raise InputTypeError(
-            f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}; "
-            "DependencyConditionals.from_model makes them of a model"
-        )
+        hint = "DependencyConditionals.from_model makes them of a model"
+        raise wrong_type("conditionals", "DependencyConditionals", conditionals, hint)
     conditionals.require_single("conditionals")
     if clamped is not None and not isinstance(clamped, Mapping):
-        raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        raise wrong_type("clamped", "a mapping from names to values", clamped)
     codes = conditionals.domain.encode_state(clamped or {})
     network = conditionals.condition(codes) if codes else conditionals
     levels = network.domain.cardinalities
@@ -373,10 +377,14 @@ def _settle(
     classes, is_recurrent = closed_classes(tables, free.levels, free.strides, sweep)
     if len(classes) > 1:
         shown = "; ".join(_state_text(free, int(x)) for x in classes[:_SHOWN_CLASSES])
-        raise InputError(
-            f"conditionals: expected an ergodic network, received one with {size_text(len(classes))} closed sets of "
-            f"states that no chain leaves, around {shown}{'; ...' * (len(classes) > _SHOWN_CLASSES)}; where it settles "
-            "depends on the start. Smooth the conditional tables or clamp a variable"
+        raise unexpected(
+            "conditionals",
+            "an ergodic network",
+            hint="where it settles depends on the start. Smooth the conditional tables or clamp a variable",
+            received=(
+                f"one with {size_text(len(classes))} closed sets of states that no chain leaves, around "
+                f"{shown}{'; ...' * (len(classes) > _SHOWN_CLASSES)}"
+            ),
         )
     size = free.domain.num_states
     if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):

@@ -13,7 +13,7 @@ import torch
 from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.rows import check_rows
 from ...data.observations import Observations
-from ...errors import InputError, MissingDataError, check_names
+from ...errors import MissingDataError, check_names, none_received, other_domain
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..file import NetworkFile, save_network
@@ -146,13 +146,13 @@ def analyse_network(
     for name, rows in parts.items():
         check_rows(rows, f"parts[{name!r}]")
     if "train" not in parts or not parts["train"].total_count > 0:
-        raise InputError("parts: expected rows of 'train', received none")
+        raise none_received("parts", "rows of 'train'")
     train = parts["train"]
     if target is not None:
         check_names([target], train.domain.names, "target")
     for name, rows in parts.items():
         if rows.domain != train.domain:
-            raise InputError(f"parts[{name!r}]: expected the variables and labels of the training rows")
+            raise other_domain(f"parts[{name!r}]", "the variables and labels of the training rows")
     _check_known(train)
     begin = time.perf_counter()
     learned = learn(train)
@@ -197,7 +197,8 @@ def _check_known(train: Observations) -> None:
     held = train.codes[train.counts > 0]
     empty = [n for n, known in zip(train.domain.names, (held >= 0).any(0).tolist(), strict=True) if not known]
     if empty:
-        raise MissingDataError(f"train: {', '.join(map(repr, empty[:4]))} has no known cell in the training rows")
+        problem = f"{', '.join(map(repr, empty[:4]))} has no known cell in the training rows"
+        raise MissingDataError(problem, argument="train")
 
 
 def _part(

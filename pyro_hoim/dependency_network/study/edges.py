@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...core.rows import check_rows
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import InputTypeError, check_type, none_received, other_domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph, Split
 from ..node_conditionals import LeafConditional
@@ -93,14 +93,12 @@ def edge_information(
         >>> [(e.parent, e.child, round(e.value, 4)) for e in edges]
         [('a', 'b', 0.6931), ('b', 'a', 0.6931)]
     """
-    if not isinstance(conditionals, DependencyConditionals):
-        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+    check_type(conditionals, DependencyConditionals, "conditionals")
     check_rows(rows, "rows")
     for node in conditionals.nodes:
         if not isinstance(node, LeafConditional):
-            raise InputTypeError(
-                f"conditionals: expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"
-            )
+            problem = f"expected decision graphs, but that of {node.variable!r} is a {type(node).__name__}"
+            raise InputTypeError(problem, argument="conditionals", code="invalid-value")
     merged = rows.unique()
     found = tuple(graph_information(n.graph, merged) for n in conditionals.nodes if isinstance(n, LeafConditional))
     place = conditionals.domain.index
@@ -118,12 +116,12 @@ def graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformat
     """
     domain = graph.domain
     if rows.domain != domain:
-        raise InputError("rows: expected the variables and labels of the network's domain")
+        raise other_domain("rows", "the variables and labels of the network's domain")
     column = domain.index(graph.variable)
     kept = ((rows.codes[:, column] >= 0) & (rows.counts > 0)).numpy()
     codes, weight = rows.codes.numpy()[kept], rows.counts.double().numpy()[kept]
     if not len(weight):
-        raise InputError(f"rows: expected rows in which {graph.variable!r} is known, received none")
+        raise none_received("rows", f"rows in which {graph.variable!r} is known")
     size, total = domain[graph.variable].cardinality, float(weight.sum())
     row, leaf, num_leaves = np.arange(len(weight)), np.zeros(len(weight), dtype=np.int64), 1
     level = codes[:, column]

@@ -22,7 +22,7 @@ from ...core.rows import (
     row_patterns,
 )
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, IntractableError, check_names, size_text
+from ...errors import check_choice, check_names, out_of_reach, refused, size_text, wrong_type
 from ...runs.arguments import checked_seed
 from ..chains.ergodicity import check_ergodic
 from ..chains.pseudo_gibbs import PseudoGibbsChains
@@ -91,8 +91,7 @@ def predict_network(
     """
     data = _checked_rows(conditionals, data)
     check_names([target], data.domain.names, "target")
-    if method not in METHODS:
-        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+    check_choice(method, METHODS, "method")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
     node, column = conditionals.node(target), data.domain.index(target)
     hidden = data.codes.clone()
@@ -103,9 +102,10 @@ def predict_network(
     is_exact = ~(((codes < 0).sum(1) > 1) if method == "gibbs" else _meets_missing(node, codes))
     if method == "exact" and not bool(is_exact.all()):
         asked = [n for n in node.reads if bool((codes[~is_exact, data.domain.index(n)] < 0).any())]
-        raise IntractableError(
-            f"method: exact prediction of {target!r} asks for cells that {int((~is_exact).sum())} distinct rows lack "
-            f"(in {', '.join(map(repr, asked[:4]))}); method 'gibbs' averages over them"
+        raise out_of_reach(
+            "method",
+            f"exact prediction of {target!r} asks for cells that {int((~is_exact).sum())} distinct rows lack (in "
+            f"{', '.join(map(repr, asked[:4]))}); method 'gibbs' averages over them",
         )
     log_probs[is_exact] = _log_probs(node, codes[is_exact])
     waiting = (~is_exact).nonzero().squeeze(1)
@@ -231,20 +231,20 @@ def draw_network(
     _checked_network(conditionals)
     check_count(number, "number")
     check_count(burn_in, "burn_in", 0)
-    if method not in METHODS:
-        raise InputError(f"method: expected one of {', '.join(METHODS)}, received {method!r}")
+    check_choice(method, METHODS, "method")
     domain, seed = conditionals.domain, checked_seed(seed)
     evidence = domain.encode_state(clamped or {})
     found = check_ergodic(conditionals, evidence)
     if found.impossible:
-        raise InputError(f"clamped: {found.impossible}")
+        raise refused("clamped", found.impossible)
     if found.has_unique_law is False:
-        raise InputError(f"conditionals: {found.message}")
+        raise refused("conditionals", found.message)
     free = domain.project([name for name in domain.names if name not in evidence])
     if method == "exact" and free.num_states > _MAX_STATES:
-        raise IntractableError(
-            f"method: exact draws need the enumerated law of {size_text(free.num_states, 'states')}, the limit is "
-            f"{_MAX_STATES}; method 'gibbs' draws approximately, and clamping more variables leaves fewer states"
+        raise out_of_reach(
+            "method",
+            f"exact draws need the enumerated law of {size_text(free.num_states, 'states')}, the limit is "
+            f"{_MAX_STATES}; method 'gibbs' draws approximately, and clamping more variables leaves fewer states",
         )
     if method != "gibbs" and free.num_states <= _MAX_STATES:
         law = stationary_law(conditionals, clamped=evidence)
@@ -279,7 +279,7 @@ def draw_network(
 
 def _checked_network(conditionals: object) -> None:
     if not isinstance(conditionals, DependencyConditionals):
-        raise InputTypeError(f"conditionals: expected DependencyConditionals, received {type(conditionals).__name__}")
+        raise wrong_type("conditionals", "DependencyConditionals", conditionals)
 
 
 def _checked_rows(conditionals: DependencyConditionals, data: Observations) -> Observations:

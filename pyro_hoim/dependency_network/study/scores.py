@@ -11,7 +11,7 @@ import torch
 from ...core.rows import ClampedGibbs, check_rows, row_patterns
 from ...core.scores import mean_gain
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, InputError, rounded_power
+from ...errors import ConvergenceWarning, other_domain, rounded_power, unexpected
 from ..chains.ergodicity import check_ergodic
 from ..conditionals import DependencyConditionals
 from ..geometry.full_conditional import fc_limit, full_conditional_divergence
@@ -145,9 +145,10 @@ def score_network(
     """
     check_rows(data)
     if data.domain != conditionals.domain:
-        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+        expected = "the variables and labels of the model's domain"
+        raise other_domain("data", expected, hint="read the file with domain=...")
     if not data.total_count > 0:
-        raise InputError("data: expected at least one row, received a total count of 0")
+        raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     data = data.unique()
     data = data.rows((data.counts > 0).nonzero().squeeze(1))
     total, counts = data.total_count, data.counts

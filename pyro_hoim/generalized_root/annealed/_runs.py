@@ -11,7 +11,7 @@ import torch
 
 from ...annealing import runs as annealing
 from ...annealing.seeds import derived, drawn_seed
-from ...errors import IntractableError
+from ...errors import IntractableError, out_of_reach
 from ..chains.draws import draw_from_nodes, independent_log_partition
 from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
@@ -179,10 +179,8 @@ def reverse(options: RootAnnealed, run: AnnealedRun) -> RootReverse:
     start: Literal["exact", "tempered"] = "tempered" if states is None else "exact"
     if states is None:
         if options.combine:
-            raise IntractableError(
-                "RootAnnealed combine: needs perfect samples, which the closed form and enumeration cannot give for "
-                "this model; use combine=False"
-            )
+            problem = "needs perfect samples, which the closed form and enumeration cannot give for this model"
+            raise out_of_reach("RootAnnealed combine", problem, "use combine=False", code="no-method")
         states = _tempered_states(options, run)
     run.annealer.set_codes(states)
     log_weights = run.annealer.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True)

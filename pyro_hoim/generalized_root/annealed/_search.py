@@ -9,7 +9,7 @@ import torch
 
 from ...annealing.mode_checks import ModeRuns, Modes, pick_modes, root_distance
 from ...annealing.start_rows import rows_for
-from ...errors import InputError
+from ...errors import refused
 from ..energy import GeneralizedRootEnergy
 from ..nodes.log_partition import node_log_partition
 from ._runs import AnnealedRun, Annealer, derived
@@ -36,9 +36,8 @@ def rows_of(options: RootAnnealed, energy: GeneralizedRootEnergy) -> torch.Tenso
     if options.starts is None:
         return None
     if not energy.family.is_discrete:
-        raise InputError(
-            "RootAnnealed starts: densities bound nothing, so that rows help with counts only; leave them out"
-        )
+        problem = "densities bound nothing, so that rows help with counts only"
+        raise refused("RootAnnealed starts", problem, "leave them out")
     largest = [energy.family.largest_value] * len(energy.domain)
     return rows_for(cast("Rows", options.starts), largest, "RootAnnealed").double()
 

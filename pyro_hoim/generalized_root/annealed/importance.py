@@ -18,7 +18,7 @@ from ...annealing.verdict import estimate_of
 from ...annealing.weights import MIN_CHAINS
 from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
-from ...errors import ConvergenceWarning, InputError, is_whole
+from ...errors import ConvergenceWarning, check_choice, conflict, is_whole, out_of_range, unexpected
 from ..energy import GeneralizedRootEnergy
 from ..exact.base import checked_psi
 from ..nodes.families import NodeFamily
@@ -114,36 +114,27 @@ class RootAnnealed:
         if self.seed is not None:
             _check_whole(self.seed, "seed", 0)
             if self.seed >= 2**62:
-                raise InputError(f"RootAnnealed seed: expected a number below 2^62, received {self.seed}")
+                raise out_of_range("RootAnnealed seed", "a number below 2^62", received=self.seed)
         for name in ("conditional_ess", "level"):
             if not _is_share(getattr(self, name)) or getattr(self, name) == 1:
-                raise InputError(
-                    f"RootAnnealed {name}: expected a share between 0 and 1, received {getattr(self, name)!r}"
-                )
+                raise out_of_range(f"RootAnnealed {name}", "a share between 0 and 1", getattr(self, name))
         if isinstance(self.temperatures, str):
             if self.temperatures != "adaptive":
-                raise InputError(
-                    f"RootAnnealed temperatures: expected 'adaptive', numbers or None, received {self.temperatures!r}"
-                )
+                expected = "'adaptive', numbers or None"
+                raise unexpected("RootAnnealed temperatures", expected, self.temperatures, code="unknown-choice")
         elif self.temperatures is not None:
             object.__setattr__(self, "temperatures", checked_path(self.temperatures))
-        if self.reverse not in (True, False, "auto"):
-            raise InputError(f"RootAnnealed reverse: expected True, False or 'auto', received {self.reverse!r}")
+        check_choice(self.reverse, (True, False, "auto"), "RootAnnealed reverse")
         if self.resample_below is not None:
             if not _is_share(self.resample_below):
-                raise InputError(
-                    f"RootAnnealed resample_below: expected a share within (0, 1] or None, "
-                    f"received {self.resample_below!r}"
-                )
+                raise out_of_range("RootAnnealed resample_below", "a share within (0, 1] or None", self.resample_below)
             if self.islands < MIN_CHAINS or self.num_chains % self.islands:
-                raise InputError(
-                    f"RootAnnealed islands: expected at least {MIN_CHAINS} that divide num_chains={self.num_chains}, "
-                    f"received {self.islands}"
-                )
+                expected = f"at least {MIN_CHAINS} that divide num_chains={self.num_chains}"
+                raise out_of_range("RootAnnealed islands", expected, received=self.islands)
         if self.starts is not None:
             object.__setattr__(self, "starts", checked_rows(self.starts, "RootAnnealed"))
         if self.combine and (self.reverse is False or self.resample_below is not None):
-            raise InputError("RootAnnealed combine: needs the reverse run, and no resampling")
+            raise conflict("RootAnnealed combine", "needs the reverse run, and no resampling")
 
     @property
     def is_exact(self) -> bool:
@@ -278,7 +269,7 @@ def _is_share(value: Any) -> bool:
 
 def _check_whole(value: object, name: str, least: int) -> None:
     if not is_whole(value) or value < least:
-        raise InputError(f"RootAnnealed {name}: expected a whole number of at least {least}, received {value!r}")
+        raise out_of_range(f"RootAnnealed {name}", f"a whole number of at least {least}", value)
 
 
 def _warn(stacklevel: int = 3) -> None:

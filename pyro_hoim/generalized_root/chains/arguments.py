@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, check_names
+from ...checks import check_shape
+from ...errors import check_names, check_type, out_of_range, unexpected, wrong_shape, wrong_type
 from ...runs.arguments import received
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
@@ -28,13 +29,11 @@ def checked_energy(energy: object) -> GeneralizedRootEnergy:
     received_type = type(energy).__name__
     energy = getattr(energy, "energy_model", energy)
     if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(
-            f"energy: expected a GeneralizedRootEnergy, or a law that holds one, received {received_type}"
-        )
+        raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", received=received_type)
     if energy.batch_shape:
-        raise InputError(f"energy: expected no batch, received one of shape {tuple(energy.batch_shape)}")
+        raise unexpected("energy", "no batch", received=f"one of shape {tuple(energy.batch_shape)}", code="wrong-shape")
     if not bool(torch.isfinite(energy.psi.detach()).all()):
-        raise InputError("energy: expected finite psi, received NaN or an infinity")
+        raise unexpected("energy", "finite psi", received="NaN or an infinity", code="not-finite")
     return energy
 
 
@@ -42,7 +41,7 @@ def checked_beta(beta: float) -> float:
     """The inverse temperature, or an error unless it is in [0, 1]."""
     value = float(beta)
     if not 0.0 <= value <= 1.0:
-        raise InputError(f"beta: expected an inverse temperature in [0, 1], received {beta!r}")
+        raise out_of_range("beta", "an inverse temperature in [0, 1]", beta)
     return value
 
 
@@ -50,14 +49,13 @@ def checked_given(
     energy: GeneralizedRootEnergy, given: Mapping[str, float | torch.Tensor], num_chains: int
 ) -> dict[int, NDArray[np.float64]]:
     """Values of the given variables in every chain, (num_chains,) by position."""
-    if not isinstance(given, Mapping):
-        raise InputTypeError(f"given: expected a mapping from names to values, received {type(given).__name__}")
+    check_type(given, Mapping, "given", "a mapping from names to values")
     check_names(given, energy.domain.names, "given")
     found: dict[int, NDArray[np.float64]] = {}
     for name, value in given.items():
         numbers = torch.as_tensor(value).detach().cpu().double()
         if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
-            raise InputError(f"given[{name!r}]: expected shape () or ({num_chains},), received {tuple(numbers.shape)}")
+            raise wrong_shape(f"given[{name!r}]", f"() or ({num_chains},)", numbers)
         energy.family.check_values(numbers, f"given[{name!r}]")
         found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
     return dict(sorted(found.items()))
@@ -67,15 +65,13 @@ def checked_states(energy: GeneralizedRootEnergy, states: Any, num_chains: int, 
     """States of all chains, (d, num_chains)."""
     size = len(energy.domain)
     if not isinstance(states, torch.Tensor) or states.is_complex() or states.dtype == torch.bool:
-        raise InputTypeError(f"{argument}: expected a tensor of values, received {received(states)}")
-    if states.ndim == 0 or states.shape[-1] != size:
-        raise InputError(f"{argument}: expected shape (..., {size}), received {tuple(states.shape)}")
+        raise wrong_type(argument, "a tensor of values", received=received(states))
+    check_shape(states, (size,), argument)
     try:
         values = states.detach().cpu().double().expand(num_chains, size)
     except RuntimeError:
-        raise InputError(
-            f"{argument}: expected a shape that broadcasts to {(num_chains, size)}, received {tuple(states.shape)}"
-        ) from None
+        expected = f"a shape that broadcasts to {(num_chains, size)}"
+        raise unexpected(argument, expected, received=tuple(states.shape), code="wrong-shape") from None
     energy.family.check_values(values, argument)
     return values.T.contiguous().numpy().copy()
 

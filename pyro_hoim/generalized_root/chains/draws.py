@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, unexpected, wrong_shape, wrong_type
 from ...runs.arguments import received
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
@@ -41,12 +41,11 @@ def draw_from_nodes(
         >>> draws.shape, bool((draws > 0).all())
         (torch.Size([1000]), True)
     """
-    if not isinstance(family, NodeFamily):
-        raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+    check_type(family, NodeFamily, "family")
     if not isinstance(natural, torch.Tensor) or not natural.is_floating_point():
-        raise InputTypeError(f"natural: expected a floating-point tensor, received {received(natural)}")
+        raise wrong_type("natural", "a floating-point tensor", received=received(natural))
     if natural.ndim == 0 or not natural.shape[-1]:
-        raise InputError(f"natural: expected shape (..., k) with k from 1, received {tuple(natural.shape)}")
+        raise wrong_shape("natural", "(..., k) with k from 1", natural)
     from ._count_kernels import small_counts
     from ._kernels import draw_nodes, workspace
     from ._random_kernels import chain_words
@@ -58,9 +57,8 @@ def draw_from_nodes(
     draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
     if np.isnan(drawn).any():
         wrong = int(np.isnan(drawn).argmax())
-        raise InputError(
-            f"natural: expected a law that can be normalised, with its mode below 2^53, received {rows[wrong].tolist()}"
-        )
+        expected = "a law that can be normalised, with its mode below 2^53"
+        raise unexpected("natural", expected, received=rows[wrong].tolist())
     return torch.from_numpy(drawn).reshape(natural.shape[:-1]).to(natural)
 
 
@@ -79,8 +77,7 @@ def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
         InputError: the independent member cannot be normalised.
         InputTypeError: an argument of another type.
     """
-    if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
+    check_type(energy, GeneralizedRootEnergy, "energy")
     structure, coefficients = energy.structure, energy.coefficients
     natural = coefficients.new_zeros(*energy.batch_shape, len(structure.domain), structure.order)
     for j, num_members in structure.keys:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import ConvergenceWarning, InputError
+from ...errors import ConvergenceWarning, refused
 from ...runs.arguments import count, positive
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
@@ -149,10 +149,11 @@ class RootChains:
         wrong = first_not_integrable(self._energy.family, self._program.linear[self._free])
         if wrong is not None:
             name = self.domain.names[self._free[wrong]]
-            raise InputError(
-                f"start: the terms of {name!r} alone cannot be normalised (natural parameters "
-                f"{self._program.linear[self._free[wrong]].tolist()}), so no start can be drawn; pass one"
+            problem = (
+                f"the terms of {name!r} alone cannot be normalised (natural parameters "
+                f"{self._program.linear[self._free[wrong]].tolist()}), so no start can be drawn"
             )
+            raise refused("start", problem, "pass one", code="not-normalizable")
 
     # Tiles
 
@@ -211,11 +212,12 @@ class RootChains:
         run_threads(work, len(self._tiles), 1 if small else None)
         if failures:
             chain = min(failures)
-            raise InputError(
-                f"energy: the conditional of {self.domain.names[failures[chain]]!r} in chain {chain} cannot be "
-                "normalised or has its mode beyond 2^53; weaken the interactions, or check the model with "
-                "check_normalizable"
+            problem = (
+                f"the conditional of {self.domain.names[failures[chain]]!r} in chain {chain} cannot be normalised or "
+                "has its mode beyond 2^53"
             )
+            hint = "weaken the interactions, or check the model with check_normalizable"
+            raise refused("energy", problem, hint, code="not-normalizable")
 
     # State
 

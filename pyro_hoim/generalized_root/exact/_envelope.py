@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from ...errors import InputError, IntractableError
+from ...errors import InputError, out_of_reach
 from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
@@ -122,10 +122,11 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
     field = natural.copy()
     first = _nodes(terms, field)
     if first is None:
-        raise IntractableError(
-            "RootEnumeration: the terms of single variables alone have no finite constant within the range of "
-            "floating-point numbers, and the search for the grid starts from them; give every variable terms of its own"
+        problem = (
+            "the terms of single variables alone have no finite constant within the range of floating-point numbers, "
+            "and the search for the grid starts from them"
         )
+        raise out_of_reach("RootEnumeration", problem, "give every variable terms of its own", code="no-method")
     value, means = first
 
     def bound() -> float:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import IntractableError, size_text
+from ...errors import IntractableError, out_of_reach, size_text
 from ..nodes.families import NodeFamily
 from ._envelope import Bounds, Terms, bounds_of, product_below
 
@@ -56,10 +56,11 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     below, means = product_below(terms)
     candidates = bounds_of(terms, means)
     if not candidates:
-        raise IntractableError(
-            "RootEnumeration: found no product law above the model, which its grid needs to know where to end; the "
-            "model is at or near the edge of normalisability. Use RootAnnealed()"
+        problem = (
+            "found no product law above the model, which its grid needs to know where to end; the model is at or near "
+            "the edge of normalisability. Use RootAnnealed()"
         )
+        raise out_of_reach("RootEnumeration", problem, code="no-method")
     found: list[tuple[float, list[_Profile], Bounds]] = []
     failure: IntractableError | None = None
     for bounds in candidates:
@@ -122,10 +123,11 @@ def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: flo
     values = bounds.log_above(family, variable, probes)
     last = float(probes[min(int(np.flatnonzero(values > values.max() - depth)[-1]) + 1, len(probes) - 1)])
     if last >= _MAX_POINTS:
-        raise IntractableError(
-            f"RootEnumeration: counts up to {last:.3g} matter for variable number {variable}, more than the "
-            f"{size_text(_MAX_POINTS)} that a sum can reach; use RootAnnealed()"
+        problem = (
+            f"counts up to {last:.3g} matter for variable number {variable}, more than the {size_text(_MAX_POINTS)} "
+            "that a sum can reach"
         )
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
     x = np.arange(min(last, limit) + 1)
     values = bounds.log_above(family, variable, x)
     return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
@@ -147,9 +149,8 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
     high = high[len(sizes) :] | high[: len(sizes)][::-1] if signed else high
     last = int(np.flatnonzero(high)[-1]) + 1
     if last >= len(sizes):
-        raise IntractableError(
-            f"RootEnumeration: variable number {variable} has a law too wide for a grid; use RootAnnealed()"
-        )
+        problem = f"variable number {variable} has a law too wide for a grid"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
     edge = float(sizes[last])
     lower, upper = (-edge if signed else 0.0), edge
     points, values = np.zeros(0), np.zeros(0)

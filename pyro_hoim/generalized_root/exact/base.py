@@ -10,7 +10,7 @@ import torch
 
 from ...checks import refuse_transforms
 from ...core.partition import Cost, LogPartition
-from ...errors import InputError
+from ...errors import refused
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..normalizability.check import check_normalizable
@@ -82,7 +82,7 @@ def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.T
     psi = energy.psi
     refuse_transforms("log_partition", psi)
     if not bool(torch.isfinite(psi.detach()).all()):
-        raise InputError("log_partition: psi holds NaN or an infinity")
+        raise refused("log_partition", "psi holds NaN or an infinity", code="not-finite")
     verdict = check_normalizable(energy.detach())
     if verdict.verdict != "undecided" or not allow_undecided:
         verdict.check()
@@ -97,7 +97,8 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
     """
     shaped = value.reshape(energy.batch_shape).to(energy.psi.device, energy.psi.dtype)
     if not bool(torch.isfinite(shaped.detach()).all()):
-        raise InputError("log_partition: log Z is not finite; psi leads beyond the range of floating-point numbers")
+        problem = "log Z is not finite; psi leads beyond the range of floating-point numbers"
+        raise refused("log_partition", problem, code="not-finite")
     return LogPartition(shaped, "exact", 0.0, None, shaped, shaped, cost, cost.method, coding="root", notes=notes)
 
 

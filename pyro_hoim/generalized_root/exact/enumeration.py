@@ -11,7 +11,7 @@ import torch
 
 from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
-from ...errors import InputError, IntractableError, is_whole, size_text
+from ...errors import IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..structure import RootStructure
@@ -75,12 +75,9 @@ class RootEnumeration:
     allow_undecided: bool = False
 
     def __post_init__(self) -> None:
-        if not is_whole(self.max_cells) or self.max_cells < 1:
-            raise InputError(f"RootEnumeration max_cells: expected a whole number from 1, received {self.max_cells!r}")
+        check_whole(self.max_cells, "RootEnumeration max_cells")
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
-            raise InputError(
-                f"RootEnumeration tolerance: expected a number from 1e-14 to below 1, received {self.tolerance!r}"
-            )
+            raise out_of_range("RootEnumeration tolerance", "a number from 1e-14 to below 1", self.tolerance)
 
     @property
     def is_exact(self) -> bool:
@@ -160,10 +157,10 @@ class RootEnumeration:
             found = self._order(energy.structure, [count] * len(windows))
             cost = self._cost(found, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
-                raise IntractableError(
-                    f"RootEnumeration: {cost.reason}; log Z still moved by {change:.2g} at the step before, tolerance="
-                    f"{self.tolerance:g}"
+                problem = (
+                    f"{cost.reason}; log Z still moved by {change:.2g} at the step before, tolerance={self.tolerance:g}"
                 )
+                raise out_of_reach("RootEnumeration", problem)
             grids = [grid_of(energy.family, window, count) for window in windows]
             with torch.no_grad():
                 value = float(contract(_factors(energy, psi, grids), found.order)[0])
@@ -172,10 +169,11 @@ class RootEnumeration:
             if is_seen and change <= self._allowed(value) / 2:
                 return grids, found
             before = value
-        raise IntractableError(
-            f"RootEnumeration: quadrature with {_NODES[-1]} nodes moved log Z by {change:.2g} at its last step, more "
-            f"than tolerance={self.tolerance:g}; use RootAnnealed()"
+        problem = (
+            f"quadrature with {_NODES[-1]} nodes moved log Z by {change:.2g} at its last step, more than "
+            f"tolerance={self.tolerance:g}"
         )
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
 
     def _allowed(self, log_z: float) -> float:
         """Relative error of Z, the absolute error of log Z, that is allowed at a value of log Z."""
@@ -243,7 +241,8 @@ class RootEnumeration:
         """
         sample_shape = checked_sample_shape(sample_shape)
         if not energy.family.is_discrete:
-            raise IntractableError("RootEnumeration sample: draws of counts only; quadrature nodes are no sample")
+            problem = "draws of counts only; quadrature nodes are no sample"
+            raise out_of_reach("RootEnumeration sample", problem, code="no-method")
         psi = checked_psi(energy.detach(), self.allow_undecided)
         draws, size = math.prod(sample_shape), len(energy.domain)
         parts: list[torch.Tensor] = []

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_finite
-from ...errors import InputError, InputTypeError, IntractableError, is_whole
+from ...errors import IntractableError, check_not_negative, check_type, check_whole, wrong_shape
 from ._segments import LARGEST_COUNT, HalfLine, Line, Subdomain
 from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
@@ -97,10 +97,9 @@ def node_bounds(
     halves = _half_lines(family, eta, power)
     assert moments.covariance is not None
     if family.is_discrete and moments.mean[0] > LARGEST_COUNT:
-        raise IntractableError(
-            f"natural: expected a mean count up to {LARGEST_COUNT:g}, received parameters whose mean is "
-            f"{float(moments.mean[0]):.3g}"
-        )
+        expected = f"a mean count up to {LARGEST_COUNT:g}"
+        found = f"parameters whose mean is {float(moments.mean[0]):.3g}"
+        raise IntractableError(argument="natural", expected=expected, received=found, code="out-of-range")
     centre, spread = float(moments.mean[0]), math.sqrt(float(moments.covariance[0, 0]))
     if isinstance(family, GaussianFamily):
         centre, spread = math.sqrt(centre), math.sqrt(spread)
@@ -120,16 +119,13 @@ def node_bounds(
 
 
 def _checked(family: NodeFamily, natural: Tensor | Sequence[float], power: float, num_subdomains: int) -> list[float]:
-    if not isinstance(family, NodeFamily):
-        raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+    check_type(family, NodeFamily, "family")
     row = torch.as_tensor(natural, dtype=torch.float64).detach()
     if row.dim() != 1 or row.numel() == 0:
-        raise InputError(f"natural: expected shape (k,) with k from 1, received {tuple(row.shape)}")
+        raise wrong_shape("natural", "(k,) with k from 1", row)
     check_finite(row, "natural")
-    if isinstance(power, bool) or not isinstance(power, (int, float)) or not 0 <= power < math.inf:
-        raise InputError(f"power: expected a number from 0, received {power!r}")
-    if not is_whole(num_subdomains) or num_subdomains < 1:
-        raise InputError(f"num_subdomains: expected a whole number from 1, received {num_subdomains!r}")
+    check_not_negative(power, "power")
+    check_whole(num_subdomains, "num_subdomains")
     return [float(e) for e in row]
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ...errors import InputError, InputTypeError, UnknownNameError, check_names, is_whole
+from ...errors import UnknownNameError, check_names, conflict, is_whole, out_of_range, wrong_type
 from .family import NodeFamily, check_order, floating, refuse_values
 
 __all__ = [
@@ -105,9 +105,9 @@ class TruncatedPoissonFamily(_Counts):
 
     def __post_init__(self) -> None:
         if not is_whole(self.maximum):
-            raise InputTypeError(f"maximum: expected a whole number, received {self.maximum!r}")
+            raise wrong_type("maximum", "a whole number", received=repr(self.maximum))
         if not 1 <= self.maximum <= 2**53:
-            raise InputError(f"maximum: expected a whole number from 1 to 2^53, received {self.maximum}")
+            raise out_of_range("maximum", "a whole number from 1 to 2^53", received=self.maximum)
 
     @property
     def largest_value(self) -> float:
@@ -282,7 +282,7 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
     """
     names = (*_PLAIN, TruncatedPoissonFamily.name)
     if not isinstance(name, str):
-        raise InputTypeError(f"family: expected one of {', '.join(names)}, received {name!r}")
+        raise wrong_type("family", f"one of {', '.join(names)}", received=repr(name))
     if name not in names:
         try:
             check_names([name], names, "family", noun="family")
@@ -290,10 +290,10 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
             raise UnknownNameError(f"{error} (families: {', '.join(sorted(names))})") from None
     if name == TruncatedPoissonFamily.name:
         if maximum is None:
-            raise InputError("maximum: family truncated-poisson needs its largest count, received None")
+            raise conflict("maximum", "family truncated-poisson needs its largest count, received None")
         return TruncatedPoissonFamily(maximum)
     if maximum is not None:
-        raise InputError(f"maximum: family {name} takes none, received {maximum!r}")
+        raise conflict("maximum", f"family {name} takes none, received {maximum!r}")
     return _PLAIN[name]()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ...errors import InputError, is_whole
+from ...errors import check_whole, out_of_range
 
 __all__ = ["NodeFamily", "check_order", "floating", "refuse_values"]
 
@@ -126,8 +126,7 @@ def floating(x: Tensor) -> Tensor:
 
 def check_order(order: int, argument: str) -> None:
     """Refuse a number of roots that is none."""
-    if not is_whole(order) or order < 1:
-        raise InputError(f"{argument}: expected a whole number from 1, received {order!r}")
+    check_whole(order, argument)
 
 
 def refuse_values(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str, expected: str) -> None:
@@ -135,7 +134,5 @@ def refuse_values(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str,
     bad = ~is_good(x)
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
-        raise InputError(
-            f"{argument}: expected {expected}, received {x[where].item():g} at index {where} "
-            f"({int(bad.sum())} such values)"
-        )
+        found = f"{x[where].item():g} at index {where} ({int(bad.sum())} such values)"
+        raise out_of_range(argument, expected, received=found)

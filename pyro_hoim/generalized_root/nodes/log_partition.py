@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...checks import check_finite, refuse_transforms
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, conflict, refused, wrong_shape, wrong_type
 from .families import NodeFamily
 from .kernels import evaluate_nodes
 
@@ -162,9 +162,10 @@ def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
             if family.is_discrete
             else "parameters whose density can be normalised (that of the highest power that is not zero is negative)"
         )
-        raise InputError(
-            f"natural: the {family.name} family needs {why}, received {tuple(float(e) for e in eta[row])} "
-            f"at index {where} ({int(bad.sum())} such rows)"
+        raise conflict(
+            "natural",
+            f"the {family.name} family needs {why}, received {tuple(float(e) for e in eta[row])} at index {where} "
+            f"({int(bad.sum())} such rows)",
         )
 
     _check_range(natural.dtype, family, eta, [value, mean, covariance][: order + 1])
@@ -189,18 +190,18 @@ def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: l
     if is_beyond.any():
         row = int(np.argmax(is_beyond.any(0)))
         what = ("log partition function", "mean of a root", "covariance of roots")[int(np.argmax(is_beyond[:, row]))]
-        raise InputError(
-            f"natural: the {family.name} family at {tuple(float(e) for e in eta[row])} has a {what} beyond the largest "
-            f"number of {dtype} ({int(is_beyond.any(0).sum())} such rows); use float64"
+        problem = (
+            f"the {family.name} family at {tuple(float(e) for e in eta[row])} has a {what} beyond the largest number "
+            f"of {dtype} ({int(is_beyond.any(0).sum())} such rows)"
         )
+        raise refused("natural", problem, "use float64", code="other-domain")
 
 
 def _check(family: NodeFamily, natural: Tensor) -> None:
-    if not isinstance(family, NodeFamily):
-        raise InputTypeError(f"family: expected a NodeFamily, received {type(family).__name__}")
+    check_type(family, NodeFamily, "family")
     if not isinstance(natural, Tensor) or not natural.is_floating_point():
         kind = natural.dtype if isinstance(natural, Tensor) else type(natural).__name__
-        raise InputTypeError(f"natural: expected a tensor of floats, received {kind}")
+        raise wrong_type("natural", "a tensor of floats", received=kind)
     if natural.dim() == 0 or natural.shape[-1] == 0:
-        raise InputError(f"natural: expected shape (*batch, k) with k from 1, received {tuple(natural.shape)}")
+        raise wrong_shape("natural", "(*batch, k) with k from 1", natural)
     check_finite(natural, "natural")

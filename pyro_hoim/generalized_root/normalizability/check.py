@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError, IntractableError
+from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
 from ._form import Array, Form, Index
 from ._verdict import Verdict, settle
@@ -50,12 +50,11 @@ class Normalizability:
         """
         where = f" (batch index {self.index})" if self.index else ""
         if self.verdict == "disproven":
-            raise InputError(f"psi{where}: the model cannot be normalised: {self.reason}")
+            raise refused(f"psi{where}", f"the model cannot be normalised: {self.reason}", code="not-normalizable")
         if self.verdict == "undecided":
-            raise IntractableError(
-                f"psi{where}: whether the model can be normalised is undecided: {self.reason}; make the coefficients "
-                "of single variables more negative, or the interactions weaker"
-            )
+            problem = f"whether the model can be normalised is undecided: {self.reason}"
+            hint = "make the coefficients of single variables more negative, or the interactions weaker"
+            raise out_of_reach(f"psi{where}", problem, hint, code="no-method")
 
 
 class _Found(NamedTuple):
@@ -117,11 +116,10 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         'proven'
         'disproven'
     """
-    if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
+    check_type(energy, GeneralizedRootEnergy, "energy")
     coefficients = energy.coefficients.detach()
     if not bool(torch.isfinite(coefficients).all()):
-        raise InputError("psi: expected finite numbers, received NaN or an infinity")
+        raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
     if len(energy.domain) == 0:
         return Normalizability("proven", "there are no variables")
     if energy.family.is_discrete:

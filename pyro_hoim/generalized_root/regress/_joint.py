@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import torch
 
-from ...errors import IntractableError, size_text
+from ...errors import out_of_reach, size_text
 from ..nodes.kernels import node_values
 from ._regression import Floats, Integers, Regression
 from ._working_set import WorkingSet
@@ -129,9 +129,10 @@ class JointRegression(Regression):
             num_entries += len(working.places)
             needed = 8 * (num_rows * (2 * self.order**2 + 4 * self.order) + 6 * num_entries)
             if needed > MOST_BYTES:
-                raise IntractableError(
-                    f"refit 'all': the rows of the columns' conditionals need more than {size_text(needed, 'bytes')}; "
-                    f"the limit is {MOST_BYTES}. Refit 'singles', raise l1, or take fewer rows or columns"
+                raise out_of_reach(
+                    "refit 'all'",
+                    f"the rows of the columns' conditionals need more than {size_text(needed, 'bytes')}; the limit is "
+                    f"{MOST_BYTES}. Refit 'singles', raise l1, or take fewer rows or columns",
                 )
         self.weights = np.concatenate(weights)
         feature = np.concatenate(features)

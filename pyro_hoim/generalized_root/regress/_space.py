@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, IntractableError, is_whole, size_text
+from ...errors import is_whole, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain
 
 SCANNED_SIZE = 3
@@ -73,10 +73,11 @@ def search_space(
         count = math.comb(num_variables, size)
         if count > _MOST_LISTED:
             needed = size_text(count * size * 8, "bytes")
-            raise IntractableError(
-                f"order: {size_text(count, 'sets')} of {size} variables would be searched, which needs {needed} for "
-                f"their list alone; the limit is {_MOST_LISTED} sets. Give candidates={{{size}: [...]}}, or pass "
-                "stagewise=True to search the cliques of the pairs only"
+            raise out_of_reach(
+                "order",
+                f"{size_text(count, 'sets')} of {size} variables would be searched, which needs {needed} for their "
+                f"list alone; the limit is {_MOST_LISTED} sets. Give candidates={{{size}: [...]}}, or pass "
+                "stagewise=True to search the cliques of the pairs only",
             )
         combinations = itertools.chain.from_iterable(itertools.combinations(range(num_variables), size))
         lists[size] = np.fromiter(combinations, np.int64, count * size).reshape(count, size)
@@ -96,10 +97,11 @@ def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
         given = cast("Mapping[Any, Any]", l1)
         wrong = [j for j in given if not is_whole(j) or not 2 <= j <= order]
         if wrong:
-            raise InputError(f"{argument}: expected root orders from 2 to {order} as keys, received {wrong[0]!r}")
+            raise out_of_range(argument, f"root orders from 2 to {order} as keys", wrong[0])
         missing = [j for j in range(2, order + 1) if j not in given]
         if missing:
-            raise InputError(f"{argument}: no penalty for root order {missing[0]}; give one for each of 2 to {order}")
+            problem = f"no penalty for root order {missing[0]}"
+            raise refused(argument, problem, f"give one for each of 2 to {order}", code="missing-part")
         return {j: _checked_penalty(given[j], f"{argument}[{j}]") for j in range(2, order + 1)}
     value = _checked_penalty(l1, argument)
     return dict.fromkeys(range(2, order + 1), value)
@@ -107,9 +109,9 @@ def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
 
 def _checked_penalty(value: Any, argument: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise InputTypeError(f"{argument}: expected a number, received {value!r}")
+        raise wrong_type(argument, "a number", received=repr(value))
     if not 0 <= value < math.inf:
-        raise InputError(f"{argument}: expected a finite number from 0, received {value!r}")
+        raise out_of_range(argument, "a finite number from 0", value)
     return float(value)
 
 
@@ -118,18 +120,18 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
     if candidates is None:
         return {}
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
-        raise InputTypeError(f"candidates: expected tuples of variable names, received {candidates!r}")
+        raise wrong_type("candidates", "tuples of variable names", received=repr(candidates))
     groups: dict[int, set[tuple[int, ...]]] = {}
     if isinstance(candidates, Mapping):
         by_size = cast("Mapping[Any, Iterable[Any]]", candidates)
         for size, tuples in by_size.items():
             if not is_whole(size) or not 2 <= size <= order:
-                raise InputError(f"candidates: expected sizes from 2 to {order} as keys, received {size!r}")
+                raise out_of_range("candidates", f"sizes from 2 to {order} as keys", size)
             found = {_checked_tuple(names, domain, order) for names in tuples}
             other = [t for t in found if len(t) != size]
             if other:
                 shown = tuple(domain.names[i] for i in other[0])
-                raise InputError(f"candidates[{size}]: expected tuples of {size} variables, received {shown}")
+                raise unexpected(f"candidates[{size}]", f"tuples of {size} variables", received=shown)
             groups[size] = found
     else:
         for names in cast("Iterable[Any]", candidates):
@@ -140,11 +142,11 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
 
 def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise InputTypeError(f"candidates: expected a tuple of variable names, received {names!r}")
+        raise wrong_type("candidates", "a tuple of variable names", received=repr(names))
     positions = tuple(sorted(domain.indices(cast("Iterable[str]", names))))
     if not 2 <= len(positions) <= order:
         shown = tuple(domain.names[i] for i in positions)
-        raise InputError(f"candidates: expected 2 to {order} variables in a tuple (the order), received {shown}")
+        raise out_of_range("candidates", f"2 to {order} variables in a tuple (the order)", received=shown)
     return positions
 
 
@@ -159,8 +161,6 @@ def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LI
         if len(clique) == size:
             found.append(tuple(sorted(clique)))
             if len(found) > limit:
-                raise IntractableError(
-                    f"stagewise: more than {limit} cliques of {size} variables in the graph of {len(pairs)} pairs; "
-                    "raise l1 or give candidates"
-                )
+                problem = f"more than {limit} cliques of {size} variables in the graph of {len(pairs)} pairs"
+                raise out_of_reach("stagewise", problem, "raise l1 or give candidates")
     return np.array(sorted(found), dtype=np.int64).reshape(-1, size)

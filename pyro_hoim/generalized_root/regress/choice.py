@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ...errors import InputError, check_fraction, check_type, check_whole
+from ...errors import check_fraction, check_type, check_whole, out_of_range, refused
 from ..nodes.families import NodeFamily
 from ._space import Penalty, checked_candidates, clique_candidates
 from .fit import check_penalties, checked_family, fit_root_path
@@ -79,7 +79,7 @@ class RootStability:
             InputError: a threshold outside (0, 1].
         """
         if not 0 < threshold <= 1:
-            raise InputError(f"threshold: expected a share above 0 and up to 1, received {threshold!r}")
+            raise out_of_range("threshold", "a share above 0 and up to 1", threshold)
         best = {term: max(shares) for term, shares in self.frequencies.items()}
         return sorted((t for t, share in best.items() if share >= threshold), key=lambda t: (-best[t], t))
 
@@ -96,7 +96,7 @@ class RootStability:
             Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010, theorem 1.
         """
         if not 0.5 < threshold <= 1:
-            raise InputError(f"threshold: expected a share above 1/2 and up to 1, received {threshold!r}")
+            raise out_of_range("threshold", "a share above 1/2 and up to 1", threshold)
         return self.mean_selected**2 / ((2 * threshold - 1) * max(1, self.num_tuples))
 
 
@@ -273,7 +273,7 @@ def _prepared(
     check_penalties(l1s)
     for name in ("checkpoint", "resume"):
         if name in options:
-            raise InputError(f"{name}: several paths are fitted here, which have no common checkpoint")
+            raise refused(name, "several paths are fitted here, which have no common checkpoint")
     found: dict[str, Any] = {"order": 3, **options, "settings": checked_settings(options.get("settings"))}
     check_whole(found["order"], "order")
     rows = prepare_rows(data, checked_family(family), found["order"], found.pop("names", None))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConvergenceWarning, InputError, check_type
+from ...errors import ConvergenceWarning, check_type, refused
 from ._joint import base_measure
 from ._refit_problem import Advance, RefitProblem
 from ._regression import Floats
@@ -77,19 +77,21 @@ def refit_roots(
     rows = fit.rows(data)
     new = [name for name in rows.fixed_columns if name not in fit.fixed_columns]
     if new:
-        raise InputError(
-            f"data: column {new[0]!r} has the value {rows.fixed_columns[new[0]]:g} in all rows, where no finite "
-            "coefficient fits best, but is part of the model"
+        problem = (
+            f"column {new[0]!r} has the value {rows.fixed_columns[new[0]]:g} in all rows, where no finite coefficient "
+            "fits best, but is part of the model"
         )
+        raise refused("data", problem, code="other-domain")
     for name, value in fit.fixed_columns.items():
         column = rows.column(rows.domain.index(name))
         other = np.flatnonzero(column != value)
         if len(other):
-            raise InputError(
-                f"data: column {name!r} is fixed at {value:g} in the fit, received {column[other[0]]:g} in row "
-                f"{other[0]} (from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn "
-                "the regressions from these rows, or leave such rows out"
+            problem = (
+                f"column {name!r} is fixed at {value:g} in the fit, received {column[other[0]]:g} in row {other[0]} "
+                f"(from 0; {len(other)} such rows): they are impossible whatever the coefficients. Learn the "
+                "regressions from these rows, or leave such rows out"
             )
+            raise refused("data", problem, code="impossible")
     found = refit_rows(fit.joined(), rows, refit, settings)
     warn_refits([found], 2)
     return found

@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, IntractableError, check_unique, size_text
+from ...errors import check_unique, out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain, Variable
 from ..nodes.families import NodeFamily
 
@@ -166,20 +166,19 @@ def prepare_rows(
     matrix = _as_csc(data, argument)
     num_rows, width = cast("tuple[int, int]", matrix.shape)
     if num_rows < 1 or width < 1:
-        raise InputError(f"{argument}: expected at least one row and one column, received {num_rows} x {width}")
+        raise unexpected(argument, "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
     if names is not None:
         if isinstance(names, str):
-            raise InputTypeError("names: expected a sequence of column names, received one string")
+            raise wrong_type("names", "a sequence of column names", received="one string")
         if len(names) != width:
-            raise InputError(f"names: expected one per column ({width}), received {len(names)}")
+            raise unexpected("names", f"one per column ({width})", received=len(names), code="wrong-shape")
         check_unique(list(names), "names")
         domain = Domain(Variable(name, kind=family.kind) for name in names)
     elif domain is None:
         domain = Domain(Variable(f"x{i}", kind=family.kind) for i in range(width))
     if matrix.nnz >= 2**32:
-        raise IntractableError(
-            f"{argument}: {size_text(matrix.nnz, 'nonzero entries')} exceed the limit of 2^32; take fewer columns"
-        )
+        problem = f"{size_text(matrix.nnz, 'nonzero entries')} exceed the limit of 2^32"
+        raise out_of_reach(argument, problem, "take fewer columns")
     indptr = matrix.indptr.astype(np.int64)
     rows = matrix.indices.astype(np.int64)
     values = matrix.data.astype(np.float64)
@@ -211,9 +210,10 @@ def _as_csc(data: Any, argument: str) -> Any:
     if not scipy.sparse.issparse(data):
         data = np.asarray(data)
     if len(data.shape) != 2:
-        raise InputError(f"{argument}: expected a matrix of rows and columns, received shape {tuple(data.shape)}")
+        expected = "a matrix of rows and columns"
+        raise unexpected(argument, expected, received=f"shape {tuple(data.shape)}", code="wrong-shape")
     if data.dtype.kind not in "biuf":
-        raise InputTypeError(f"{argument}: expected numbers, received a matrix of {data.dtype}")
+        raise wrong_type(argument, "numbers", received=f"a matrix of {data.dtype}")
     matrix: Any = scipy.sparse.csc_matrix(data, copy=True).astype(np.float64)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -241,7 +241,8 @@ def _check_support(
         if is_bad.any():
             first = int(np.flatnonzero(is_bad)[0])
             column = domain.names[int(np.searchsorted(indptr, first, side="right")) - 1]
-            raise InputError(
-                f"{argument}: the {family.name} family expects {wanted}, received {values[first]:g} in row "
-                f"{rows[first]} (from 0) of column {column!r} ({int(is_bad.sum())} such values)"
+            raise refused(
+                argument,
+                f"the {family.name} family expects {wanted}, received {values[first]:g} in row {rows[first]} (from 0) "
+                f"of column {column!r} ({int(is_bad.sum())} such values)",
             )

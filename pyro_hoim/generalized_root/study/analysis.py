@@ -16,7 +16,7 @@ from ...core.partition import LogPartition
 from ...core.parts import PARTS
 from ...core.scores import mean_gain
 from ...data.counts import CountTable
-from ...errors import InputError
+from ...errors import conflict, none_received, other_domain, out_of_range, refused
 from ...schema import Domain
 from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
@@ -374,16 +374,16 @@ def compare_root_models(
 def _check_parts(parts: Mapping[str, CountTable], num_penalties: int) -> None:
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
-        raise InputError(f"parts: expected {', '.join(PARTS)}, received {unknown[0]!r}")
+        raise out_of_range("parts", ", ".join(PARTS), unknown[0])
     if "train" not in parts or not parts["train"].num_rows:
-        raise InputError("parts: expected rows of 'train', received none")
+        raise none_received("parts", "rows of 'train'")
     for name, rows in parts.items():
         if rows.domain != parts["train"].domain:
-            raise InputError(f"parts[{name!r}]: expected the columns of the training rows")
+            raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
     if not num_penalties:
-        raise InputError("l1: expected at least one penalty, received none")
+        raise none_received("l1", "at least one penalty")
     if num_penalties > 1 and not (parts.get("validation") is not None and parts["validation"].num_rows):
-        raise InputError("l1: a choice among several penalties needs validation rows, received none")
+        raise conflict("l1", "a choice among several penalties needs validation rows, received none")
 
 
 def _chosen(
@@ -412,7 +412,7 @@ def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
     """Place of the best score, ties to the larger penalty; a score that is no number never wins."""
     comparable = [i for i, score in enumerate(scores) if score is not None and not math.isnan(score)]
     if not comparable:
-        raise InputError("l1: no penalty has a score on the validation rows that is a number")
+        raise refused("l1", "no penalty has a score on the validation rows that is a number", code="other-domain")
     return max(comparable, key=lambda i: (scores[i], penalties[i]))
 
 

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
 from ...data.counts import CountTable
-from ...errors import InputError
+from ...errors import check_choice, none_received, other_domain
 from ...schema import Domain
 from ..file import RootFile
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
@@ -85,7 +85,7 @@ class IndependentLaw:
             InputError: other columns.
         """
         if table.domain.names != self.domain.names:
-            raise InputError(f"table: expected columns {', '.join(self.domain.names[:6])}, ..., as the law has")
+            raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the law has")
         matrix, places = table.matrix, np.arange(len(self.domain))
         if not sparse.issparse(matrix):
             cells = [self.log_density(np.full(table.num_rows, s), matrix[:, s]) for s in places]
@@ -178,10 +178,9 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
         >>> law.first.tolist(), round(float(law.second[0]), 4)
         ([2.0], 0.9743)
     """
-    if kind not in _DENSITIES:
-        raise InputError(f"kind: expected one of {', '.join(_DENSITIES)}, received {kind!r}")
+    check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:
-        raise InputError("table: expected at least one row, received none")
+        raise none_received("table", "at least one row")
     mean = table.totals / table.num_rows
     second: np.ndarray | None = None
     maximum = math.inf

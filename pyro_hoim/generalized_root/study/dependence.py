@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ...errors import InputError, InputTypeError, IntractableError
+from ...errors import out_of_range, out_of_reach, unexpected, wrong_type
 from ..energy import GeneralizedRootEnergy
 from ..nodes.log_partition import node_moments
 from ..normalizability.check import check_normalizable
@@ -89,9 +89,8 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
     panels = 4
     while found is None or before is None or _moved(before, found) > _TOLERANCE:
         if panels > _MOST_PANELS:
-            raise IntractableError(
-                "energy: the integral over the first variable does not settle; the law reaches too far"
-            )
+            problem = "the integral over the first variable does not settle; the law reaches too far"
+            raise out_of_reach("energy", problem, code="no-method")
         before, found = found, _moments(energy, *_real_points(energy, panels))
         panels *= 2
     return found
@@ -99,14 +98,14 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
 
 def _check_pair(energy: object) -> None:
     if not isinstance(energy, GeneralizedRootEnergy):
-        raise InputTypeError(f"energy: expected a GeneralizedRootEnergy, received {type(energy).__name__}")
+        raise wrong_type("energy", "a GeneralizedRootEnergy", energy)
     if len(energy.domain) != 2 or energy.batch_shape:
-        raise InputError(
-            f"energy: expected a model of two variables without a batch, received {len(energy.domain)} variables and "
-            f"batch shape {tuple(energy.batch_shape)}; clamp the other variables with condition()"
-        )
+        expected = "a model of two variables without a batch"
+        hint = "clamp the other variables with condition()"
+        found = f"{len(energy.domain)} variables and batch shape {tuple(energy.batch_shape)}"
+        raise unexpected("energy", expected, hint=hint, received=found, code="wrong-shape")
     if energy.family.name == "gaussian":
-        raise InputError("energy: expected counts or positive numbers, received the gaussian family")
+        raise out_of_range("energy", "counts or positive numbers", received="the gaussian family")
 
 
 def _moved(before: PairMoments, after: PairMoments) -> float:
@@ -136,7 +135,8 @@ def _count_points(energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Te
         if count > limit or is_past:
             return x, weights
         if count >= _LARGEST:
-            raise IntractableError(f"energy: counts above {_LARGEST} of {energy.domain.names[0]!r} matter")
+            problem = f"counts above {_LARGEST} of {energy.domain.names[0]!r} matter"
+            raise out_of_reach("energy", problem, code="no-method")
         count *= 2
 
 
@@ -151,7 +151,8 @@ def _real_points(energy: GeneralizedRootEnergy, panels: int) -> tuple[torch.Tens
         if int(values.argmax()) < len(u) // 2 and bool(values[-1] < values.max() - _DEPTH):
             break
         if top > 1e9:
-            raise IntractableError(f"energy: values of {energy.domain.names[0]!r} reach too far to be integrated")
+            problem = f"values of {energy.domain.names[0]!r} reach too far to be integrated"
+            raise out_of_reach("energy", problem, code="no-method")
         top *= 2
     top = float(u[torch.nonzero(values > values.max() - _DEPTH).max() + 1])
     nodes, weights = np.polynomial.legendre.leggauss(_PANEL_NODES)
@@ -213,13 +214,11 @@ def log_odds_ratio(
         [0.0, 0.6, 1.2]
     """
     if len(names) != 2 or names[0] == names[1]:
-        raise InputError(f"names: expected two different variables, received {names!r}")
+        raise out_of_range("names", "two different variables", names)
     positions = energy.domain.indices(names)
     missing = [name for name in energy.domain.names if name not in given and name not in names]
     if missing or any(name in given for name in names):
-        raise InputError(
-            f"given: expected the values of all variables but {names[0]} and {names[1]}, missing {missing}"
-        )
+        raise unexpected("given", f"the values of all variables but {names[0]} and {names[1]}, missing {missing}")
     state = torch.zeros(4, len(energy.domain), dtype=torch.float64)
     for name, value in given.items():
         state[:, energy.domain.index(name)] = float(value)

@@ -12,7 +12,7 @@ import torch
 
 from ...core.partition import Cost, LogPartition
 from ...data.counts import CountTable
-from ...errors import InputError, IntractableError, check_names, size_text
+from ...errors import InputError, IntractableError, check_names, other_domain, out_of_reach, refused, size_text
 from ...schema import Domain, Variable
 from ..auto import RootAuto
 from ..chains.gibbs import RootChains
@@ -146,7 +146,7 @@ class RootModel:
     def __post_init__(self) -> None:
         held = [name for name in self.domain.names if name not in self.fixed]
         if list(self.energy.domain.names) != held or not set(self.fixed) <= set(self.domain.names):
-            raise InputError("fixed: expected the columns of the domain that the model does not hold")
+            raise other_domain("fixed", "the columns of the domain that the model does not hold")
 
     @classmethod
     def from_fit(cls, found: RootFitResult) -> RootModel:
@@ -165,7 +165,7 @@ class RootModel:
     def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Values of the free columns of a few rows at a time, and which of these rows are possible."""
         if table.domain.names != self.domain.names:
-            raise InputError(f"table: expected columns {', '.join(self.domain.names[:6])}, ..., as the model has")
+            raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the model has")
         free = [self.domain.index(name) for name in self.energy.domain.names]
         fixed = [self.domain.index(name) for name in self.fixed]
         wanted = torch.tensor([self.fixed[name] for name in self.fixed], dtype=torch.float64)
@@ -341,7 +341,7 @@ def draw_roots(
     for name, value in fixed.items():
         family.check_values(torch.tensor(value, dtype=torch.float64), f"given {name!r}")
         if name in model.fixed and model.fixed[name] != value:
-            raise InputError(f"given: {name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
+            raise refused("given", f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}")
     held = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
     rest = model.energy.condition(inside) if inside else model.energy
@@ -377,5 +377,5 @@ def _exact_draws(
     except IntractableError as error:
         reason = str(error)
     if required:
-        raise IntractableError(f"method exact: {reason}")
+        raise out_of_reach("method exact", reason)
     return None

@@ -16,7 +16,18 @@ from pyro.poutine.subsample_messenger import _Subsample
 from pyro.poutine.trace_struct import Trace
 from pyro.poutine.util import site_is_subsample
 
-from ...errors import HoimError, InputError, InputTypeError, IntractableError, check_names, check_unique
+from ...checks import check_exact_shape
+from ...errors import (
+    HoimError,
+    IntractableError,
+    check_names,
+    check_type,
+    check_unique,
+    conflict,
+    out_of_reach,
+    refused,
+    unexpected,
+)
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...runs.schedule import GibbsSchedule
 
@@ -134,9 +145,10 @@ def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     for name, node in cast(dict[str, Any], trace.nodes).items():
         fn = node.get("fn")
         if isinstance(fn, _Subsample) and len(node["value"]) != fn.size:
-            raise InputError(
-                f"model: plate {name!r} takes {len(node['value'])} of {fn.size} elements; MCMC needs all of them, "
-                "leave out subsample_size and subsample"
+            raise conflict(
+                "model",
+                f"plate {name!r} takes {len(node['value'])} of {fn.size} elements; MCMC needs all of them, leave out "
+                "subsample_size and subsample",
             )
     return trace
 
@@ -156,22 +168,20 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
         check_unique(order, "discrete_sites")
         for name in order:
             if name in nodes and name not in found:
-                raise InputError(f"discrete_sites: site {name!r} is continuous; leave it to the inner kernel")
+                raise refused("discrete_sites", f"site {name!r} is continuous", "leave it to the inner kernel")
         check_names(order, found, "discrete_sites", "latent discrete site")
         left_out = [name for name in found if name not in order]
         if left_out:
-            raise InputError(
-                f"discrete_sites: expected every latent discrete site, but {left_out[0]!r} is left out; name it too, "
-                "or observe or marginalise it in the program"
-            )
+            problem = f"expected every latent discrete site, but {left_out[0]!r} is left out"
+            hint = "name it too, or observe or marginalise it in the program"
+            raise refused("discrete_sites", problem, hint, code="missing-part")
     if isinstance(schedules, Mapping):
         check_names(schedules, found, "schedule", "latent discrete site")
     sites = tuple(_describe(name, nodes[name], schedules) for name in order)
     for site in sites:
         if isinstance(schedules, Mapping) and site.name in schedules and site.law is None:
-            raise InputError(
-                f"schedule: site {site.name!r} is not a log-linear law; its elements are always drawn one by one"
-            )
+            problem = f"site {site.name!r} is not a log-linear law; its elements are always drawn one by one"
+            raise refused("schedule", problem)
     return sites
 
 
@@ -181,10 +191,7 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
     Raises:
         InputError: a wrong shape, or a value outside the support.
     """
-    if tuple(value.shape) != tuple(site.shape):
-        raise InputError(
-            f"initial_params[{site.name!r}]: expected shape {tuple(site.shape)}, received {tuple(value.shape)}"
-        )
+    check_exact_shape(value, tuple(site.shape), f"initial_params[{site.name!r}]")
     converted = (value.round() if value.is_floating_point() else value).to(site.dtype)
     rows = site.rows(converted)
     is_inside = bool((converted == value).all())
@@ -195,7 +202,7 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
             entries = rows[:, None, list(visit.columns)]
             is_inside = is_inside and bool((entries == visit.candidates).all(-1).any(-1).all())
     if not is_inside:
-        raise InputError(f"initial_params[{site.name!r}]: expected values inside the support of the site")
+        raise unexpected(f"initial_params[{site.name!r}]", "values inside the support of the site")
     return converted
 
 
@@ -214,10 +221,9 @@ def check_support(site: DiscreteSite, fn: Any) -> None:
         except HoimError:
             is_same = False  # no one list for all elements any more
     if not is_same:
-        raise InputError(
-            f"site {site.name!r}: expected the same support whatever the values of other sites, received another one; "
-            "give it all values that it can ever have, with probability zero where they are impossible"
-        )
+        expected = "the same support whatever the values of other sites"
+        hint = "give it all values that it can ever have, with probability zero where they are impossible"
+        raise unexpected(f"site {site.name!r}", expected, hint=hint, received="another one")
 
 
 def is_discrete(fn: Any) -> bool:
@@ -237,8 +243,7 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     if law is not None:
         schedule = schedules.get(name) if isinstance(schedules, Mapping) else schedules
         schedule = GibbsSchedule() if schedule is None else schedule
-        if not isinstance(schedule, GibbsSchedule):
-            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
+        check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
         blocks = schedule.resolve(law.hypergraph)
         visits = tuple(
@@ -276,22 +281,21 @@ def _atoms(name: str, fn: Any) -> torch.Tensor:
     base = element_law(fn)
     kind = type(base).__name__
     if isinstance(base, HierarchicalLogLinear):
-        raise InputError(f"site {name!r}: expected the log-linear law in a plate, received it under to_event")
+        raise unexpected(f"site {name!r}", "the log-linear law in a plate", received="it under to_event")
     advice = (
         "Gibbs draws from a list of all values. Observe the site, marginalise it in the program, or use a bounded law "
         "such as Categorical or Binomial"
     )
     if not getattr(base, "has_enumerate_support", False):
-        raise InputError(f"site {name!r}: expected a law with finite support, received {kind}; {advice}")
+        raise unexpected(f"site {name!r}", "a law with finite support", hint=advice, received=kind)
     try:
         values = base.enumerate_support(expand=False)
     except NotImplementedError:
-        raise InputError(
-            f"site {name!r}: expected elements with one common support, received {kind} with several; {advice}"
-        ) from None
+        expected = "elements with one common support"
+        raise unexpected(f"site {name!r}", expected, hint=advice, received=f"{kind} with several") from None
     except IntractableError as error:
-        raise IntractableError(f"site {name!r}: {error}") from None
+        raise out_of_reach(f"site {name!r}", str(error)) from None
     if len(values) > MAX_VALUES:
-        raise IntractableError(f"site {name!r}: {len(values)} values exceed the limit of {MAX_VALUES}")
+        raise out_of_reach(f"site {name!r}", f"{len(values)} values exceed the limit of {MAX_VALUES}")
     event_dim = len(base.event_shape)
     return values.reshape(len(values), *values.shape[values.dim() - event_dim :])

@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from pyro.poutine.trace_struct import Trace
 
-from ...errors import InputError
+from ...errors import refused
 from ...log_linear.chains.gibbs import GibbsChains
 from ._dependence import Dependence, brief, find_dependence
 from ._discrete_sites import DiscreteSite, Visit, check_support, sample_nodes, split_law
@@ -64,10 +64,11 @@ class Program:
         self._names = self._names or names
         changed = sorted(names ^ self._names) or sorted(n for n, node in nodes.items() if not node["is_observed"])
         if changed:
-            raise InputError(
-                f"model: expected the same sites at every run, but whether {changed[0]!r} is there depends on the "
-                "values of other sites; write the choice with torch.where or poutine.mask"
+            problem = (
+                f"expected the same sites at every run, but whether {changed[0]!r} is there depends on the values of "
+                "other sites"
             )
+            raise refused("model", problem, "write the choice with torch.where or poutine.mask")
         return trace
 
     def dependence(self, values: Values) -> Dependence | str:
@@ -186,10 +187,9 @@ class DiscreteMoves:
             logits = without_nan(logits)
             top = logits.max(-1, keepdim=True).values
             if not bool(torch.isfinite(top).all()):
-                raise InputError(
-                    f"site {site.name!r}: no value has a finite, positive probability given the rest of the program; "
-                    "look for observations outside the support, or start from other values with initial_params"
-                )
+                problem = "no value has a finite, positive probability given the rest of the program"
+                hint = "look for observations outside the support, or start from other values with initial_params"
+                raise refused(f"site {site.name!r}", problem, hint, code="impossible")
             chosen = torch.multinomial((logits - top).exp(), 1).squeeze(-1)
             entries = site.rows(values[site.name]).clone()
             where = slice(None) if row is None else slice(row, row + 1)

@@ -13,7 +13,7 @@ import torch
 from pyro.infer.mcmc.hmc import HMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
-from ...errors import HoimError, InputError, InputTypeError, is_whole
+from ...errors import HoimError, check_whole, out_of_range, refused, unexpected, wrong_type
 from ..kernels import RecordingNUTS
 from ._discrete_sites import DiscreteSite, Schedules, check_initial, find_sites, sample_nodes, start
 from ._full_conditional import DiscreteMoves, Mode, Program
@@ -113,13 +113,10 @@ class MixedGibbs(MCMCKernel):
         parallel: bool = True,
     ) -> None:
         if not callable(model):
-            raise InputTypeError(f"model: expected a Pyro program, received {type(model).__name__}")
+            raise wrong_type("model", "a Pyro program", model)
         if isinstance(discrete_sites, str):
-            raise InputTypeError(
-                f"discrete_sites: expected a sequence of names, received the string {discrete_sites!r}"
-            )
-        if not is_whole(num_discrete_sweeps) or num_discrete_sweeps < 1:
-            raise InputError(f"num_discrete_sweeps: expected a positive whole number, received {num_discrete_sweeps!r}")
+            raise wrong_type("discrete_sites", "a sequence of names", received=f"the string {discrete_sites!r}")
+        check_whole(num_discrete_sweeps, "num_discrete_sweeps")
         self.model = model
         self._make_inner = partial(RecordingNUTS, **continuous) if isinstance(continuous, Mapping) else continuous
         _inner_kernel(self._make_inner, model)  # wrong options show here and not in a process of Pyro's
@@ -199,7 +196,7 @@ class MixedGibbs(MCMCKernel):
         if params is not None and not (
             isinstance(params, Mapping) and all(isinstance(v, torch.Tensor) for v in params.values())
         ):
-            raise InputTypeError(f"initial_params: expected a dict of tensors, received {type(params).__name__}")
+            raise wrong_type("initial_params", "a dict of tensors", params)
         self._given = None if params is None else dict(params)
 
     # The protocol of Pyro's kernels
@@ -220,14 +217,16 @@ class MixedGibbs(MCMCKernel):
         names = {site.name for site in self._sites}
         latent = {name: node["value"] for name, node in nodes.items() if not node["is_observed"]}
         if not names:
-            raise InputError("model: expected a latent discrete site, found none; use NUTS or HMC alone")
+            raise refused("model", "expected a latent discrete site, found none", "use NUTS or HMC alone")
         continuous = [name for name in latent if name not in names]
         given = self._given or {}
         unknown = sorted(set(given) - set(latent))
         if unknown:
-            raise InputError(f"initial_params: unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}")
+            problem = f"unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}"
+            raise refused("initial_params", problem, code="unknown-name")
         if self._save_params is not None and (unknown := sorted(set(self._save_params) - set(latent))):
-            raise InputError(f"save_params: unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}")
+            problem = f"unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}"
+            raise refused("save_params", problem, code="unknown-name")
         program = Program(self.model, args, kwargs)
         dependence = program.dependence(latent)
         self._conditioned.constant_laws = constant_laws(dependence, continuous)
@@ -263,7 +262,8 @@ class MixedGibbs(MCMCKernel):
             return values
         position = {name: given[name] for name in continuous if name in given}
         if position and (missing := [name for name in continuous if name not in position]):
-            raise InputError(f"initial_params: expected all continuous sites or none, but {missing[0]!r} is missing")
+            problem = f"expected all continuous sites or none, but {missing[0]!r} is missing"
+            raise refused("initial_params", problem, code="missing-part")
         for attempt in range(1, _TRIES + 1):
             self._conditioned.values = values
             self._inner = _inner_kernel(self._make_inner, self._conditioned)
@@ -294,7 +294,7 @@ class MixedGibbs(MCMCKernel):
             InputError: no chain is set up, or every value of some element has probability zero.
         """
         if self._moves is None or not self._is_set_up:
-            raise InputError("MixedGibbs: no chain is set up; call setup() first")
+            raise refused("MixedGibbs", "no chain is set up", "call setup() first", code="missing-part")
         discrete = {site.name: params[site.name].round().to(site.dtype) for site in self._sites}
         position = {name: value for name, value in params.items() if name not in discrete}
         before = discrete
@@ -374,12 +374,12 @@ class MixedGibbs(MCMCKernel):
             InputError: before a run, or a discrete value that is not a whole number.
         """
         if not self._sites:
-            raise InputError("decode: the discrete sites are not known before a run")
+            raise refused("decode", "the discrete sites are not known before a run")
         result = dict(samples)
         for name, dtype in self.discrete_sites.items():
             if name in result:
                 if not torch.equal(result[name], result[name].round()):
-                    raise InputError(f"samples: expected whole numbers, received others in {name!r}")
+                    raise out_of_range("samples", "whole numbers", received=f"others in {name!r}")
                 result[name] = result[name].round().to(dtype)
         return result
 
@@ -402,17 +402,16 @@ def _params(kernel: Any) -> dict[str, torch.Tensor]:
 def _inner_kernel(make: Any, program: Callable[..., Any]) -> HMC:
     """A kernel for the continuous sites, checked."""
     if not callable(make):
-        raise InputTypeError(
-            "continuous: expected a kernel class such as NUTS, a function that makes a kernel from a program, or a "
-            f"dict of options for NUTS, received {type(make).__name__}"
+        expected = (
+            "a kernel class such as NUTS, a function that makes a kernel from a program, or a dict of options for NUTS"
         )
+        raise wrong_type("continuous", expected, make)
     kernel = make(program)
     if not isinstance(kernel, HMC):
-        raise InputTypeError(f"continuous: expected it to make an HMC or NUTS kernel, received {type(kernel).__name__}")
+        raise wrong_type("continuous", "it to make an HMC or NUTS kernel", kernel)
     if kernel.model is not program:
-        raise InputError("continuous: expected a kernel of the program that the factory is given, received another's")
+        raise unexpected("continuous", "a kernel of the program that the factory is given", received="another's")
     if kernel._jit_compile:
-        raise InputError(
-            "continuous: expected jit_compile=False; a compiled potential would keep the first discrete values"
-        )
+        hint = "a compiled potential would keep the first discrete values"
+        raise unexpected("continuous", "jit_compile=False", hint=hint)
     return kernel

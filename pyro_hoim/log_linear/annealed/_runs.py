@@ -11,7 +11,7 @@ from ...annealing import runs as annealing
 from ...annealing.seeds import derived, drawn_seed
 from ...checks import is_transformed
 from ...core.model import LogLinearModel
-from ...errors import InputError, IntractableError
+from ...errors import out_of_reach, refused, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import GibbsChains
 from ..exact import perfect
@@ -38,10 +38,9 @@ class Plain:
             InputError: the tables are inside a torch.func transformation.
         """
         if is_transformed(model.tables):
-            raise InputError(
-                "AnnealedImportance: torch.func transformations cannot go through sampling; give a batch of tables "
-                "instead of vmap and use backward() instead of torch.func.grad"
-            )
+            problem = "torch.func transformations cannot go through sampling"
+            hint = "give a batch of tables instead of vmap and use backward() instead of torch.func.grad"
+            raise refused("AnnealedImportance", problem, hint, code="no-method")
         return cls(model.hypergraph, model.tables.detach())
 
 
@@ -94,10 +93,8 @@ def reference_of(options: AnnealedImportance, model: Plain) -> torch.Tensor:
             return single_terms(model.hypergraph, model.tables)
         return model.tables.new_zeros(size, dtype=torch.float64)
     if len(options.reference) != size:
-        raise InputError(
-            f"AnnealedImportance reference: expected {size} log weights, one for every level of every variable, "
-            f"received {len(options.reference)}"
-        )
+        expected = f"{size} log weights, one for every level of every variable"
+        raise unexpected("AnnealedImportance reference", expected, received=len(options.reference), code="wrong-shape")
     return torch.as_tensor(options.reference, dtype=torch.float64, device=model.tables.device)
 
 
@@ -141,10 +138,11 @@ def reverse(options: AnnealedImportance, run: Run) -> Reverse:
     """
     exact = perfect.perfect_backend(run.model.hypergraph)
     if exact is None and options.combine:
-        raise IntractableError(
-            "AnnealedImportance combine: needs perfect samples, which elimination and enumeration cannot give for "
-            "this structure within about a second; use combine=False"
+        problem = (
+            "needs perfect samples, which elimination and enumeration cannot give for this structure within about a "
+            "second"
         )
+        raise out_of_reach("AnnealedImportance combine", problem, "use combine=False", code="no-method")
     if exact is None:
         states = _tempered_states(options, run)
     else:

@@ -14,7 +14,7 @@ from ...annealing.autograd import constant, log_z_with_eta
 from ...checks import checked_sample_shape
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
-from ...errors import ConvergenceWarning, IntractableError
+from ...errors import ConvergenceWarning, out_of_reach
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName
@@ -289,10 +289,9 @@ class AnnealedImportance:
         Raises:
             IntractableError: always; exact backends find the mode.
         """
-        raise IntractableError(
-            "mode: AnnealedImportance draws states and cannot say which is the most probable; use an exact backend "
-            "such as VariableElimination(max_cells=...)"
-        )
+        problem = "AnnealedImportance draws states and cannot say which is the most probable"
+        hint = "use an exact backend such as VariableElimination(max_cells=...)"
+        raise out_of_reach("mode", problem, hint, code="no-method")
 
 
 def _warn(stacklevel: int = 3) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from ...annealing.weights import log_sum
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import check_positive, check_type
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["log_frequencies", "reference_normaliser", "single_terms"]
@@ -80,10 +80,8 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
         >>> log_frequencies(data, 1.0).exp().round(decimals=3).tolist()
         [0.375, 0.625, 0.111, 0.111, 0.778]
     """
-    if not isinstance(observations, Observations):
-        raise InputTypeError(f"log_frequencies: expected Observations, received {type(observations).__name__}")
-    if not 0 < smoothing < math.inf:
-        raise InputError(f"log_frequencies smoothing: expected a positive number, received {smoothing!r}")
+    check_type(observations, Observations, "log_frequencies")
+    check_positive(smoothing, "log_frequencies smoothing")
     parts: list[torch.Tensor] = []
     for codes, levels in zip(observations.codes.T, observations.domain.cardinalities, strict=True):
         known = codes >= 0

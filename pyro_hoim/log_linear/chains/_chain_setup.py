@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...checks import check_finite
+from ...checks import check_finite, check_shape
 from ...compute.engine import Record
 from ...core.model import LogLinearModel
-from ...errors import InputError, InputTypeError
+from ...errors import check_choice, check_type, other_domain, out_of_range, unexpected, wrong_shape, wrong_type
 from ...runs.arguments import check_levels, checked_seed, checked_tables, positive, received
 from ...runs.schedule import GibbsSchedule
 from .engines import EngineName, make_engine
@@ -42,14 +42,14 @@ class ChainSetup:
         self._seed = checked_seed(seed)
         self._schedule = GibbsSchedule() if schedule is None else schedule
         if not isinstance(self._schedule, GibbsSchedule):
-            raise InputTypeError(f"schedule: expected a GibbsSchedule, received {type(schedule).__name__}")
-        if precision not in (torch.float32, torch.float64):
-            raise InputError(f"precision: expected torch.float32 or torch.float64, received {precision}")
+            raise wrong_type("schedule", "a GibbsSchedule", schedule)
+        check_choice(precision, (torch.float32, torch.float64), "precision")
         tables = checked_tables(model, precision)
         self._hypergraph = model.hypergraph
         self._batch = torch.Size(tables.shape[:-1])
         if not self._batch.numel():
-            raise InputError(f"model: expected at least one element in the batch, received shape {tuple(self._batch)}")
+            expected = "at least one element in the batch"
+            raise unexpected("model", expected, received=f"shape {tuple(self._batch)}", code="wrong-shape")
         self._device = tables.device
         self._size = sum(self._hypergraph.domain.cardinalities)
         self._tables = tables
@@ -90,12 +90,9 @@ class ChainSetup:
         if reference is None:
             return torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
         if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
-            raise InputTypeError(f"reference: expected a floating-point tensor, received {received(reference)}")
+            raise wrong_type("reference", "a floating-point tensor", received=received(reference))
         if reference.dim() == 0 or reference.shape[-1] != self._size:
-            raise InputError(
-                f"reference: expected shape (..., {self._size}), one entry per level of every variable, "
-                f"received {tuple(reference.shape)}"
-            )
+            raise wrong_shape("reference", f"(..., {self._size}), one entry per level of every variable", reference)
         check_finite(reference, "reference")
         return self._broadcast(reference.detach().double(), (*self._batch, self._size), "reference").reshape(
             self._groups, self._size
@@ -105,14 +102,12 @@ class ChainSetup:
         try:
             return values.to(self._device).expand(tuple(shape))
         except RuntimeError:
-            raise InputError(
-                f"{argument}: expected a shape that broadcasts to {tuple(shape)}, received {tuple(values.shape)}"
-            ) from None
+            expected = f"a shape that broadcasts to {tuple(shape)}"
+            raise unexpected(argument, expected, received=tuple(values.shape), code="wrong-shape") from None
 
     def _checked_clamps(self, clamped: Mapping[str, Any]) -> dict[int, torch.Tensor | int]:
         """Positions of the clamped variables with their codes, in schema order."""
-        if not isinstance(clamped, Mapping):
-            raise InputTypeError(f"clamped: expected a mapping from names to values, received {type(clamped).__name__}")
+        check_type(clamped, Mapping, "clamped", "a mapping from names to values")
         clamped = {
             name: torch.as_tensor(value) if isinstance(value, (list, tuple, np.ndarray)) else value
             for name, value in clamped.items()
@@ -134,9 +129,8 @@ class ChainSetup:
     def _checked_codes(self, codes: torch.Tensor, argument: str) -> torch.Tensor:
         d = len(self._hypergraph.domain)
         if not isinstance(codes, torch.Tensor) or codes.dtype == torch.bool or codes.is_complex():
-            raise InputTypeError(f"{argument}: expected a tensor of level codes, received {received(codes)}")
-        if codes.dim() == 0 or codes.shape[-1] != d:
-            raise InputError(f"{argument}: expected shape (..., {d}), received {tuple(codes.shape)}")
+            raise wrong_type(argument, "a tensor of level codes", received=received(codes))
+        check_shape(codes, (d,), argument)
         codes = self._broadcast(codes, (*self._batch, self._num_chains, d), argument)
         check_levels(codes, torch.tensor(self._hypergraph.domain.cardinalities, device=codes.device), argument)
         return codes.long().clone()
@@ -167,9 +161,9 @@ class ChainSetup:
     def _other_tables(self, model: LogLinearModel) -> torch.Tensor:
         tables = checked_tables(model, self._precision)
         if model.hypergraph != self._hypergraph:
-            raise InputError("model: expected the interactions of the chains; make new chains for other interactions")
+            raise other_domain("model", "the interactions of the chains", hint="make new chains for other interactions")
         if tables.shape != self._tables.shape:
-            raise InputError(f"model: expected tables {tuple(self._tables.shape)}, received {tuple(tables.shape)}")
+            raise unexpected("model", f"tables {tuple(self._tables.shape)}", received=tuple(tables.shape))
         return tables
 
     # Calls of the engine
@@ -205,8 +199,8 @@ class ChainSetup:
         try:
             values = torch.as_tensor(beta, dtype=torch.float64).detach()
         except (TypeError, ValueError) as error:
-            raise InputTypeError(f"beta: expected a number or a tensor, received {received(beta)}") from error
+            raise wrong_type("beta", "a number or a tensor", received=received(beta)) from error
         if not bool(((values >= 0) & (values <= 1)).all()):
-            raise InputError(f"beta: expected inverse temperatures within [0, 1], received {values.tolist()}")
+            raise out_of_range("beta", "inverse temperatures within [0, 1]", received=values.tolist())
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
         return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())

@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 
 from ...compute.engine import Engine
-from ...errors import InputError, IntractableError
+from ...errors import check_choice, conflict, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
 
 __all__ = ["EngineName", "make_engine"]
@@ -27,32 +27,29 @@ def make_engine(
     device: torch.device,
 ) -> Engine:
     """The engine that moves the chains; compiled ones are imported when first needed."""
-    if name not in ("auto", "products", "tables", "torch"):
-        raise InputError(f"engine: expected 'auto', 'products', 'tables' or 'torch', received {name!r}")
+    check_choice(name, ("auto", "products", "tables", "torch"), "engine")
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         from .torch_engine import TorchEngine
 
         return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
     if device.type != "cpu":
-        raise InputError(f"engine: {name!r} runs on the CPU, received tables on {device}; use 'torch' or 'auto'")
+        raise conflict("engine", f"{name!r} runs on the CPU, received tables on {device}", "use 'torch' or 'auto'")
     cells = sum(
         len(edge) * math.prod(shape) for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)
     )
     if cells > _MAX_CELLS:
-        raise IntractableError(
-            f"model: the tables and their transposed copies have {cells} cells, the compiled engines address "
-            f"{_MAX_CELLS}; use engine='torch' or smaller interactions"
+        problem = (
+            f"the tables and their transposed copies have {cells} cells, the compiled engines address {_MAX_CELLS}"
         )
+        raise out_of_reach("model", problem, "use engine='torch' or smaller interactions")
     if name != "tables":
         from .products_engine import ProductsEngine
 
         if ProductsEngine.supports(hypergraph):
             return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
         if name == "products":
-            raise InputError(
-                "engine: 'products' needs variables with at most two levels and interactions of at most eight; "
-                "use 'tables' or 'auto'"
-            )
+            problem = "'products' needs variables with at most two levels and interactions of at most eight"
+            raise conflict("engine", problem, "use 'tables' or 'auto'")
     from .tables_engine import TablesEngine
 
     return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))

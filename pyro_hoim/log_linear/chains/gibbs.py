@@ -12,7 +12,7 @@ import torch
 
 from ...compute.engine import Record, join_records
 from ...core.model import LogLinearModel
-from ...errors import InputError, InputTypeError
+from ...errors import out_of_range, refused, unexpected, wrong_type
 from ...runs.arguments import check_levels, count, positive, received
 from ...structure.hypergraph import InteractionHypergraph
 from ._chain_setup import ChainSetup
@@ -166,7 +166,7 @@ class GibbsChains(ChainSetup):
         """
         shape = (*self._batch, self._num_chains)
         if not isinstance(index, torch.Tensor) or index.shape != torch.Size(shape) or index.is_floating_point():
-            raise InputError(f"index: expected integers of shape {shape}, received {received(index)}")
+            raise unexpected("index", f"integers of shape {shape}", received=received(index), code="wrong-shape")
         check_levels(index, torch.tensor(self._num_chains, device=index.device), "index")
         self._engine.gather(index.long().reshape(self._groups, self._num_chains))
 
@@ -201,7 +201,7 @@ class GibbsChains(ChainSetup):
         """
         num_sweeps, thin = count(num_sweeps, "num_sweeps"), count(thin, "thin")
         if not thin and (counts or energies or codes):
-            raise InputError("thin: expected 1 or more where something is recorded, received 0")
+            raise out_of_range("thin", "1 or more where something is recorded", received="0")
         levels = self._betas(beta)
         parts: list[Record] = []
         for first, length in self._chunks(num_sweeps, thin):
@@ -248,9 +248,7 @@ class GibbsChains(ChainSetup):
         """
         path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
-            raise InputError(
-                f"betas: expected a sequence of inverse temperatures within [0, 1], received {path.tolist()}"
-            )
+            raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
         sweeps_per_step = positive(sweeps_per_step, "sweeps_per_step")
         first_tables = None if start is None else self._other_tables(start).reshape(self._groups, -1).double()
         steps = len(path) - 1
@@ -277,7 +275,7 @@ class GibbsChains(ChainSetup):
         """
         if weights is not None:
             if not isinstance(weights, torch.Tensor):
-                raise InputTypeError(f"weights: expected a tensor, received {received(weights)}")
+                raise wrong_type("weights", "a tensor", received=received(weights))
             shape = (*self._batch, self._num_chains)
             weights = self._broadcast(weights.detach().double(), shape, "weights").reshape(
                 self._groups, self._num_chains
@@ -312,10 +310,11 @@ class GibbsChains(ChainSetup):
         """
         found = state.get("fingerprint")
         if found is None or bytes(found.tolist()).hex() != self.fingerprint:
-            raise InputError(
-                "state: the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, "
-                "precision or number of chains"
+            problem = (
+                "the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, precision "
+                "or number of chains"
             )
+            raise refused("state", problem, code="other-domain")
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
         self._num_sweeps = int(state["num_sweeps"])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...core.model import LogLinearModel
-from ...errors import ConvergenceWarning, InputError
+from ...errors import ConvergenceWarning, conflict, out_of_range, unexpected
 from ...runs.chain_run import ChainRun
 from ...runs.jobs import RecordPart, checked_file, checked_parts, checked_sizes, follow, part_of
 from ...runs.recorder import Recorder
@@ -171,7 +171,7 @@ def sample_chains(
     sizes = checked_sizes(num_sweeps, burn_in, thin)
     parts = checked_parts(record)
     if tempered_burn_in and not sizes[0]:
-        raise InputError("tempered_burn_in: expected a burn-in of at least one sweep, received burn_in=0")
+        raise out_of_range("tempered_burn_in", "a burn-in of at least one sweep", received="burn_in=0")
     file = checked_file(checkpoint, checkpoint_every, resume)
     given = isinstance(model, GibbsChains)
     if isinstance(model, GibbsChains):
@@ -187,11 +187,11 @@ def sample_chains(
         }
         for name, is_default in fixed.items():
             if not is_default:
-                raise InputError(f"{name}: is fixed in the chains that are continued; leave it out, or pass a model")
+                raise conflict(name, "is fixed in the chains that are continued", "leave it out, or pass a model")
         chains = model
     else:
         if num_chains is None:
-            raise InputError("num_chains: expected a positive whole number with a model, received None")
+            raise out_of_range("num_chains", "a positive whole number with a model", received="None")
         chains = GibbsChains(
             model,
             num_chains,
@@ -205,7 +205,8 @@ def sample_chains(
         )
     level = torch.as_tensor(beta, dtype=torch.float64).detach().cpu()
     if level.dim() > len(chains.batch_shape):
-        raise InputError(f"beta: expected one number per element of the batch, received shape {tuple(level.shape)}")
+        expected = "one number per element of the batch"
+        raise unexpected("beta", expected, received=f"shape {tuple(level.shape)}", code="wrong-shape")
     chains._betas(level)
     shape = (*chains.batch_shape, chains.num_chains)
     groups = chains.batch_shape.numel()

@@ -12,7 +12,7 @@ import torch
 from ...checks import checked_sample_shape
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
-from ...errors import InputError, size_text
+from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._autograd import is_recorded
@@ -101,13 +101,14 @@ class VariableElimination:
     def __post_init__(self) -> None:
         for name in ("max_cells", "max_slices", "max_operations", "max_memory_bytes"):
             if getattr(self, name) < 1:
-                raise InputError(f"VariableElimination {name}: expected at least 1, received {getattr(self, name)}")
-        if self.space not in ("auto", "log"):
-            raise InputError(f"VariableElimination space: expected 'auto' or 'log', received {self.space!r}")
+                raise out_of_range(f"VariableElimination {name}", "at least 1", received=getattr(self, name))
+        check_choice(self.space, ("auto", "log"), "VariableElimination space")
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
             if len(set(self.order)) < len(self.order):
-                raise InputError(f"VariableElimination order: expected each name once, received {self.order}")
+                raise unexpected(
+                    "VariableElimination order", "each name once", received=self.order, code="missing-part"
+                )
 
     @property
     def is_exact(self) -> bool:
@@ -140,10 +141,8 @@ class VariableElimination:
 
     def _plan(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> BucketPlan:
         if self.order and len(hypergraph.domain) and set(self.order).isdisjoint(hypergraph.domain.names):
-            raise InputError(
-                f"VariableElimination order: expected names of the variables, such as "
-                f"{hypergraph.domain.names[0]!r}, received none of them in {self.order}"
-            )
+            expected = f"names of the variables, such as {hypergraph.domain.names[0]!r}"
+            raise other_domain("VariableElimination order", expected, received=f"none of them in {self.order}")
         kept = hypergraph.domain.indices(keep)
         return sliced_plan(hypergraph, kept, self.order, self.max_cells, self.max_slices)
 

@@ -14,7 +14,7 @@ import torch
 from ...checks import checked_sample_shape, is_transformed
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
-from ...errors import InputError, size_text
+from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ._autograd import is_recorded, log_z_with_gradient
 
@@ -178,7 +178,7 @@ class Enumeration:
 
     def __post_init__(self) -> None:
         if self.max_states < 1:
-            raise InputError(f"Enumeration max_states: expected at least 1, received {self.max_states}")
+            raise out_of_range("Enumeration max_states", "at least 1", received=self.max_states)
 
     @property
     def is_exact(self) -> bool:

@@ -14,7 +14,7 @@ import torch
 from ...checks import is_transformed
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
-from ...errors import InputError, size_text
+from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from .enumeration import Enumeration, enumeration_axes
 
@@ -103,7 +103,7 @@ class MatrixEnumeration(Enumeration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_entries < 1:
-            raise InputError(f"MatrixEnumeration max_entries: expected at least 1, received {self.max_entries}")
+            raise out_of_range("MatrixEnumeration max_entries", "at least 1", received=self.max_entries)
 
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()

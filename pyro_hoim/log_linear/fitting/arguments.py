@@ -9,10 +9,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ...checks import check_finite, check_shape
+from ...checks import check_exact_shape, check_finite, check_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, MissingDataError, is_whole
+from ...errors import (
+    InputError,
+    MissingDataError,
+    check_choice,
+    check_type,
+    conflict,
+    is_whole,
+    other_domain,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ...structure.hypergraph import InteractionHypergraph
 from ..margins import check_margins
 from .design import check_design, design_entries
@@ -29,38 +42,32 @@ _NEWTON_PARAMETERS = 600
 
 def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str) -> None:
     """Refuse data of other variables, with missing cells, without observations, or margins that do not agree."""
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if isinstance(data, Observations):
         if data.domain != hypergraph.domain:
-            raise InputError(
-                f"{argument}: expected the variables and levels of the hypergraph, {hypergraph.domain.names}, received "
-                f"{data.domain.names}; project the data or build the hypergraph on data.domain"
-            )
+            expected = f"the variables and levels of the hypergraph, {hypergraph.domain.names}"
+            hint = "project the data or build the hypergraph on data.domain"
+            raise other_domain(argument, expected, hint=hint, received=data.domain.names)
         if data.has_missing:
-            raise MissingDataError(
-                f"{argument}: {data.num_missing_cells} missing cells; "
-                "call drop_missing() or missing_as_level(label) first"
-            )
+            hint = "call drop_missing() or missing_as_level(label) first"
+            raise MissingDataError(f"{data.num_missing_cells} missing cells", argument=argument, hint=hint)
         if not data.total_count > 0:
-            raise InputError(f"{argument}: expected at least one observation, received a total count of 0")
+            raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
         return
     if not isinstance(data, torch.Tensor) or not data.is_floating_point():
         received = f"dtype {data.dtype}" if isinstance(data, torch.Tensor) else type(data).__name__
-        raise InputTypeError(
-            f"{argument}: expected Observations or a floating-point tensor of marginal counts, received {received}"
-        )
+        raise wrong_type(argument, "Observations or a floating-point tensor of marginal counts", received=received)
     check_shape(data, (hypergraph.num_terms,), argument)
     check_finite(data, argument)
     if data.ndim != 1:
-        raise InputError(f"{argument}: expected shape ({hypergraph.num_terms},), received {tuple(data.shape)}")
+        raise wrong_shape(argument, f"({hypergraph.num_terms},)", data)
     if not hypergraph.edges:
-        raise InputError(f"{argument}: expected observations, because a model without interactions has no margins")
+        raise unexpected(argument, "observations, because a model without interactions has no margins")
     if bool((data < 0).any()):
-        raise InputError(f"{argument}: expected non-negative marginal counts, received {float(data.min()):g}")
+        raise unexpected(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
     check_margins(hypergraph, data, argument)
     if not bool((data > 0).any()):
-        raise InputError(f"{argument}: expected at least one observation, received a total count of 0")
+        raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
 
 
 def check_options(
@@ -72,29 +79,29 @@ def check_options(
     partition: PartitionBackend | None,
 ) -> None:
     """Refuse options that have no meaning on their own."""
-    if objective not in ("likelihood", "pseudo-likelihood"):
-        raise InputError(f"objective: expected 'likelihood' or 'pseudo-likelihood', received {objective!r}")
+    check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
     if tolerance is not None and not 0 < tolerance < math.inf:
-        raise InputError(f"tolerance: expected a positive number, received {tolerance!r}")
+        raise out_of_range("tolerance", "a positive number", tolerance)
     for name, value in (("max_iterations", max_iterations), ("patience", patience)):
         if value is not None and (not is_whole(value) or value < 1):
-            raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
+            raise out_of_range(name, "a whole number from 1", value)
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
-        raise InputTypeError(f"penalty: expected L2, L1, GroupL2, Conjugate or None, received {penalty!r}")
+        raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
     if isinstance(penalty, Conjugate) and objective != "likelihood":
-        raise InputError(f"penalty: {penalty!r} goes with the likelihood, received objective {objective!r}; use L2")
-    if partition is not None and not isinstance(partition, PartitionBackend):
-        raise InputTypeError(f"partition: expected a partition backend, received {type(partition).__name__}")
+        raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
+    check_type(partition, PartitionBackend | None, "partition", "a partition backend")
 
 
 def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
     """Refuse validation rows that do not fit the model, and early stopping without any."""
     if validation is not None:
         if not isinstance(validation, Observations):
-            raise InputTypeError(f"validation: expected Observations, received {type(validation).__name__}")
+            raise wrong_type("validation", "Observations", validation)
         check_data(hypergraph, validation, "validation")
     elif early_stopping:
-        raise InputError("early_stopping: expected validation rows, received none; pass validation=...")
+        raise unexpected(
+            "early_stopping", "validation rows", hint="pass validation=...", received="none", code="conflict"
+        )
 
 
 def choose_method(
@@ -109,13 +116,13 @@ def choose_method(
     """Whether a dense design is used, and the method; combinations that do not fit are refused."""
     if method not in ("auto", *SOLVERS):
         names = ", ".join(map(repr, ("auto", *SOLVERS)))
-        raise InputError(f"method: expected one of {names}, received {method!r}")
+        raise unexpected("method", f"one of {names}", method, code="unknown-choice")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
-        raise InputError("objective: the pseudo-likelihood needs observations, received marginal counts")
+        raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")
     small = entries <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
     if method == "auto":
         if not is_smooth:
@@ -130,13 +137,12 @@ def choose_method(
     if solver.needs_hessian and not kind.has_hessian:
         raise InputError(missing_hessian(kind))
     if solver.needs_hessian and is_coupled:
-        raise InputError(
-            f"penalty: {method!r} needs a diagonal Hessian, {penalty!r} has none here; fit with method='lbfgs'"
-        )
+        problem = f"{method!r} needs a diagonal Hessian, {penalty!r} has none here"
+        raise conflict("penalty", problem, "fit with method='lbfgs'")
     if solver.needs_prox and not isinstance(penalty, ProximalPenalty):
-        raise InputError(f"method: {method!r} needs a penalty with a proximal map, received {penalty!r}; use 'lbfgs'")
+        raise conflict("method", f"{method!r} needs a penalty with a proximal map, received {penalty!r}", "use 'lbfgs'")
     if not solver.needs_prox and not is_smooth:
-        raise InputError(f"penalty: {method!r} needs a smooth penalty, received {penalty!r}; use 'proximal-gradient'")
+        raise conflict("penalty", f"{method!r} needs a smooth penalty, received {penalty!r}", "use 'proximal-gradient'")
     if is_dense:
         check_design(hypergraph)
     return is_dense, method
@@ -150,16 +156,17 @@ def starting_point(
 ) -> np.ndarray | None:
     """Free parameters to start from, None for the default; a given checkpoint is read here."""
     if resume and checkpoint is None:
-        raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+        expected = "the path of a checkpoint"
+        raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
     if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-        raise InputError(f"checkpoint: the folder {Path(checkpoint).parent} does not exist; create it first")
+        problem = f"the folder {Path(checkpoint).parent} does not exist"
+        raise refused("checkpoint", problem, "create it first", code="no-file")
     if resume and checkpoint is not None and Path(checkpoint).exists():
         return load_checkpoint(checkpoint, hypergraph)
     if start is None:
         return None
     if not isinstance(start, torch.Tensor) or not start.is_floating_point():
-        raise InputTypeError("start: expected a floating-point tensor of free parameters")
-    if tuple(start.shape) != (hypergraph.num_parameters,):
-        raise InputError(f"start: expected shape ({hypergraph.num_parameters},), received {tuple(start.shape)}")
+        raise wrong_type("start", "a floating-point tensor of free parameters")
+    check_exact_shape(start, (hypergraph.num_parameters,), "start")
     check_finite(start, "start")
     return start.detach().to("cpu", torch.float64).numpy().copy()

@@ -12,7 +12,7 @@ from functools import reduce
 import numpy as np
 
 from ...data.observations import Observations
-from ...errors import IntractableError, size_text
+from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from .._kronecker import level_contrasts
 
@@ -80,11 +80,11 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
     """Refuse a dense design of more than :data:`MAX_DESIGN_ENTRIES` entries."""
     needed = design_entries(hypergraph)
     if needed > MAX_DESIGN_ENTRIES:
-        raise IntractableError(
-            f"method: a dense design of {size_text(hypergraph.domain.num_states, 'cells')} by "
-            f"{hypergraph.num_parameters} parameters needs {size_text(needed, 'entries')}, the budget is "
-            f"{MAX_DESIGN_ENTRIES}; use method='lbfgs'"
+        problem = (
+            f"a dense design of {size_text(hypergraph.domain.num_states, 'cells')} by {hypergraph.num_parameters} "
+            f"parameters needs {size_text(needed, 'entries')}, the budget is {MAX_DESIGN_ENTRIES}"
         )
+        raise out_of_reach("method", problem, "use method='lbfgs'")
 
 
 def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:

@@ -16,8 +16,9 @@ import torch
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, identity
 
+from ...checks import check_exact_shape
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import none_received, other_domain, refused, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
@@ -344,7 +345,7 @@ def mle_existence(
         found = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
         return _from_margins(hypergraph, found)
     if data.domain != hypergraph.domain:
-        raise InputError(f"data: expected the variables {hypergraph.domain.names}, received {data.domain.names}")
+        raise other_domain("data", f"the variables {hypergraph.domain.names}", received=data.domain.names)
     margins = data.marginal_counts(hypergraph.edges)
     possible = check_structural_zeros(hypergraph, structural_zeros)
     if design_entries(hypergraph) > MAX_DESIGN_ENTRIES:
@@ -362,11 +363,10 @@ def check_structural_zeros(
         return None
     mask = np.asarray(structural_zeros)
     if mask.dtype != np.bool_:
-        raise InputTypeError(f"structural_zeros: expected a mask of booleans, received dtype {mask.dtype}")
-    if mask.shape != hypergraph.domain.cardinalities:
-        raise InputError(f"structural_zeros: expected shape {hypergraph.domain.cardinalities}, received {mask.shape}")
+        raise wrong_type("structural_zeros", "a mask of booleans", received=f"dtype {mask.dtype}")
+    check_exact_shape(mask, hypergraph.domain.cardinalities, "structural_zeros")
     if mask.all():
-        raise InputError("structural_zeros: expected at least one possible cell, received none")
+        raise none_received("structural_zeros", "at least one possible cell")
     return ~mask.ravel() if mask.any() else None
 
 
@@ -374,7 +374,8 @@ def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None, wha
     """Refuse counts in impossible cells."""
     if possible is not None and bool((counts[~possible] > 0).any()):
         total = float(counts[~possible].sum())
-        raise InputError(f"structural_zeros: {total:g} observations of {what} lie in cells marked as impossible")
+        problem = f"{total:g} observations of {what} lie in cells marked as impossible"
+        raise refused("structural_zeros", problem, code="impossible")
 
 
 __all__ += [

@@ -13,7 +13,7 @@ import torch
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
+from ...errors import ConvergenceWarning, NonexistentEstimateWarning, refused, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -189,12 +189,12 @@ def _checked_possible(
     if possible is None:
         return None
     if isinstance(penalty, Conjugate):
-        raise InputError("penalty: Conjugate spreads rows over all cells, received structural_zeros; use L2")
+        raise refused("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
     if not (is_dense and isinstance(data, Observations)):
-        raise InputError(
-            f"structural_zeros: expected observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries "
-            f"and no partition backend; this one has {design_entries(hypergraph):.4g}"
+        expected = (
+            f"observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries and no partition backend"
         )
+        raise unexpected("structural_zeros", expected, hint=f"this one has {design_entries(hypergraph):.4g}")
     if validation is not None:
         check_impossible_counts(cell_counts(validation), possible, "validation")
     return possible

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
+from ...errors import ConvergenceWarning, NonexistentEstimateWarning, other_domain, out_of_range, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -98,7 +98,8 @@ def row_log_likelihood(
         [2.0, 1.0, 0.0]
     """
     if data.domain != model.domain:
-        raise InputError("data: expected the variables and labels of the model's domain; read the file with domain=...")
+        expected = "the variables and labels of the model's domain"
+        raise other_domain("data", expected, hint="read the file with domain=...")
     backend = partition if partition is not None else Auto()
     unique = data.codes.unique(dim=0, return_inverse=True) if len(data.codes) else (data.codes, torch.zeros(0).long())
     rows = Observations.from_tensor(unique[0], data.domain)
@@ -172,10 +173,8 @@ def fit_incomplete(
         return fit(hypergraph, data, partition=partition, **options)
     total = sum(len(rows) * _num_completions(merged, mask) for mask, rows in _patterns(merged))
     if total > _MAX_COMPLETIONS:
-        raise IntractableError(
-            f"missing cells: marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}; "
-            "drop the rows (drop) or make missing a level of its own"
-        )
+        problem = f"marginalising them needs {total:.3g} completed rows, the limit is {_MAX_COMPLETIONS}"
+        raise out_of_reach("missing cells", problem, "drop the rows (drop) or make missing a level of its own")
     patterns = [_Pattern(rows, _completions(merged, mask, rows)) for mask, rows in _patterns(merged)]
     codes = torch.cat([p.codes.flatten(0, 1) for p in patterns])
     counts = [merged.counts[p.rows].unsqueeze(-1) for p in patterns]
@@ -202,7 +201,7 @@ def fit_incomplete(
             status = result.status
             break
     if result is None:
-        raise InputError(f"max_iterations: expected at least 1, received {max_iterations}")
+        raise out_of_range("max_iterations", "at least 1", received=max_iterations)
     if status == "max_iterations":
         warnings.warn(
             ConvergenceWarning(f"EM stopped after {max_iterations} steps before its tolerance {tolerance} was met"),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ...errors import InputError
+from ...errors import refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..file import ModelFile, load_model, save_model
 from .problems import HeldOut
@@ -60,7 +60,8 @@ def load_checkpoint(path: str | os.PathLike[str], hypergraph: InteractionHypergr
     """
     file = load_model(path)
     if file.hypergraph != hypergraph or file.coding != "free":
-        raise InputError(f"checkpoint: {os.fspath(path)} belongs to another model, {file.hypergraph!r}")
+        problem = f"{os.fspath(path)} belongs to another model, {file.hypergraph!r}"
+        raise refused("checkpoint", problem, code="other-domain")
     return file.theta.numpy().copy()
 
 

@@ -15,7 +15,7 @@ from scipy.linalg import get_blas_funcs
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import InputError
+from ...errors import InputError, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
@@ -211,7 +211,7 @@ class Penalised:
         self, objective: Objective, penalty: Penalty, hypergraph: InteractionHypergraph, total_count: float
     ) -> None:
         if not isinstance(penalty, SmoothPenalty):
-            raise InputError(f"penalty: {penalty!r} is not smooth; use method='proximal-gradient'")
+            raise refused("penalty", f"{penalty!r} is not smooth", "use method='proximal-gradient'", code="no-method")
         self.name = objective.name
         self.has_hessian = objective.has_hessian
         self.loss = float("nan")

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from ...errors import InputError
+from ...errors import check_positive, out_of_range
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -63,7 +63,7 @@ class CoupledPenalty(Protocol):
 
 def _check_strength(strength: float) -> None:
     if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 < strength < float("inf"):
-        raise InputError(f"strength: expected a positive finite number, received {strength!r}; use None for no penalty")
+        raise out_of_range("strength", "a positive finite number", strength, "use None for no penalty")
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,8 @@ class Conjugate:
 
     def __post_init__(self) -> None:
         if isinstance(self.num_rows, bool) or not isinstance(self.num_rows, int | float):
-            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
-        if not 0 < self.num_rows < float("inf"):
-            raise InputError(f"num_rows: expected a positive finite number, received {self.num_rows!r}")
+            raise out_of_range("num_rows", "a positive finite number", self.num_rows)
+        check_positive(self.num_rows, "num_rows")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
         """The penalty in nats; it costs one log Z."""

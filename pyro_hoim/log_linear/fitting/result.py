@@ -12,7 +12,7 @@ import torch
 
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import InputError, IntractableError, MissingDataError, size_text
+from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..energy import LogLinearEnergy
@@ -104,12 +104,12 @@ class FitResult:
             InputError: a fit to sufficient statistics. MissingDataError: observations with missing cells.
         """
         if self.data is None:
-            raise InputError("result: expected a fit to observations, received one to sufficient statistics")
+            raise unexpected("result", "a fit to observations", received="one to sufficient statistics")
         if self.data.has_missing:
-            raise MissingDataError(
-                f"result: expected a fit to complete observations, received {self.data.num_missing_cells} missing "
-                "cells; refit to data.drop_missing() or data.missing_as_level(label)"
-            )
+            expected = "a fit to complete observations"
+            found = f"{self.data.num_missing_cells} missing cells"
+            hint = "refit to data.drop_missing() or data.missing_as_level(label)"
+            raise MissingDataError(argument="result", expected=expected, received=found, hint=hint)
         return self.data
 
     @property
@@ -179,10 +179,11 @@ class FitResult:
             IntractableError: the fit did not use a dense design.
         """
         if self._design is None:
-            raise IntractableError(
-                f"probs: the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without "
-                "a dense design; ask the partition backend for marginals instead"
+            problem = (
+                f"the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without a dense "
+                "design"
             )
+            raise out_of_reach("probs", problem, "ask the partition backend for marginals instead")
         cells = np.ones(len(self._design), dtype=bool) if self._face is None else self._face.cells
         logits = np.where(cells, self._design @ self.theta.numpy(), -np.inf)
         weights = np.exp(logits - logits.max())
@@ -209,24 +210,23 @@ class FitResult:
             Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
         """
         if self.objective != "likelihood":
-            raise InputError(f"covariance: expected a fit of the likelihood, received one of the {self.objective}")
+            raise unexpected("covariance", "a fit of the likelihood", received=f"one of the {self.objective}")
         if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
-            raise InputError(f"covariance: {self.penalty!r} is not smooth; refit without a penalty or with L2")
+            problem = f"{self.penalty!r} is not smooth"
+            raise refused("covariance", problem, "refit without a penalty or with L2", code="no-method")
         size = self.hypergraph.num_parameters
         if size > _MAX_COVARIANCE_PARAMETERS:
-            raise IntractableError(
-                f"covariance: {size} parameters, the limit is {_MAX_COVARIANCE_PARAMETERS}; use a posterior instead"
-            )
+            problem = f"{size} parameters, the limit is {_MAX_COVARIANCE_PARAMETERS}"
+            raise out_of_reach("covariance", problem, "use a posterior instead")
         num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
         if self._design is not None:
             information = torch.from_numpy(num_rows * _covariance(self._design, self.probs.numpy()))
             if self.data is not None and self.data.has_missing:
                 information = information - torch.from_numpy(self._missing_information(self.data, self._design))
         elif self.data is not None and self.data.has_missing:
-            raise MissingDataError(
-                f"covariance: {self.data.num_missing_cells} missing cells and a table without a dense design; "
-                "refit to data.drop_missing(), or use a posterior"
-            )
+            problem = f"{self.data.num_missing_cells} missing cells and a table without a dense design"
+            hint = "refit to data.drop_missing(), or use a posterior"
+            raise MissingDataError(problem, argument="covariance", hint=hint)
         else:
             information = num_rows * self._backend_hessian()
         if isinstance(self.penalty, SmoothPenalty):
@@ -276,16 +276,16 @@ class FitResult:
             information = basis.T @ information @ basis
         values, vectors = torch.linalg.eigh(information)
         if len(values) and not bool(values[0] > len(values) * 1e-15 * values[-1]):
-            raise IntractableError(
-                "covariance: the information is singular, so the observed cells do not identify every parameter; "
-                "add a penalty such as L2, or remove interactions"
-            )
+            problem = "the information is singular, so the observed cells do not identify every parameter"
+            hint = "add a penalty such as L2, or remove interactions"
+            raise out_of_reach("covariance", problem, hint, code="no-method")
         if self.existence is not None and self.existence.exists is None and not self._is_finite(values, vectors):
-            raise IntractableError(
-                f"covariance: whether the estimate is finite was not decided for this table, and a gradient of "
-                f"{self.gradient_norm:.2g} per row does not show it; refit with a smaller tolerance, or with a penalty "
-                "such as L2"
+            problem = (
+                "whether the estimate is finite was not decided for this table, and a gradient of "
+                f"{self.gradient_norm:.2g} per row does not show it"
             )
+            hint = "refit with a smaller tolerance, or with a penalty such as L2"
+            raise out_of_reach("covariance", problem, hint, code="no-method")
         if basis is not None:
             vectors = basis @ vectors
         return (vectors / values) @ vectors.T
@@ -306,9 +306,11 @@ class FitResult:
             return torch.from_numpy(np.ascontiguousarray(basis))
         size = self.hypergraph.num_parameters
         if not self.hypergraph.is_decomposable or size > _MAX_COVARIANCE_PARAMETERS:
-            raise IntractableError(
-                "covariance: the estimate is infinite, and beyond the empty margins this table is too large to tell "
-                "what the data identify; refit with a penalty such as L2, or without the interactions of those margins"
+            raise out_of_reach(
+                "covariance",
+                "the estimate is infinite, and beyond the empty margins this table is too large to tell what the data "
+                "identify",
+                "refit with a penalty such as L2, or without the interactions of those margins",
             )
         # In a decomposable model every forced zero lies in an empty margin (a clique's cell that was never observed).
         gram = torch.zeros(size, size, dtype=torch.float64)

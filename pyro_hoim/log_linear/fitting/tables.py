@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.special import ndtr, ndtri
 
-from ...errors import InputError, IntractableError, size_text
+from ...errors import check_fraction, out_of_range, out_of_reach, refused, size_text, unexpected
 from ..coding import Coding, parametrization
 from .design import cell_codes, cell_counts
 from .result import FitResult
@@ -21,8 +21,7 @@ _MAX_CELLS = 2**20
 
 
 def _quantile(level: float) -> float:
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise InputError(f"level: expected a number between 0 and 1, received {level!r}")
+    check_fraction(level, "level")
     return float(ndtri((1 + level) / 2))
 
 
@@ -140,9 +139,8 @@ def odds_ratio_table(
     modifiers = sorted({n for edge in joint for n in edge} - {first, second}, key=domain.index)
     for name in fixed:
         if name not in modifiers:
-            raise InputError(
-                f"given: {name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
-            )
+            problem = f"{name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
+            raise refused("given", problem)
     grids = [[fixed[n]] if n in fixed else range(domain[n].cardinality) for n in modifiers]
     records: list[Mapping[str, str]] = []
     contrasts: list[np.ndarray] = []
@@ -176,13 +174,13 @@ def _pairs(result: FitResult, name: str, chosen: tuple[str | int, str | int] | N
     domain = result.hypergraph.domain
     if chosen is None:
         if domain[name].cardinality < 2:
-            raise InputError(f"variable {name!r}: expected at least two levels, it has one")
+            raise unexpected(f"variable {name!r}", "at least two levels, it has one")
         return [(0, c) for c in range(1, domain[name].cardinality)]
     if isinstance(chosen, str) or len(chosen) != 2:
-        raise InputError(f"levels of {name!r}: expected (reference, level), received {chosen!r}")
+        raise unexpected(f"levels of {name!r}", "(reference, level)", chosen)
     reference, other = (domain.encode_state({name: value})[name] for value in chosen)
     if reference == other:
-        raise InputError(f"levels of {name!r}: expected two different levels, received {chosen!r}")
+        raise out_of_range(f"levels of {name!r}", "two different levels", chosen)
     return [(reference, other)]
 
 
@@ -212,15 +210,16 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     """
     data = result.complete_data()
     if result.penalty is not None:
-        raise InputError(f"result: expected a fit without penalty, received {result.penalty!r}")
+        raise unexpected("result", "a fit without penalty", result.penalty)
     domain = result.hypergraph.domain
     if domain.num_states > _MAX_CELLS:
-        raise IntractableError(f"cell_table: {size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS}")
+        raise out_of_reach("cell_table", f"{size_text(domain.num_states, 'cells')}; the limit is {_MAX_CELLS}")
     if not result.is_listed:
-        raise IntractableError(
-            f"cell_table: the fit did not list its {size_text(domain.num_states, 'cells')}, because with "
-            f"{result.hypergraph.num_parameters} parameters they are too many; use fewer interactions or levels"
+        problem = (
+            f"the fit did not list its {size_text(domain.num_states, 'cells')}, because with "
+            f"{result.hypergraph.num_parameters} parameters they are too many"
         )
+        raise out_of_reach("cell_table", problem, "use fewer interactions or levels")
     observed = cell_counts(data)
     probs = result.probs.numpy()
     expected = result.num_rows * probs

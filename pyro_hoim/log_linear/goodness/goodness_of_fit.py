@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ...errors import InputError
+from ...errors import other_domain, out_of_range, refused, unexpected
 from ..fitting.result import FitResult
 from ..margins import MARGIN_TOLERANCE
 from .p_values import NUM_TABLES, Comparison, p_value_of
@@ -67,7 +67,7 @@ class GoodnessOfFit:
 
 def _log_likelihood(result: FitResult) -> float:
     if result.log_likelihood is None:
-        raise InputError("result: its log-likelihood is not known, because log Z was out of reach")
+        raise refused("result", "its log-likelihood is not known, because log Z was out of reach")
     return result.log_likelihood
 
 
@@ -260,22 +260,20 @@ def likelihood_ratio_test(
     """
     for name, result in (("small", small), ("big", big)):
         if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-            raise InputError(
-                f"{name}: expected a converged maximum-likelihood fit without penalty, received objective "
-                f"{result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
-            )
+            found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
+            raise unexpected(name, "a converged maximum-likelihood fit without penalty", received=found)
     if small.hypergraph.domain != big.hypergraph.domain:
-        raise InputError("small, big: expected models of the same variables")
+        raise other_domain("small, big", "models of the same variables")
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
     if surplus:
         shown = ", ".join(":".join(edge) for edge in sorted(surplus)[:4])
-        raise InputError(f"small: expected a model nested in big, but {shown} is in small alone")
+        raise refused("small", f"expected a model nested in big, but {shown} is in small alone")
     if len(small.hypergraph.edges) == len(big.hypergraph.edges):
-        raise InputError("big: expected more interactions than in small, received the same model twice")
+        raise out_of_range("big", "more interactions than in small", received="the same model twice")
     if not _same_data(small, big):
-        raise InputError("small, big: expected fits to the same observations")
+        raise other_domain("small, big", "fits to the same observations")
     if not _same_cells(small, big):
-        raise InputError("small, big: expected fits with the same structural zeros")
+        raise other_domain("small, big", "fits with the same structural zeros")
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = big.num_parameters_fitted - small.num_parameters_fitted

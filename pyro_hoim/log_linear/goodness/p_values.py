@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc
 
-from ...errors import InputError
+from ...errors import check_choice, out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.design import cell_codes, cell_counts
 from ..fitting.result import FitResult
@@ -83,11 +83,10 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     Raises:
         InputError: an unknown method, numbers out of range, or a method that cannot be had.
     """
-    if how not in ("auto", "chi-square", "exact", "bootstrap", None):
-        raise InputError(f"p_value: expected 'auto', 'chi-square', 'exact', 'bootstrap' or None, received {how!r}")
+    check_choice(how, ("auto", "chi-square", "exact", "bootstrap", None), "p_value")
     for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-            raise InputError(f"{name}: expected a whole number from {low} to {high}, received {value!r}")
+            raise out_of_range(name, f"a whole number from {low} to {high}", value)
     result = test.result
     if how is None:
         return PValue("none was asked for")
@@ -118,7 +117,8 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         refusal = "the model is not decomposable, or has structural zeros"
     if refusal is not None or expected is None:
         if how != "auto":
-            raise InputError(f"p_value: no method {how!r}, because {refusal}; use 'chi-square' or None")
+            problem = f"no method {how!r}, because {refusal}"
+            raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
         return PValue(f"{reason}, too much for the chi-square distribution, and {refusal}")
     method = "exact" if how == "exact" or (how == "auto" and is_exact) else "bootstrap"
     return _by_drawing(test, expected, method, reason, num_tables, int(seed), is_bounded=how == "auto")

@@ -7,7 +7,7 @@ import torch
 from ...checks import check_finite, is_hidden
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.partition import LogPartition, PartitionBackend
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, wrong_shape, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
@@ -31,16 +31,13 @@ class Law(ParameterCache):
         *,
         is_lenient: bool = False,
     ) -> None:
-        if not isinstance(hypergraph, InteractionHypergraph):
-            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
             received = theta.dtype if isinstance(theta, torch.Tensor) else type(theta).__name__
-            raise InputTypeError(f"theta: expected a tensor of floating-point numbers, received {received}")
+            raise wrong_type("theta", "a tensor of floating-point numbers", received=received)
         if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
-            raise InputTypeError(
-                "partition: expected a backend such as Auto(), VariableElimination() or AnnealedImportance(), "
-                f"received {partition!r}"
-            )
+            expected = "a backend such as Auto(), VariableElimination() or AnnealedImportance()"
+            raise wrong_type("partition", expected, received=repr(partition))
         self.hypergraph = hypergraph
         self.theta, self._divergence = theta, None
         if is_hidden(theta) or (is_lenient and torch.jit.is_tracing()):
@@ -50,10 +47,8 @@ class Law(ParameterCache):
         self.parametrization: Parametrization = parametrization(hypergraph)
         size = self.parametrization.num(coding)
         if theta.dim() == 0 or theta.shape[-1] != size:
-            raise InputError(
-                f"theta: expected shape (..., {size}), the size of the {coding!r} coding of {len(hypergraph)} edges, "
-                f"received {tuple(theta.shape)}"
-            )
+            expected = f"(..., {size}), the size of the {coding!r} coding of {len(hypergraph)} edges"
+            raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
         self._is_lenient = is_lenient
         self._forget()

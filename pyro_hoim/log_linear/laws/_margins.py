@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from ...checks import check_finite
-from ...errors import InputError, InputTypeError
+from ...checks import check_finite, check_shape
+from ...errors import check_type, out_of_range, refused, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from .natural_parameters import consistent_margins, interior_margin
@@ -18,8 +18,7 @@ _BOUNDARY = 1e-9
 
 def check_hypergraph(hypergraph: InteractionHypergraph) -> None:
     """Raise :class:`InputTypeError` unless the argument is a hypergraph."""
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
 
 
 def check_conjugate_arguments(
@@ -28,19 +27,17 @@ def check_conjugate_arguments(
     """Checked s and n0 of one dtype and device."""
     check_hypergraph(hypergraph)
     if not isinstance(mean_statistics, torch.Tensor) or not mean_statistics.is_floating_point():
-        raise InputTypeError("mean_statistics: expected a tensor of floating-point numbers")
+        raise wrong_type("mean_statistics", "a tensor of floating-point numbers")
     s = mean_statistics
-    if s.dim() == 0 or s.shape[-1] != hypergraph.num_terms:
-        raise InputError(f"mean_statistics: expected shape (..., {hypergraph.num_terms}), received {tuple(s.shape)}")
+    check_shape(s, (hypergraph.num_terms,), "mean_statistics")
     check_finite(s.detach(), "mean_statistics")
     n0 = torch.as_tensor(prior_sample_size, dtype=s.dtype, device=s.device)
     check_finite(n0.detach(), "prior_sample_size")
     if not bool((n0 > 0).all()):
-        raise InputError(
-            f"prior_sample_size: expected positive numbers, received {float(n0.min())}, which makes the prior improper"
-        )
+        found = f"{float(n0.min())}, which makes the prior improper"
+        raise out_of_range("prior_sample_size", "positive numbers", received=found)
     if bool((s < 0).any()):
-        raise InputError("mean_statistics: expected probabilities, received a negative entry")
+        raise out_of_range("mean_statistics", "probabilities", received="a negative entry")
     check_margins(hypergraph, s.detach(), torch.ones_like(n0), "mean_statistics")
     return s, n0
 
@@ -53,19 +50,21 @@ def check_margins(hypergraph: InteractionHypergraph, flat: torch.Tensor, total: 
         axes = list(range(-len(edge), 0))
         gap = (table.sum(axes) - total).abs()
         if bool((gap > tolerance).any()):
-            raise InputError(
-                f"{argument}: the table of {':'.join(edge)} sums to {_first(table.sum(axes), gap):.6g}, expected "
-                f"{_first(total.expand(gap.shape), gap):.6g}"
+            raise refused(
+                argument,
+                f"the table of {':'.join(edge)} sums to {_first(table.sum(axes), gap):.6g}, expected "
+                f"{_first(total.expand(gap.shape), gap):.6g}",
             )
         for i in range(len(edge)) if len(edge) > 1 else ():
             facet = edge[:i] + edge[i + 1 :]
             if facet in tables:
                 gap = (table.sum(i - len(edge)) - tables[facet]).abs().flatten(1 - len(edge)).amax(-1)
                 if bool((gap > tolerance).any()):
-                    raise InputError(
-                        f"{argument}: the table of {':'.join(edge)} summed over {edge[i]} differs from that of "
-                        f"{':'.join(facet)} by {float(gap.max()):.3g}; expected the marginals of one law"
+                    problem = (
+                        f"the table of {':'.join(edge)} summed over {edge[i]} differs from that of {':'.join(facet)} "
+                        f"by {float(gap.max()):.3g}; expected the marginals of one law"
                     )
+                    raise refused(argument, problem, code="other-domain")
 
 
 def _first(values: torch.Tensor, gap: torch.Tensor) -> float:
@@ -79,7 +78,7 @@ def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool |
     if bool((s <= 0).any()):
         index = int((s <= 0).nonzero()[0][-1])
         edge = next(e for e, part in hypergraph.term_slices.items() if part.start <= index < part.stop)
-        raise InputError(f"mean_statistics: a cell of {':'.join(edge)} has probability zero; {zero}")
+        raise refused("mean_statistics", f"a cell of {':'.join(edge)} has probability zero; {zero}", code="impossible")
     if hypergraph.is_decomposable:
         return True
     decided: bool | None = True
@@ -92,8 +91,6 @@ def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool |
         elif margin <= boundary:
             fault = "no table has these margins" if margin < -boundary else "every table with these margins has a zero"
             precision = "" if s.dtype == torch.float64 else f" to the precision of {s.dtype}"
-            raise InputError(
-                "mean_statistics: expected a point in the interior of the marginal polytope, but "
-                f"{fault}{precision}; {zero}"
-            )
+            problem = f"expected a point in the interior of the marginal polytope, but {fault}{precision}; {zero}"
+            raise refused("mean_statistics", problem)
     return decided

@@ -14,7 +14,7 @@ import torch
 from pyro.distributions.util import broadcast_shape
 
 from ...core.laws.expansion import check_cells
-from ...errors import InputError, IntractableError
+from ...errors import out_of_reach, refused
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
@@ -64,9 +64,10 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
         names = (key,) if isinstance(key, str) else tuple(key)
         positions = hypergraph.domain.indices(names)
         if list(positions) != sorted(positions):
-            raise InputError(f"tables: edge {names!r} is not in schema order, which is the order of its table's axes")
+            raise refused("tables", f"edge {names!r} is not in schema order, which is the order of its table's axes")
         if names not in hypergraph.term_slices:
-            raise InputError(f"tables: {':'.join(names)} is not an edge of the hypergraph; add it or leave it out")
+            problem = f"{':'.join(names)} is not an edge of the hypergraph"
+            raise refused("tables", problem, "add it or leave it out", code="unknown-name")
         given[names] = torch.as_tensor(table)
     dtype = torch.get_default_dtype()
     floating = [t for t in given.values() if t.is_floating_point()]
@@ -79,7 +80,7 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
     for names, table in given.items():
         shape = hypergraph.edge_shapes[hypergraph.edges.index(names)]
         if table.dim() < len(shape) or table.shape[table.dim() - len(shape) :] != shape:
-            raise InputError(f"tables: edge {names!r} expects shape (..., *{shape}), received {tuple(table.shape)}")
+            raise refused("tables", f"edge {names!r} expects shape (..., *{shape}), received {tuple(table.shape)}")
         batch = torch.Size(broadcast_shape(batch, table.shape[: table.dim() - len(shape)]))
     pieces = []
     for names, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
@@ -122,7 +123,7 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     backend = exact_backend(law.partition)  # a law of its own: no error bar could be passed on
     cost = backend.plan(part, keep=boundary)
     if not cost.feasible:
-        raise IntractableError(f"marginal: summing out {', '.join(map(repr, component[:6]))}: {cost.reason}")
+        raise out_of_reach("marginal", f"summing out {', '.join(map(repr, component[:6]))}: {cost.reason}")
     tables = torch.cat([law.tables[..., source.term_slices[e]] for e in part.edges], -1)
     table = backend.log_marginal(LogLinearEnergy(part, tables), boundary)
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))

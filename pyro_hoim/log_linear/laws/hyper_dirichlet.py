@@ -164,10 +164,11 @@ def _at_cliques(
 def _nodes(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> Iterator[tuple[Edge, torch.Tensor, list[int]]]:
     """Cliques of a junction tree, their tables ``(*batch, *cells)`` and the axes (negative) outside the separator."""
     if not hypergraph.is_decomposable:
-        raise IntractableError(
-            f"the conjugate prior has a closed form for saturated and decomposable collections only, received "
-            f"{hypergraph!r}; see is_decomposable"
+        problem = (
+            "the conjugate prior has a closed form for saturated and decomposable collections only, received "
+            f"{hypergraph!r}"
         )
+        raise IntractableError(problem, hint="see is_decomposable", code="no-method")
     for node in hypergraph.junction_tree():
         shape = [hypergraph.domain[name].cardinality for name in node.clique]
         table = counts[..., hypergraph.term_slices[node.clique]].reshape(*counts.shape[:-1], *shape)

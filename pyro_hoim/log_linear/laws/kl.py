@@ -14,7 +14,7 @@ import math
 import torch
 from torch.distributions import kl_divergence, register_kl
 
-from ...errors import InputError
+from ...errors import refused
 from ._tables import extended_expectations
 from .backends import exact_backend
 from .law import HierarchicalLogLinear
@@ -27,12 +27,13 @@ __all__: list[str] = []
 def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
     """D(p, q) in nats over the union of the edges, (*broadcast batch)."""
     if p.domain != q.domain:
-        raise InputError(
-            f"kl_divergence: the laws have different domains, {p.domain.names} and {q.domain.names} "
-            "(names, labels and order must agree)"
+        problem = (
+            f"the laws have different domains, {p.domain.names} and {q.domain.names} (names, labels and order must "
+            "agree)"
         )
+        raise refused("kl_divergence", problem, code="other-domain")
     if not (p._law.is_finite and q._law.is_finite):
-        raise InputError("kl_divergence: theta holds NaN or an infinity")
+        raise refused("kl_divergence", "theta holds NaN or an infinity", code="not-finite")
     own = (p._law.eta * p._law.tables).sum(-1) - p._law.log_partition.value
     cross = _mean_log_potential(p, q) - q._law.log_partition.value
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
@@ -69,7 +70,7 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
 def _kl_statistics(p: LogLinearStatistics, q: LogLinearStatistics) -> torch.Tensor:
     """N times the divergence of one row; the statistic must be the same (hypergraph and total_count)."""
     if p.hypergraph != q.hypergraph:
-        raise InputError("kl_divergence: the statistics belong to different hypergraphs")
+        raise refused("kl_divergence", "the statistics belong to different hypergraphs", code="other-domain")
     if not bool((p.total_count == q.total_count).all()):
-        raise InputError("kl_divergence: the numbers of rows differ")
+        raise refused("kl_divergence", "the numbers of rows differ", code="other-domain")
     return p.total_count * kl_divergence(p.rows, q.rows)

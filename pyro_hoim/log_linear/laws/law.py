@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import constraints
 
-from ...checks import check_finite
+from ...checks import check_finite, check_shape
 from ...core.laws.expansion import check_cells
 from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_probabilities
 from ...core.laws.values import check_value
 from ...core.partition import PartitionBackend
-from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...errors import out_of_reach, size_text, wrong_shape, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
@@ -170,8 +170,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
                     [0.1345, 0.3655]])
         """
         flat = tables if isinstance(tables, torch.Tensor) else flatten_tables(hypergraph, tables)
-        if flat.dim() == 0 or flat.shape[-1] != hypergraph.num_terms:
-            raise InputError(f"tables: expected shape (..., {hypergraph.num_terms}), received {tuple(flat.shape)}")
+        check_shape(flat, (hypergraph.num_terms,), "tables")
         check_finite(flat.detach(), "tables")
         theta = parametrization(hypergraph).from_tables(flat, coding)
         return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
@@ -204,7 +203,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """
         d = len(domain)
         if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
-            raise InputError(f"logits: expected shape (..., *{domain.cardinalities}), received {tuple(logits.shape)}")
+            raise wrong_shape("logits", f"(..., *{domain.cardinalities})", logits)
         hypergraph = InteractionHypergraph.saturated(domain)
         batch = logits.shape[: logits.dim() - d]
         full = logits.reshape((*batch, domain.num_states))  # the last table; all others start at zero
@@ -325,11 +324,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     def _require_enumerable(self) -> None:
         if (num_states := self.domain.num_states) > self.max_enumerated_states:
-            raise IntractableError(
-                f"enumerate_support: a latent site is summed over its states, expected at most "
-                f"max_enumerated_states={self.max_enumerated_states}, received {size_text(num_states, 'states')}; draw "
-                "the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
-                "HierarchicalLogLinear.max_enumerated_states"
+            raise out_of_reach(
+                "enumerate_support",
+                "a latent site is summed over its states, expected at most "
+                f"max_enumerated_states={self.max_enumerated_states}, received {size_text(num_states, 'states')}",
+                "draw the site by Gibbs sampling with pyro_hoim.MixedGibbs(model), or raise "
+                "HierarchicalLogLinear.max_enumerated_states",
             )
 
     # Moments
@@ -437,5 +437,5 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """
         self._require_finite()
         if isinstance(names, str):
-            raise InputTypeError(f"names: expected a collection of variable names, received the string {names!r}")
+            raise wrong_type("names", "a collection of variable names", received=f"the string {names!r}")
         return self._derived(*marginal_tables(self._law, names, max_terms))

@@ -15,7 +15,7 @@ from scipy import optimize, sparse
 
 from ...core.laws.traces import refuse_traced
 from ...core.partition import PartitionBackend
-from ...errors import InputError, IntractableError
+from ...errors import out_of_reach, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
@@ -209,10 +209,11 @@ def solve_natural_parameters(
             size /= 2
         theta = theta + size * step
         value = objective(theta)
-    raise InputError(
-        f"mean_statistics: no theta has these marginals (largest error {error:.3g} after Newton's method, theta up to "
+    raise refused(
+        "mean_statistics",
+        f"no theta has these marginals (largest error {error:.3g} after Newton's method, theta up to "
         f"{float(theta.abs().max()):.3g} and moving); they must lie in the interior of the marginal polytope, for "
-        "instance those of a table without zeros"
+        "instance those of a table without zeros",
     )
 
 
@@ -269,7 +270,7 @@ def _design(hypergraph: InteractionHypergraph) -> torch.Tensor:
 
 def _check_dense(hypergraph: InteractionHypergraph, what: str) -> None:
     if hypergraph.num_parameters > MAX_DENSE_PARAMETERS:
-        raise IntractableError(
-            f"{what}: needs a dense matrix over {hypergraph.num_parameters} parameters, the limit is "
-            f"{MAX_DENSE_PARAMETERS}; use fewer interactions, or a decomposable collection"
+        problem = (
+            f"needs a dense matrix over {hypergraph.num_parameters} parameters, the limit is {MAX_DENSE_PARAMETERS}"
         )
+        raise out_of_reach(what, problem, "use fewer interactions, or a decomposable collection")

@@ -12,7 +12,7 @@ import torch
 from pyro.distributions import Independent, Normal
 
 from ...checks import is_hidden
-from ...errors import InputError, InputTypeError
+from ...errors import InputError, conflict, out_of_range, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ._margins import check_hypergraph
 
@@ -84,7 +84,7 @@ def normal_prior(
     """
     check_hypergraph(hypergraph)
     if per not in (None, "edge", "coordinate"):
-        raise InputError(f"per: expected 'edge', 'coordinate' or None, received {per!r}")
+        raise unexpected("per", "'edge', 'coordinate' or None", per, code="unknown-choice")
     if isinstance(scale, Mapping):
         scale, per = _from_mapping(hypergraph, scale), "edge"
     elif not isinstance(scale, torch.Tensor) or scale.ndim == 0:
@@ -103,12 +103,13 @@ def _meaning(hypergraph: InteractionHypergraph, size: int, per: _Per | None) -> 
     found: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
     if not found:
         wanted = " or ".join(f"{n} ({key}s)" for key, n in sizes.items() if per in (None, key))
-        raise InputError(f"scale: expected a last dimension of {wanted}, received {size}")
+        raise unexpected("scale", f"a last dimension of {wanted}", received=size, code="wrong-shape")
     if len(found) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
-        raise InputError(
-            f"scale: {size} entries may belong to the hyperedges or to the coordinates, of which there are as many but "
-            "not one each; say per='edge' or per='coordinate'"
+        problem = (
+            f"{size} entries may belong to the hyperedges or to the coordinates, of which there are as many but not "
+            "one each"
         )
+        raise conflict("scale", problem, "say per='edge' or per='coordinate'")
     return found[0]
 
 
@@ -146,16 +147,14 @@ def _check(value: object) -> None:
     """Refuse what is no scale; tensors are looked into unless validation is switched off globally."""
     if isinstance(value, torch.Tensor):
         if not value.is_floating_point():
-            raise InputTypeError(f"scale: expected floating-point numbers, received dtype {value.dtype}")
+            raise wrong_type("scale", "floating-point numbers", received=f"dtype {value.dtype}")
         if not torch.distributions.Distribution._validate_args or is_hidden(value):
             return
         is_good = torch.isfinite(value) & (value > 0)
         if not bool(is_good.all()):
             worst = value[~is_good][0]
-            raise InputError(f"scale: expected positive finite numbers, received {float(worst):g}")
+            raise out_of_range("scale", "positive finite numbers", received=f"{float(worst):g}")
     elif isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(
-            f"scale: expected a number, a mapping to numbers or a tensor, received {type(value).__name__}"
-        )
+        raise wrong_type("scale", "a number, a mapping to numbers or a tensor", value)
     elif not (math.isfinite(value) and float(value) > 0):
-        raise InputError(f"scale: expected positive finite numbers, received {value!r}")
+        raise out_of_range("scale", "positive finite numbers", value)

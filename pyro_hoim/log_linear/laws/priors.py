@@ -13,12 +13,12 @@ from typing import Any, ClassVar, cast
 import torch
 from pyro.distributions import TorchDistribution, constraints
 
-from ...checks import check_finite, checked_sample_shape
+from ...checks import check_finite, check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import conflict, out_of_range, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization
@@ -248,7 +248,7 @@ class DiaconisYlvisaker(TorchDistribution):
                 give NaN, which HMC treats as a divergence.
         """
         if value.shape[-1:] != self.event_shape:
-            raise InputError(f"value: expected shape (..., {self.event_shape[0]}), received {tuple(value.shape)}")
+            raise wrong_shape("value", f"(..., {self.event_shape[0]})", value)
         if self._validate_args:
             check_finite(value.detach(), "value")
         is_finite = torch.isfinite(value.detach()).all(-1)
@@ -398,21 +398,20 @@ class DiaconisYlvisaker(TorchDistribution):
         like = self.mean_statistics
         if isinstance(data, Observations):
             if total_count is not None:
-                raise InputError("total_count: observations carry their own number of rows; leave it out")
+                raise conflict("total_count", "observations carry their own number of rows", "leave it out")
             counts = statistics_of(data, self.hypergraph).to(dtype=dtype, device=like.device)
             return counts, torch.as_tensor(data.total_count, dtype=dtype, device=like.device)
         if not isinstance(data, torch.Tensor):
-            raise InputTypeError(f"data: expected Observations or a tensor of counts, received {type(data).__name__}")
+            raise wrong_type("data", "Observations or a tensor of counts", data)
         if total_count is None:
-            raise InputError("total_count: expected the number of rows when data are marginal counts")
-        if data.dim() == 0 or data.shape[-1] != self.hypergraph.num_terms:
-            raise InputError(f"data: expected shape (..., {self.hypergraph.num_terms}), received {tuple(data.shape)}")
+            raise out_of_range("total_count", "the number of rows when data are marginal counts")
+        check_shape(data, (self.hypergraph.num_terms,), "data")
         total = torch.as_tensor(total_count, dtype=like.dtype, device=like.device)
         counts = data.to(like)
         check_finite(counts, "data")
         check_finite(total, "total_count")
         if bool((counts < 0).any()) or bool((total < 0).any()):
-            raise InputError("data: expected counts that are not negative")
+            raise out_of_range("data", "counts that are not negative")
         check_margins(self.hypergraph, counts, total, "data")
         total = torch.as_tensor(total_count, dtype=dtype, device=like.device)
         return data.to(dtype=dtype, device=like.device), total

@@ -18,7 +18,7 @@ from ...core.laws.traces import refuse_traced
 from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
@@ -107,9 +107,9 @@ class LogLinearStatistics(SharedLaw):
             try:
                 shape = torch.Size(broadcast_shape(shape, self._total.shape))
             except ValueError:
-                raise InputError(
-                    f"total_count: expected a shape that broadcasts with the batch {tuple(shape)}, "
-                    f"received {tuple(self._total.shape)}"
+                expected = f"a shape that broadcasts with the batch {tuple(shape)}"
+                raise unexpected(
+                    "total_count", expected, received=tuple(self._total.shape), code="wrong-shape"
                 ) from None
         self._rows = rows
         self._settle(shape, hypergraph.num_terms, validate_args)
@@ -177,10 +177,9 @@ class LogLinearStatistics(SharedLaw):
     def _validate_sample(self, value: torch.Tensor) -> None:
         value = check_shape(value, "counts", self.batch_shape, self.event_shape)
         if not bool(self.support.check(value).all()):
-            raise InputError(
-                "value: expected non-negative counts of every edge that sum to total_count and agree on shared "
-                f"margins, received {_first_fault(value, self)}; build them with statistics_of"
-            )
+            expected = "non-negative counts of every edge that sum to total_count and agree on shared margins"
+            hint = "build them with statistics_of"
+            raise out_of_range("value", expected, hint=hint, received=_first_fault(value, self))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-likelihood of N ordered rows with these counts, in nats; the cost does not depend on N.
@@ -317,24 +316,20 @@ def statistics_of(observations: Observations | torch.Tensor, hypergraph: Interac
     if isinstance(observations, torch.Tensor):
         d = len(hypergraph.domain)
         if observations.dim() < 2 or observations.shape[-1] != d:
-            raise InputError(
-                f"observations: expected codes of shape (..., N, {d}), received {tuple(observations.shape)}"
-            )
+            expected = f"codes of shape (..., N, {d})"
+            raise unexpected("observations", expected, received=tuple(observations.shape), code="wrong-shape")
         if not bool(StateSpace(hypergraph.domain.cardinalities).check(observations).all()):
-            raise InputError(
-                "observations: expected level codes of the hypergraph's domain (-1 for missing is not one)"
-            )
+            raise unexpected("observations", "level codes of the hypergraph's domain (-1 for missing is not one)")
         codes = observations.long()
         return _count_states(codes, hypergraph, torch.ones(codes.shape[:-1], dtype=torch.float64, device=codes.device))
     if not isinstance(observations, Observations):
-        raise InputTypeError(
-            f"observations: expected Observations or a tensor of codes, received {type(observations).__name__}"
-        )
+        raise wrong_type("observations", "Observations or a tensor of codes", observations)
     if observations.domain != hypergraph.domain:
-        raise InputError(
-            f"observations: their domain {observations.domain.names} is not the hypergraph's "
-            f"{hypergraph.domain.names} (names, labels and order must agree); use observations.project"
+        problem = (
+            f"their domain {observations.domain.names} is not the hypergraph's {hypergraph.domain.names} (names, "
+            "labels and order must agree)"
         )
+        raise refused("observations", problem, "use observations.project")
     return observations.marginal_counts(hypergraph.edges)
 
 
@@ -384,17 +379,15 @@ def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
     """A finite, whole, non-negative number or tensor."""
     if isinstance(total_count, torch.Tensor):
         if total_count.is_complex() or total_count.dtype == torch.bool:
-            raise InputTypeError(f"total_count: expected numbers, received {total_count.dtype}")
+            raise wrong_type("total_count", "numbers", received=total_count.dtype)
         valid = (total_count >= 0) & (total_count == total_count.floor()) & torch.isfinite(total_count)
         if not torch.jit.is_tracing() and not bool(valid.all()):
-            raise InputError(
-                f"total_count: expected whole numbers >= 0, received {total_count[~valid].flatten()[0].item()}"
-            )
+            raise out_of_range("total_count", "whole numbers >= 0", received=total_count[~valid].flatten()[0].item())
         return total_count
     if isinstance(total_count, bool) or not isinstance(total_count, int | float):
-        raise InputTypeError(f"total_count: expected a number or a tensor, received {type(total_count).__name__}")
+        raise wrong_type("total_count", "a number or a tensor", total_count)
     if not (total_count >= 0 and math.isfinite(total_count) and float(total_count).is_integer()):
-        raise InputError(f"total_count: expected a whole number >= 0, received {total_count!r}")
+        raise out_of_range("total_count", "a whole number >= 0", total_count)
     return float(total_count)
 
 

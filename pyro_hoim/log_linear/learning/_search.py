@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.trainer import Loss, Trainer
 from ...data.observations import Observations
-from ...errors import InputError
+from ...errors import refused, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.candidates import CandidatePool, Heredity
 from ..search.result import Selection, SelectionRound, SelectionStatus, Verdict
@@ -211,7 +211,8 @@ class StagedSearch:
     def _values(self, candidates: Sequence[tuple[str, ...]]) -> np.ndarray:
         values = np.asarray(self._score(candidates, self._context), dtype=np.float64)
         if values.shape != (len(candidates),) or bool(np.isnan(values).any()):
-            raise InputError(f"score: expected {len(candidates)} numbers, received shape {values.shape} or NaN")
+            expected = f"{len(candidates)} numbers"
+            raise unexpected("score", expected, received=f"shape {values.shape} or NaN", code="wrong-shape")
         return values
 
     def _note_round(self) -> None:
@@ -240,9 +241,8 @@ class StagedSearch:
             found = json.loads(file.read_text(encoding="utf-8"))
             return {int(number): InteractionRidge.from_json(value) for number, value in found.items()}
         except (OSError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"checkpoint: {file} cannot be read, it is damaged ({error}); delete its folder to start again"
-            ) from error
+            problem = f"{file} cannot be read, it is damaged ({error})"
+            raise refused("checkpoint", problem, "delete its folder to start again", code="damaged-file") from error
 
 
 def _penalty(trainer: Trainer) -> InteractionRidge:

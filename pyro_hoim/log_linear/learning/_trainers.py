@@ -9,7 +9,7 @@ from typing import Literal
 
 from ...core.trainer import Trainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import InputError, is_whole
+from ...errors import is_whole, out_of_range, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..training.exact import ExactTrainer
@@ -188,9 +188,9 @@ def checked_recipe(
     """
     names = ("auto", "exact", "sampled", "pseudo-likelihood")
     if trainer not in names:
-        raise InputError(f"trainer: expected one of {', '.join(map(repr, names))}, received {trainer!r}")
+        raise unexpected("trainer", f"one of {', '.join(map(repr, names))}", trainer, code="unknown-choice")
     if evidence_rounds is not None and (not is_whole(evidence_rounds) or evidence_rounds < 0):
-        raise InputError(f"evidence_rounds: expected a whole number from 0 or None, received {evidence_rounds!r}")
+        raise out_of_range("evidence_rounds", "a whole number from 0 or None", evidence_rounds)
     if trainer == "auto":
         trainer = "exact" if _is_exact_cheap(rows, largest) else "sampled"
     rounds = (2, 2 if trainer == "sampled" else 4)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError, check_names
+from ...errors import check_names, refused
 from ...schema import Domain, Variable
 
 __all__ = ["check_columns", "identifier_columns", "ordered_columns", "with_ordinal"]
@@ -32,10 +32,11 @@ def check_columns(data: Observations) -> None:
     bad = [f"{name!r} ({levels} levels in {data.total_count:g} rows)" for name, levels in identifier_columns(data)]
     if bad:
         shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
-        raise InputError(
-            f"columns: expected columns that describe rows, but {shown} {'is' if len(bad) == 1 else 'are'} (almost) "
-            "unique per row, so nothing can be learned about the levels; leave such columns out, or group their values"
+        problem = (
+            f"expected columns that describe rows, but {shown} {('is' if len(bad) == 1 else 'are')} (almost) unique "
+            "per row, so nothing can be learned about the levels"
         )
+        raise refused("columns", problem, "leave such columns out, or group their values", code="repeated-name")
 
 
 def identifier_columns(data: Observations) -> list[tuple[str, int]]:

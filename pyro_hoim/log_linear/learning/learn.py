@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, is_whole, size_text
+from ...errors import check_type, check_whole, none_received, other_domain, refused, size_text, unexpected, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.candidates import Heredity
 from ..search.elimination import Elimination
@@ -328,25 +328,23 @@ def _has_margins(trainer: str, rows: Observations) -> bool:
 
 def _check_parts(*parts: Observations) -> None:
     for name, rows in zip(("train", "validation"), parts, strict=False):
-        if not isinstance(rows, Observations):
-            raise InputTypeError(f"{name}: expected Observations, received {type(rows).__name__}")
+        check_type(rows, Observations, name)
         if rows.domain != parts[0].domain:
-            raise InputError(f"{name}: expected rows over the variables and levels of train, received others")
+            raise other_domain(name, "rows over the variables and levels of train", received="others")
         if not rows.total_count > 0:
-            raise InputError(f"{name}: expected at least one observation, received none")
+            raise none_received(name, "at least one observation")
 
 
 def _check_search(max_order: int, rate: float | None) -> None:
     """Refuse an order below that of pairs, and what is no false discovery rate."""
-    if not is_whole(max_order) or max_order < 2:
-        raise InputError(f"max_order: expected a whole number of at least 2, received {max_order!r}")
+    check_whole(max_order, "max_order", 2)
     check_rate(rate)
 
 
 def _names(edge: Sequence[str]) -> tuple[str, ...]:
     """A candidate as a tuple of names; a string would be taken apart into letters."""
     if isinstance(edge, str):
-        raise InputTypeError(f"candidates: expected sets of names, received {edge!r}; write ({edge!r},)")
+        raise wrong_type("candidates", "sets of names", hint=f"write ({edge!r},)", received=repr(edge))
     return tuple(edge)
 
 
@@ -354,34 +352,35 @@ def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> 
     """Refuse gains where the trainer has no marginal laws to compute them from."""
     is_gain = isinstance(score, Gain) or (isinstance(score, str) and score.startswith("gain"))
     if is_gain and not _has_margins(trainer, rows):
-        raise InputError(
-            f"trainer: 'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are "
-            f"computed from, and there are {size_text(rows.domain.num_states)}; use the trainer 'sampled' or the "
-            "score 'J'"
+        problem = (
+            f"'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are computed "
+            f"from, and there are {size_text(rows.domain.num_states)}"
         )
+        raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'")
 
 
 def _checked_ridge(
     penalty: InteractionRidge | None, smoothness: float, evidence_rounds: int | None
 ) -> InteractionRidge:
     ridge = default_ridge(smoothness) if penalty is None else penalty
-    if not isinstance(ridge, InteractionRidge):
-        raise InputTypeError(f"penalty: expected InteractionRidge or None, received {type(ridge).__name__}")
+    check_type(ridge, InteractionRidge, "penalty", "InteractionRidge or None")
     if ridge.is_zero and evidence_rounds != 0:
-        raise InputError("penalty: strengths of zero cannot be updated; pass positive ones, or evidence_rounds=0")
+        raise refused("penalty", "strengths of zero cannot be updated", "pass positive ones, or evidence_rounds=0")
     return ridge
 
 
 def _folder(checkpoint: str | os.PathLike[str] | None, resume: bool) -> Path | None:
     if checkpoint is None:
         if resume:
-            raise InputError("resume: expected the folder of a checkpoint, received none; pass checkpoint=...")
+            expected = "the folder of a checkpoint"
+            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
         return None
     folder = Path(checkpoint)
     if not folder.absolute().parent.is_dir():
-        raise InputError(f"checkpoint: the folder {folder.absolute().parent} does not exist; create it first")
+        problem = f"the folder {folder.absolute().parent} does not exist"
+        raise refused("checkpoint", problem, "create it first", code="no-file")
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"checkpoint: {folder} is a file; expected a folder")
+        raise refused("checkpoint", f"{folder} is a file; expected a folder", code="no-file")
     folder.mkdir(exist_ok=True)
     return folder
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError
+from ...errors import out_of_range
 from ...structure.hypergraph import InteractionHypergraph
 from ..search.elimination import Elimination, InteractionTest, eliminate
 from ..search.rounds import run_file
@@ -24,7 +24,7 @@ _MAX_REFITS = 200
 def check_rate(rate: float | None) -> None:
     """Raise unless a false discovery rate, or None."""
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1):
-        raise InputError(f"false_discovery_rate: expected a number between 0 and 1, or None, received {rate!r}")
+        raise out_of_range("false_discovery_rate", "a number between 0 and 1, or None", rate)
 
 
 def structure_of(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import check_type, is_whole, out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
@@ -142,8 +142,7 @@ def next_available(
         >>> next_available(InteractionHypergraph.from_order(domain, 1), 1.0)
         (('a', 'b'), ('a', 'c'), ('b', 'c'))
     """
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
     pool = CandidatePool(hypergraph.domain, heredity, max_order, allowed)
     pool.add(hypergraph.edges)
     return pool.available()
@@ -153,22 +152,21 @@ def _checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity 
     if heredity is None:
         if has_allowed:
             return None
-        raise InputError(
-            "heredity: expected a threshold, received None; without one the sets must be given: candidates="
-        )
+        hint = "without one the sets must be given: candidates="
+        raise unexpected("heredity", "a threshold", hint=hint, received="None")
     if isinstance(heredity, str):
         if heredity == "semi-strong":
             return heredity
     elif isinstance(heredity, int | float) and not isinstance(heredity, bool) and 0 < heredity <= 1:
         return float(heredity)
-    raise InputError(f"heredity: expected a number in (0, 1] or 'semi-strong', received {heredity!r}")
+    raise out_of_range("heredity", "a number in (0, 1] or 'semi-strong'", heredity)
 
 
 def _checked_order(order: object) -> int:
     if not is_whole(order):
-        raise InputTypeError(f"max_order: expected a whole number, received {order!r}")
+        raise wrong_type("max_order", "a whole number", received=repr(order))
     if order < 1:
-        raise InputError(f"max_order: expected at least 1, received {order}")
+        raise out_of_range("max_order", "at least 1", received=order)
     return int(order)
 
 
@@ -177,9 +175,9 @@ def _index_sets(domain: Domain, edges: Iterable[Sequence[str]]) -> set[tuple[int
     found: set[tuple[int, ...]] = set()
     for edge in edges:
         if isinstance(edge, str):
-            raise InputTypeError(f"candidates: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+            raise wrong_type("candidates", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
         positions = tuple(sorted(domain.indices(edge)))
         if not positions:
-            raise InputError("candidates: the empty set is not an interaction")
+            raise refused("candidates", "the empty set is not an interaction", code="unknown-name")
         found.add(positions)
     return found

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import InputError
+from ...errors import check_fraction
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
 from .rounds import check_rows, count_argument
@@ -187,8 +187,7 @@ def eliminate(
         [('a', 'b')]
     """
     check_rows(train, validation, trainer)
-    if isinstance(false_discovery_rate, bool) or not 0 < false_discovery_rate < 1:
-        raise InputError(f"false_discovery_rate: expected a number between 0 and 1, received {false_discovery_rate!r}")
+    check_fraction(false_discovery_rate, "false_discovery_rate")
     count_argument(max_refits, "max_refits", 0)
     search = _Search(train, validation, trainer, false_discovery_rate)
     is_exact = trainer.name == "exact" and len(search.edges) <= max_refits

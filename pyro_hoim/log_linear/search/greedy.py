@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import check_exact_shape
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import other_domain, out_of_range, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import CandidatePool, Heredity
 from .result import Selection, SelectionStatus
@@ -110,7 +111,7 @@ def select(
     begin = _checked_start(domain.cardinalities, trainer, start)
     limit = None if max_interactions is None else count_argument(max_interactions, "max_interactions")
     if isinstance(min_score, bool) or not isinstance(min_score, int | float) or math.isnan(min_score):
-        raise InputError(f"min_score: expected a number, received {min_score!r}")
+        raise out_of_range("min_score", "a number", min_score)
     settings: dict[str, Any] = {
         "heredity": heredity,
         "score": name,
@@ -148,7 +149,7 @@ def select(
 
 def _listed(candidates: Iterable[Sequence[str]]) -> list[Sequence[str]]:
     if isinstance(candidates, str):
-        raise InputTypeError(f"candidates: expected sets of names, received the string {candidates!r}")
+        raise wrong_type("candidates", "sets of names", received=f"the string {candidates!r}")
     return list(candidates)
 
 
@@ -160,9 +161,9 @@ def _checked_start(
     if start is None:
         return InteractionHypergraph(domain, [(v,) for v, n in zip(domain.names, cardinalities, strict=True) if n > 1])
     if not isinstance(start, InteractionHypergraph):
-        raise InputTypeError(f"start: expected an InteractionHypergraph, received {type(start).__name__}")
+        raise wrong_type("start", "an InteractionHypergraph", start)
     if start.domain != domain:
-        raise InputError("start: expected a collection over the domain of the rows, received one over another domain")
+        raise other_domain("start", "a collection over the domain of the rows", received="one over another domain")
     return start
 
 
@@ -171,9 +172,8 @@ def _values(score: Score, candidates: Sequence[Edge], context: ScoreContext) -> 
     if not candidates:
         return np.empty(0)
     values = np.asarray(score(candidates, context), dtype=np.float64)
-    if values.shape != (len(candidates),):
-        raise InputError(f"score: expected shape ({len(candidates)},), received {values.shape}")
+    check_exact_shape(values, (len(candidates),), "score")
     if bool(np.isnan(values).any()):
         edge = ":".join(candidates[int(np.isnan(values).argmax())])
-        raise InputError(f"score: expected numbers, received NaN for {edge}")
+        raise out_of_range("score", "numbers", received=f"NaN for {edge}")
     return values

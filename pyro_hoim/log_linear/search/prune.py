@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, other_domain, out_of_range, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import CandidatePool, Heredity
 from .result import Selection, SelectionStatus
@@ -122,13 +122,12 @@ def prune(
     """
     check_rows(train, validation, trainer)
     begin = trainer.hypergraph if start is None else start
-    if not isinstance(begin, InteractionHypergraph):
-        raise InputTypeError(f"start: expected an InteractionHypergraph, received {type(begin).__name__}")
+    check_type(begin, InteractionHypergraph, "start")
     if begin.domain != train.domain:
-        raise InputError("start: expected a collection over the domain of the rows, received one over another domain")
+        raise other_domain("start", "a collection over the domain of the rows", received="one over another domain")
     name, rank = _checked_ranking(ranking)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
-        raise InputError(f"tolerance: expected a finite number of nats from 0, received {tolerance!r}")
+        raise out_of_range("tolerance", "a finite number of nats from 0", tolerance)
     pool = None if heredity is None else CandidatePool(train.domain, heredity)
     settings: dict[str, Any] = {
         "heredity": heredity,
@@ -149,7 +148,8 @@ def prune(
         edges = [edge for edge in hypergraph.edges if len(edge) >= min_order]
         values = np.asarray(rank(edges, context), dtype=np.float64) if edges else np.empty(0)
         if values.shape != (len(edges),) or bool(np.isnan(values).any()):
-            raise InputError(f"ranking: expected {len(edges)} numbers, received shape {values.shape} or NaN")
+            found = f"shape {values.shape} or NaN"
+            raise unexpected("ranking", f"{len(edges)} numbers", received=found, code="wrong-shape")
         guard = None if pool is None else _Guard(pool, hypergraph)
         removed: list[int] = []
         for i in np.argsort(values, kind="stable"):
@@ -186,8 +186,8 @@ class _Guard:
 def _checked_ranking(ranking: object) -> tuple[str, Score]:
     if isinstance(ranking, str):
         if ranking not in _RANKINGS:
-            raise InputError(f"ranking: expected 'variance', 'refit' or a function, received {ranking!r}")
+            raise unexpected("ranking", "'variance', 'refit' or a function", ranking, code="unknown-choice")
         return ranking, _RANKINGS[ranking]
     if not callable(ranking):
-        raise InputTypeError(f"ranking: expected a name or a function, received {type(ranking).__name__}")
+        raise wrong_type("ranking", "a name or a function", ranking)
     return str(getattr(ranking, "__qualname__", type(ranking).__qualname__)), cast(Score, ranking)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
-from ...errors import InputError
+from ...errors import refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
@@ -165,11 +165,12 @@ class Selection:
     def _check_finite(self, asked: str) -> None:
         """Raise where the tables are not the model because combinations are left out."""
         if self.excluded is not None:
-            raise InputError(
-                f"{asked}: expected a model of finite tables, but masking gives probability zero to "
-                f"{int(self.excluded.sum())} combinations without a training row; select with masked=False, or take "
+            problem = (
+                f"expected a model of finite tables, but masking gives probability zero to {int(self.excluded.sum())} "
+                "combinations without a training row; select with masked=False, or take "
                 "LogLinearEnergy(selection.hypergraph, selection.tables), another law, in which all can occur"
             )
+            raise refused(asked, problem, code="impossible")
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description without the tables."""
@@ -203,7 +204,7 @@ class Selection:
         file = load_model(path)
         found = file.info.get("selection")
         if not isinstance(found, dict) or file.coding != "balanced":
-            raise InputError(f"path: {os.fspath(path)} is a model file, but holds no selection")
+            raise refused("path", f"{os.fspath(path)} is a model file, but holds no selection")
         info = cast("dict[str, Any]", found)
         rounds = tuple(SelectionRound.from_json(entry) for entry in info["rounds"])
         return cls(rounds, info["best_round"], file.hypergraph, file.theta, info["status"], info["settings"])

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ...core.trainer import Loss, Trainer
 from ...data.observations import Observations
 from ...data.readers import check_complete
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import check_type, is_whole, none_received, other_domain, out_of_range, unexpected, wrong_type
 from ...runs.checkpoint import DeferredInterrupt, RunFile
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -71,7 +71,7 @@ class StopRule:
         if self.max_rounds is not None:
             count_argument(self.max_rounds, "max_rounds", 0)
         if not 0 <= self.tolerance < math.inf:
-            raise InputError(f"tolerance: expected a finite number of nats from 0, received {self.tolerance!r}")
+            raise out_of_range("tolerance", "a finite number of nats from 0", self.tolerance)
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
         """What a validation loss says against a round, see :meth:`reference`."""
@@ -323,26 +323,24 @@ def _digest(rows: Observations) -> str:
 
 def check_rows(train: Observations, validation: Observations, trainer: Trainer) -> None:
     """Raise unless both parts are complete, over one domain, not empty, and the first is the trainer's."""
-    if not isinstance(trainer, Trainer):
-        raise InputTypeError(f"trainer: expected a trainer such as ExactTrainer, received {type(trainer).__name__}")
+    check_type(trainer, Trainer, "trainer", "a trainer such as ExactTrainer")
     for rows, name in ((train, "train"), (validation, "validation")):
-        if not isinstance(rows, Observations):
-            raise InputTypeError(f"{name}: expected Observations, received {type(rows).__name__}")
+        check_type(rows, Observations, name)
         if rows.domain != trainer.rows.domain:
-            raise InputError(f"{name}: expected rows over the trainer's variables and levels, received another domain")
+            raise other_domain(name, "rows over the trainer's variables and levels", received="another domain")
         check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
-            raise InputError(f"{name}: expected at least one observation, received none")
+            raise none_received(name, "at least one observation")
     if train is not trainer.rows and _digest(train) != _digest(trainer.rows):
-        raise InputError("train: expected the rows that the trainer was made with; make the trainer with these rows")
+        raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
 
 
 def count_argument(value: object, name: str, least: int = 1) -> int:
     """A whole number from ``least``."""
     if not is_whole(value):
-        raise InputTypeError(f"{name}: expected a whole number, received {value!r}")
+        raise wrong_type(name, "a whole number", received=repr(value))
     if value < least:
-        raise InputError(f"{name}: expected at least {least}, received {value}")
+        raise out_of_range(name, f"at least {least}", received=value)
     return int(value)
 
 
@@ -350,6 +348,7 @@ def run_file(checkpoint: str | os.PathLike[str] | None, resume: bool) -> RunFile
     """The checkpoint of a search, None without one."""
     if checkpoint is None:
         if resume:
-            raise InputError("resume: expected the path of a checkpoint, received none; pass checkpoint=...")
+            expected = "the path of a checkpoint"
+            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
         return None
     return RunFile(checkpoint, resume)

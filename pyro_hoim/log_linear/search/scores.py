@@ -14,7 +14,7 @@ import numpy as np
 from ...core.trainer import Trainer
 from ...data.information import InformationTable
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, IntractableError, size_text
+from ...errors import out_of_range, out_of_reach, size_text, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ._reference import closed_supersets, reference_laws
 
@@ -139,7 +139,7 @@ class Gain:
 
     def __post_init__(self) -> None:
         if not self.concentrations or not all(0 < a < math.inf for a in self.concentrations):
-            raise InputError(f"concentrations: expected positive finite numbers, received {self.concentrations!r}")
+            raise out_of_range("concentrations", "positive finite numbers", self.concentrations)
 
     def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
         """Scores (num_candidates,), nats per row, divided by the number of parameters if that was asked for."""
@@ -212,10 +212,9 @@ class Refined:
         """Scores (num_candidates,), nats per row."""
         states = context.train.domain.num_states
         if states > self.max_states:
-            raise IntractableError(
-                f"score 'refined' fits every candidate: the domain has {size_text(states, 'states')}, the limit is "
-                f"{self.max_states}; use score='gain', or raise Refined(max_states=...)"
-            )
+            problem = f"the domain has {size_text(states, 'states')}, the limit is {self.max_states}"
+            hint = "use score='gain', or raise Refined(max_states=...)"
+            raise out_of_reach("score 'refined' fits every candidate", problem, hint)
         base = copy.deepcopy(context.trainer)
         base.train()
         before = base.loss(context.train).value
@@ -247,11 +246,11 @@ def checked_score(score: object) -> tuple[str, Score]:
     if isinstance(score, str):
         if score not in _NAMED:
             names = ", ".join(map(repr, get_args(ScoreName)))
-            raise InputError(f"score: expected one of {names} or a function, received {score!r}")
+            raise unexpected("score", f"one of {names} or a function", score, code="unknown-choice")
         found = _NAMED[score]()
         return repr(found), found
     if not callable(score):
-        raise InputTypeError(f"score: expected a name or a function, received {type(score).__name__}")
+        raise wrong_type("score", "a name or a function", score)
     is_ours = isinstance(score, Gain | InteractionInformation | Refined)
     name = repr(score) if is_ours else getattr(score, "__qualname__", type(score).__qualname__)
     return str(name), cast(Score, score)

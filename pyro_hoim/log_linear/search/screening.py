@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import InputError, is_whole
+from ...errors import check_whole
 from ...structure.hypergraph import Edge
 from .scores import Gain, InteractionInformation, Score, ScoreContext
 
@@ -39,8 +39,7 @@ class Screened:
     keep: int = 20_000
 
     def __post_init__(self) -> None:
-        if not is_whole(self.keep) or self.keep < 1:
-            raise InputError(f"keep: expected a whole number from 1, received {self.keep!r}")
+        check_whole(self.keep, "keep")
 
     def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
         """Scores (num_candidates,), nats; of equal candidates the earlier pass."""

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ...core.trainer import TrainingReport
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import check_choice, check_positive, check_whole, wrong_type
 from ._limited_memory import Point, Precondition, minimise
 
 Evaluate = Callable[[np.ndarray], tuple[float, float, np.ndarray]]
@@ -67,18 +67,15 @@ class Descent:
     patience: int = 20
 
     def __post_init__(self) -> None:
-        if self.method not in ("lbfgs", "gradient"):
-            raise InputError(f"method: expected 'lbfgs' or 'gradient', received {self.method!r}")
+        check_choice(self.method, ("lbfgs", "gradient"), "method")
         for name in ("max_iterations", "patience"):
             value = getattr(self, name)
-            if not is_whole(value) or value < 1:
-                raise InputError(f"{name}: expected a whole number from 1, received {value!r}")
+            check_whole(value, name)
         for name in ("tolerance", "step"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputTypeError(f"{name}: expected a number, received {value!r}")
-            if not 0 < value < math.inf:
-                raise InputError(f"{name}: expected a positive finite number, received {value!r}")
+                raise wrong_type(name, "a number", received=repr(value))
+            check_positive(value, name)
 
     def run(
         self,

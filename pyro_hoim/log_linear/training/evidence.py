@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError
+from ...errors import check_positive, check_type, out_of_range, unexpected
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .ordinal import contrast_spectrum, is_smooth_axis
 from .ridge import InteractionRidge
@@ -103,13 +103,12 @@ def updated_ridge(
         >>> round(found.num_effective["a", "b"], 3), round(found.ridge.strength(("a", "b")), 3)
         (0.951, 1.321)
     """
-    if not isinstance(ridge, InteractionRidge):
-        raise InputTypeError(f"ridge: expected an InteractionRidge, received {type(ridge).__name__}")
+    check_type(ridge, InteractionRidge, "ridge")
     check_damping(damping, "damping")
     if not 0 < floor <= ceiling < math.inf:
-        raise InputError(f"floor, ceiling: expected 0 < floor <= ceiling, received {floor!r} and {ceiling!r}")
+        raise out_of_range("floor, ceiling", "0 < floor <= ceiling", received=f"{floor!r} and {ceiling!r}")
     if np.shape(tables) != (hypergraph.num_terms,):
-        raise InputError(f"tables: expected shape ({hypergraph.num_terms},), received {np.shape(tables)}")
+        raise unexpected("tables", f"shape ({hypergraph.num_terms},)", received=np.shape(tables), code="wrong-shape")
     effective = num_effective(ridge, hypergraph, margins_data, num_rows, pseudo=pseudo)
     unit = replace(ridge, default=1.0, by_order={}, by_edge={})
     squares = tables * unit.gradient(tables, hypergraph)
@@ -143,9 +142,9 @@ def num_effective(
         InputError: no rows, or another length.
     """
     if np.shape(margins_data) != (hypergraph.num_terms,):
-        raise InputError(f"margins_data: expected shape ({hypergraph.num_terms},), received {np.shape(margins_data)}")
-    if not 0 < num_rows < math.inf:
-        raise InputError(f"num_rows: expected a positive number, received {num_rows!r}")
+        expected = f"shape ({hypergraph.num_terms},)"
+        raise unexpected("margins_data", expected, received=np.shape(margins_data), code="wrong-shape")
+    check_positive(num_rows, "num_rows")
     result: dict[Edge, float] = {}
     for edge, where in hypergraph.term_slices.items():
         rows, num_cells = np.unique(np.round(num_rows * margins_data[where], 9), return_counts=True)
@@ -161,7 +160,7 @@ def num_effective(
 def check_damping(damping: object, argument: str) -> float:
     """Raise unless a number above 0 and at most 1."""
     if isinstance(damping, bool) or not isinstance(damping, int | float) or not 0 < damping <= 1:
-        raise InputError(f"{argument}: expected a number above 0, at most 1, received {damping!r}")
+        raise out_of_range(argument, "a number above 0, at most 1", damping)
     return float(damping)
 
 

@@ -14,7 +14,7 @@ import torch
 from ...core.partition import LogPartition, PartitionBackend
 from ...core.trainer import Loss, Margins
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, IntractableError
+from ...errors import IntractableError, other_domain, out_of_reach, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.arguments import check_data
 from ..fitting.penalties import L2
@@ -100,7 +100,7 @@ class PseudoTrainer(TableTrainer):
         evidence_damping: float = 0.5,
     ) -> None:
         if not isinstance(masked, bool):
-            raise InputTypeError(f"masked: expected True or False, received {masked!r}")
+            raise wrong_type("masked", "True or False", received=repr(masked))
         self.masked = masked
         self._row_sets: OrderedDict[int, PseudoRows] = OrderedDict()
         super().__init__(
@@ -133,7 +133,7 @@ class PseudoTrainer(TableTrainer):
             InputError: another domain.
         """
         if hypergraph.domain != self.rows.domain:
-            raise InputError("hypergraph: expected a collection over the domain of the rows, received another domain")
+            raise other_domain("hypergraph", "a collection over the domain of the rows", received="another domain")
         if not self.masked:
             return torch.zeros(hypergraph.num_terms, dtype=torch.bool)
         return torch.from_numpy(self._frequencies(self.rows, hypergraph) == 0)
@@ -221,10 +221,8 @@ class PseudoTrainer(TableTrainer):
         """The exact engine, or an error that says what it would have been for."""
         engine = self._engine_or_reason()
         if isinstance(engine, str):
-            raise IntractableError(
-                f"{what}: out of exact reach for a model trained by pseudo-likelihood ({engine}); "
-                "draw samples from the model, or use the loss, which needs no log Z"
-            )
+            problem = f"out of exact reach for a model trained by pseudo-likelihood ({engine})"
+            raise out_of_reach(what, problem, "draw samples from the model, or use the loss, which needs no log Z")
         return engine
 
     def _engine_or_reason(self) -> Engine | str:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import InputError, InputTypeError, is_whole
+from ...errors import check_not_negative, is_whole, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from .ordinal import precision_diagonal, smooth_axes
@@ -81,24 +81,24 @@ class InteractionRidge:
         orders: dict[int, float] = {}
         for order, strength in self.by_order.items():
             if not is_whole(order):
-                raise InputTypeError(f"by_order: expected whole numbers as keys, received {order!r}")
+                raise wrong_type("by_order", "whole numbers as keys", received=repr(order))
             if order < 1:
-                raise InputError(f"by_order: expected numbers of variables from 1, received {order}")
+                raise out_of_range("by_order", "numbers of variables from 1", received=order)
             orders[order] = _check_strength(strength, f"by_order[{order}]")
         edges: dict[Edge, float] = {}
         seen: set[frozenset[str]] = set()
         for edge, strength in self.by_edge.items():
             if isinstance(edge, str):
-                raise InputTypeError(f"by_edge: expected sets of names as keys, received {edge!r}; write ({edge!r},)")
+                raise wrong_type("by_edge", "sets of names as keys", hint=f"write ({edge!r},)", received=repr(edge))
             names = tuple(edge)
             if not names or len(set(names)) != len(names) or frozenset(names) in seen:
-                raise InputError(f"by_edge: expected distinct, non-empty sets of distinct names, received {names!r}")
+                raise unexpected("by_edge", "distinct, non-empty sets of distinct names", names)
             seen.add(frozenset(names))
             edges[names] = _check_strength(strength, f"by_edge[{names!r}]")
         if _check_strength(self.smoothness, "smoothness") >= 1:
-            raise InputError(f"smoothness: expected a correlation from 0 to below 1, received {self.smoothness!r}")
+            raise out_of_range("smoothness", "a correlation from 0 to below 1", self.smoothness)
         if not isinstance(self.smooth_singles, bool):
-            raise InputTypeError(f"smooth_singles: expected True or False, received {self.smooth_singles!r}")
+            raise wrong_type("smooth_singles", "True or False", received=repr(self.smooth_singles))
         object.__setattr__(self, "default", float(self.default))
         object.__setattr__(self, "by_order", orders)
         object.__setattr__(self, "by_edge", edges)
@@ -170,10 +170,8 @@ class InteractionRidge:
             return True
         if theta.shape == (hypergraph.num_parameters,):
             return False
-        raise InputError(
-            f"theta: expected balanced tables ({hypergraph.num_terms},) or free coordinates "
-            f"({hypergraph.num_parameters},), received shape {tuple(theta.shape)}"
-        )
+        expected = f"balanced tables ({hypergraph.num_terms},) or free coordinates ({hypergraph.num_parameters},)"
+        raise unexpected("theta", expected, received=f"shape {tuple(theta.shape)}", code="wrong-shape")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
         """The penalty in nats, of balanced tables (num_terms,) or free coordinates (num_parameters,).
@@ -235,7 +233,7 @@ class InteractionRidge:
 
     def _require_diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> None:
         if not self.is_diagonal(hypergraph):
-            raise InputError(f"penalty: smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
+            raise refused("penalty", f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
 
     def scaled(self, factor: float) -> InteractionRidge:
         """The penalty with every strength multiplied.
@@ -274,13 +272,10 @@ class InteractionRidge:
             default = value["default"]
             smoothness, smooth_singles = value.get("smoothness", 0.0), value.get("smooth_singles", False)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"ridge: expected an object with default, by_order and by_edge, received {value!r}"
-            ) from error
+            raise unexpected("ridge", "an object with default, by_order and by_edge", value) from error
         return cls(default, orders, edges, smoothness, smooth_singles)
 
 
 def _check_strength(strength: float, argument: str) -> float:
-    if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 <= strength < math.inf:
-        raise InputError(f"{argument}: expected a finite number from 0, received {strength!r}")
+    check_not_negative(strength, argument)
     return float(strength)

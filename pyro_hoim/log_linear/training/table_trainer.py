@@ -14,7 +14,7 @@ from ...checks import check_finite
 from ...core.partition import PartitionBackend
 from ...core.trainer import Margins, TrainingReport
 from ...data.observations import Observations
-from ...errors import InputError, InputTypeError, check_names, check_unique, is_whole
+from ...errors import check_names, check_type, check_unique, check_whole, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.arguments import check_data, check_validation
 from ..fitting.penalties import L2
@@ -42,8 +42,7 @@ class EvidenceRounds:
 
     def __post_init__(self) -> None:
         rounds = self.num_rounds
-        if not is_whole(rounds) or rounds < 0:
-            raise InputError(f"evidence_rounds: expected a whole number from 0, received {rounds!r}")
+        check_whole(rounds, "evidence_rounds", 0)
         object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
 
 
@@ -73,8 +72,7 @@ class TableTrainer(ABC):
     ) -> None:
         self.descent = Descent(method, max_iterations, tolerance, step, patience)
         check_backend(partition)
-        if not isinstance(rows, Observations):
-            raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
+        check_type(rows, Observations, "rows")
         check_data(hypergraph, rows, "rows")
         check_validation(hypergraph, validation, early_stopping=False)
         self.partition = partition
@@ -107,15 +105,14 @@ class TableTrainer(ABC):
         if isinstance(penalty, L2):
             penalty = InteractionRidge(penalty.strength)
         if penalty is not None and not isinstance(penalty, InteractionRidge):
-            raise InputTypeError(f"penalty: expected InteractionRidge, L2 or None, received {type(penalty).__name__}")
+            raise wrong_type("penalty", "InteractionRidge, L2 or None", penalty)
         if penalty is not None:
             for edge in penalty.by_edge:
                 check_names(edge, self.rows.domain.names, "penalty by_edge")
         if self.evidence.num_rounds and (penalty is None or penalty.is_zero):
-            raise InputError(
-                "evidence_rounds: expected a penalty whose strengths can be updated, received none; "
-                "pass penalty=InteractionRidge(1.0, by_order={1: 0.05}) or evidence_rounds=0"
-            )
+            expected = "a penalty whose strengths can be updated"
+            hint = "pass penalty=InteractionRidge(1.0, by_order={1: 0.05}) or evidence_rounds=0"
+            raise unexpected("evidence_rounds", expected, hint=hint, received="none", code="conflict")
         self.penalty_given = penalty
         self._penalty = penalty
 
@@ -141,8 +138,7 @@ class TableTrainer(ABC):
             InputError: another domain.
             IntractableError: exact gradients are out of reach; the trainer is as it was.
         """
-        if not isinstance(hypergraph, InteractionHypergraph):
-            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         if hypergraph == self._hypergraph:
             return
         tables = restructured_tables(torch.from_numpy(self._tables), self._hypergraph, hypergraph).numpy()
@@ -267,19 +263,16 @@ class TableTrainer(ABC):
         found = state.get("tables")
         if not isinstance(found, torch.Tensor) or tuple(found.shape) != self._tables.shape:
             shape = tuple(found.shape) if isinstance(found, torch.Tensor) else found
-            raise InputError(
-                f"state: expected tables of shape {self._tables.shape}, received {shape}; "
-                "restructure to the collection of the state first"
-            )
+            expected = f"tables of shape {self._tables.shape}"
+            hint = "restructure to the collection of the state first"
+            raise unexpected("state", expected, hint=hint, received=shape, code="wrong-shape")
         check_finite(found, "state")
         tables = found.detach().to("cpu", torch.float64).numpy().copy()
         centred = tables.copy()
         centre(self._axes, centred)
         if tables.size and float(np.abs(centred - tables).max()) > 1e-6 * (1 + float(np.abs(tables).max())):
-            raise InputError(
-                "state: expected balanced tables, but a fibre does not sum to zero; "
-                "give tables made by a coding, see parametrization(hypergraph).convert"
-            )
+            problem = "expected balanced tables, but a fibre does not sum to zero"
+            raise refused("state", problem, "give tables made by a coding, see parametrization(hypergraph).convert")
         strengths = self._checked_strengths(state.get("strengths"))
         self._tables = tables
         self._penalty = self.penalty_given
@@ -293,12 +286,12 @@ class TableTrainer(ABC):
         edges = self._hypergraph.edges
         if not isinstance(strengths, torch.Tensor) or tuple(strengths.shape) != (len(edges),):
             shape = tuple(strengths.shape) if isinstance(strengths, torch.Tensor) else strengths
-            raise InputError(f"state: expected strengths of shape ({len(edges)},), received {shape}")
+            raise unexpected("state", f"strengths of shape ({len(edges)},)", received=shape, code="wrong-shape")
         check_finite(strengths, "state")
         if bool((strengths < 0).any()):
-            raise InputError(f"state: expected strengths from 0, received {float(strengths.min())}")
+            raise out_of_range("state", "strengths from 0", received=float(strengths.min()))
         if self.penalty_given is None:
-            raise InputError("state: it has strengths of a penalty, the trainer has none; pass penalty=...")
+            raise refused("state", "it has strengths of a penalty, the trainer has none", "pass penalty=...")
         return [float(value) for value in strengths]
 
 
@@ -307,7 +300,7 @@ def margin_edges(hypergraph: InteractionHypergraph, edges: Sequence[tuple[str, .
     found: list[tuple[int, ...]] = []
     for edge in edges:
         if isinstance(edge, str):
-            raise InputTypeError(f"edges: expected sets of names, received the string {edge!r}; write ({edge!r},)")
+            raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
         check_unique(tuple(edge), f"edge {tuple(edge)!r}")
         found.append(tuple(sorted(hypergraph.domain.indices(edge))))
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...data.observations import Observations
-from ...errors import InputError
+from ...errors import other_domain, wrong_shape
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
 __all__ = ["MarginsOfRows", "RowMargins", "edge_axes", "initial_tables", "restructured_tables"]
@@ -34,12 +34,11 @@ def restructured_tables(
         InputError: another domain, or tables of the wrong length.
     """
     if target.domain != source.domain:
-        raise InputError(
-            f"hypergraph: expected a collection over the variables {source.domain.names} and their levels, received "
-            f"one over {target.domain.names} or other levels; make a new trainer"
-        )
+        expected = f"a collection over the variables {source.domain.names} and their levels"
+        found = f"one over {target.domain.names} or other levels"
+        raise other_domain("hypergraph", expected, hint="make a new trainer", received=found)
     if tables.shape[-1] != source.num_terms:
-        raise InputError(f"tables: expected shape (..., {source.num_terms}), received {tuple(tables.shape)}")
+        raise wrong_shape("tables", f"(..., {source.num_terms})", tables)
     result = tables.new_zeros(*tables.shape[:-1], target.num_terms)
     here = source.term_slices
     for edge, where in target.term_slices.items():

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from ...dependency_network.node_conditionals import LeafConditional
-from ...errors import InputError, InputTypeError
+from ...errors import check_type, out_of_range, unexpected
 from ..words import literal, plural, short_labels, shorten
 from .drawing import BLUE, FAINT, INK, SETS
 
@@ -79,12 +79,11 @@ def decision_graph_figure(
         >>> figure.axes[0].get_title()
         'wet: 2 leaves'
     """
-    if not isinstance(node, LeafConditional):
-        raise InputTypeError(f"node: expected a LeafConditional, received {type(node).__name__}")
+    check_type(node, LeafConditional, "node")
     if counts is not None and len(counts) != node.graph.num_leaves:
-        raise InputError(f"counts: expected one row per leaf ({node.graph.num_leaves}), received {len(counts)}")
+        raise unexpected("counts", f"one row per leaf ({node.graph.num_leaves})", received=len(counts))
     if max_ends < 2:
-        raise InputError(f"max_ends: expected at least 2, received {max_ends}")
+        raise out_of_range("max_ends", "at least 2", received=max_ends)
     layout = _laid_out(node, max_ends)
     steps = max(layout.depth.values())
     variable = node.domain[node.variable]

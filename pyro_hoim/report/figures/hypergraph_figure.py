@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
 
-from ...errors import InputError
+from ...errors import out_of_range, refused
 from ...structure.hypergraph import InteractionHypergraph
 from ..words import literal, short_edge, short_labels
 from .drawing import BLUE, FINITE_SHARE, INK, ORANGE, WIDEST, draw_infinite
@@ -42,9 +42,9 @@ def _weights(hypergraph: InteractionHypergraph, weights: Weights | None) -> dict
     for names, value in weights.items():
         edge = hypergraph.domain.project(names).names
         if edge not in found:
-            raise InputError(f"weights: {':'.join(edge)} is no interaction of the hypergraph")
+            raise refused("weights", f"{':'.join(edge)} is no interaction of the hypergraph", code="unknown-name")
         if not value >= 0:
-            raise InputError(f"weights: expected numbers of at least 0, received {value} for {':'.join(edge)}")
+            raise out_of_range("weights", "numbers of at least 0", received=f"{value} for {':'.join(edge)}")
         found[edge] = float(value)
     return found
 
@@ -157,7 +157,7 @@ def hypergraph_figure(
         1
     """
     if max_sets < 0 or (top is not None and top < 0):
-        raise InputError(f"top, max_sets: expected numbers of at least 0, received {top}, {max_sets}")
+        raise out_of_range("top, max_sets", "numbers of at least 0", received=f"{top}, {max_sets}")
     found = _weights(hypergraph, weights)
     order = circle_order(hypergraph, weights)
     num = len(order)

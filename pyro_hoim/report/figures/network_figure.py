@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from ...errors import InputError
+from ...errors import out_of_range
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..words import literal, short_labels
@@ -38,7 +38,7 @@ def _checked(domain: Domain, values: Arrows) -> dict[tuple[str, str], float]:
     for edge, value in values.items():
         domain.indices(edge)
         if not 0 <= value < math.inf:
-            raise InputError(f"values: expected finite numbers of at least 0, received {value} for {edge}")
+            raise out_of_range("values", "finite numbers of at least 0", received=f"{value} for {edge}")
     return dict(sorted(values.items(), key=lambda item: (-item[1], *map(domain.index, item[0]))))
 
 

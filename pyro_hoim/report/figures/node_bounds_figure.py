@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...errors import InputError
+from ...errors import none_received, unexpected
 from ...generalized_root.nodes.bounds import NodeBounds
 from ...generalized_root.nodes.families import NodeFamily
 from ...generalized_root.nodes.log_partition import node_moments
@@ -44,11 +44,11 @@ def node_bounds_figure(family: NodeFamily, natural: Sequence[float], bounds: Seq
         4
     """
     if not bounds:
-        raise InputError("bounds: expected at least one result of node_bounds, received none")
+        raise none_received("bounds", "at least one result of node_bounds")
     if len({b.power for b in bounds}) > 1:
-        raise InputError(f"bounds: expected one power, received {sorted({b.power for b in bounds})}")
+        raise unexpected("bounds", "one power", received=sorted({b.power for b in bounds}))
     if any([half.lead for half in b.halves] != [1.0] for b in bounds):
-        raise InputError("bounds: expected those of one half line with eta_1 not zero (no Gaussian family)")
+        raise unexpected("bounds", "those of one half line with eta_1 not zero (no Gaussian family)")
     right = _right_end(family, natural, bounds[0].power)
     figure = Figure(figsize=(4.7 * len(bounds), 6.2), layout="constrained")
     panels = figure.subplots(2, len(bounds), squeeze=False, sharex=True, sharey="row", height_ratios=[1, 1.15])

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from ...errors import InputError
+from ...errors import none_received, unexpected
 from ...generalized_root.regress.result import RootTerm
 from ...generalized_root.study.analysis import PathStep
 from ...generalized_root.study.scores import RootScores
@@ -46,7 +46,7 @@ def root_network_figure(
     """
     shown = [term for term in terms if len(term.names) > 1]
     if not shown:
-        raise InputError("terms: expected at least one tuple of two or more variables, received none")
+        raise none_received("terms", "at least one tuple of two or more variables")
     names: dict[str, None] = {}
     weights: dict[tuple[str, ...], float] = {}
     for term in shown:
@@ -71,7 +71,7 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure
         InputError: no part, or none with a finite score.
     """
     if not scores or not any(math.isfinite(s.pseudo_nll) for part in scores.values() for s in part.values()):
-        raise InputError("scores: expected at least one part with a finite pseudo-NLL, received none")
+        raise none_received("scores", "at least one part with a finite pseudo-NLL")
     laws = list(next(iter(scores.values())))
     figure = Figure(figsize=(2.6 + 2.6 * len(scores), 0.9 + 0.42 * len(laws)), layout="constrained")
     grid = figure.subplots(1, len(scores), squeeze=False, sharex=True, sharey=True)[0]
@@ -112,7 +112,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
     """
     steps = sorted((step for step in path if step.l1 > 0), key=lambda step: step.l1)
     if len(steps) < 2:
-        raise InputError(f"path: expected at least two penalties above 0, received {len(steps)}")
+        raise unexpected("path", "at least two penalties above 0", received=len(steps))
     l1 = [step.l1 for step in steps]
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     left, right = figure.subplots(1, 2)

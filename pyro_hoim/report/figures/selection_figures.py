@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ...errors import InputError
+from ...errors import none_received, refused
 from ..words import literal, shorten
 from .drawing import FAINT, INK, ORANGE, _plain
 
@@ -54,7 +54,7 @@ def capacity_figure(
         InputError: no curve, or one without a finite positive value.
     """
     if not curves:
-        raise InputError("curves: expected at least one capacity curve, received none")
+        raise none_received("curves", "at least one capacity curve")
     name = _MEASURES[measure]
     if measure == "loss" and any((curve["loss_kind"] == "pseudo-likelihood").any() for curve in curves.values()):
         name = "pseudo-NLL"
@@ -64,7 +64,7 @@ def capacity_figure(
     }
     for title, curve in curves.items():
         if not _shown(curve, "validation").any():
-            raise InputError(f"curves: {title!r} has no positive, finite validation {name}; nothing can be drawn")
+            raise refused("curves", f"{title!r} has no positive, finite validation {name}; nothing can be drawn")
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
     size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)

@@ -547,8 +547,8 @@ def test_first_states_are_uniform_and_those_of_gibbs_chains() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"num_chains": 0}, InputError, "num_chains: expected a positive whole number, received 0"),
-        ({"num_chains": True}, InputError, "num_chains: expected a positive whole number, received True"),
+        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1, received 0"),
+        ({"num_chains": True}, InputError, "num_chains: expected a whole number from 1, received True"),
         ({"scan": "cyclic"}, InputError, "scan: expected 'random' or 'sequential', received 'cyclic'"),
         ({"scan": "sequential", "selection": WEIGHTS}, InputError, "selection: belongs to the random scan"),
         ({"order": ["a", "b", "d"]}, InputError, "order: belongs to the sequential scan"),
@@ -626,9 +626,9 @@ def test_models_are_not_compiled() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number that is not negative, received -1"),
-        (lambda c: c.update(1.5), r"num_updates: expected a whole number that is not negative, received 1\.5"),
-        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number that is not negative, received -2"),
+        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number from 0, received -1"),
+        (lambda c: c.update(1.5), r"num_updates: expected a whole number from 0, received 1\.5"),
+        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number from 0, received -2"),
         (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
         (lambda c: c.update(1, codes=True), "thin: expected 1 or more where something is recorded, received 0"),
         (lambda c: c.set_codes(torch.zeros(3)), r"codes: expected shape \(\.\.\., 4\), received \(3,\)"),

@@ -186,7 +186,7 @@ def test_progress_is_shown_on_standard_error_only_if_asked_for(capfd: pytest.Cap
     ("arguments", "message"),
     [
         ({"num_sweeps": 7, "thin": 2}, "num_sweeps: expected a multiple of thin=2, received 7"),
-        ({"burn_in": -1}, "burn_in: expected a whole number that is not negative"),
+        ({"burn_in": -1}, "burn_in: expected a whole number from 0"),
         ({"record": "energy"}, "record: expected 'statistics' or 'codes', received 'energy'"),
         ({"record": "states"}, "record: expected"),
         ({"resume": True}, "resume: expected a checkpoint to continue from"),

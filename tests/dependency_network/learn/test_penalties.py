@@ -58,7 +58,7 @@ def test_conditions_that_fail_are_named(penalty, positive, vanishes):
 def test_bad_arguments_of_the_check():
     with pytest.raises(InputError, match="num_parameters: expected at least 1"):
         check_theorem_conditions("mdl", 0, 100)
-    with pytest.raises(InputError, match="num_observations: expected a positive number"):
+    with pytest.raises(InputError, match="num_observations: expected a positive finite number"):
         check_theorem_conditions("mdl", 2, 0)
     with pytest.raises(InputError, match="penalty: expected 'mdl', 'aic' or a function"):
         check_theorem_conditions("none", 2, 10)

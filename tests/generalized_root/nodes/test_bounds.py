@@ -185,7 +185,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(InputError, match="natural: expected finite numbers, received nan"):
         node_bounds(poisson, [1.0, math.nan])
     for power in (-1.0, math.nan, math.inf, "a"):
-        with pytest.raises(InputError, match="power: expected a number from 0"):
+        with pytest.raises(InputError, match="power: expected a finite number from 0"):
             node_bounds(poisson, FIGURE, power)
     for number in (0, 2.5, True):
         with pytest.raises(InputError, match="num_subdomains: expected a whole number from 1"):

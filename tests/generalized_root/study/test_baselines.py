@@ -149,7 +149,7 @@ def test_sparse_and_dense_rows_agree() -> None:
 
 def test_bad_arguments() -> None:
     table = CountTable.from_matrix(COUNTS)
-    with pytest.raises(InputError, match="expected one of poisson"):
+    with pytest.raises(InputError, match="expected 'poisson', "):
         fit_independent(table, "binomial", PoissonFamily())
     with pytest.raises(InputError, match="at least one row"):
         fit_independent(CountTable.from_matrix(np.zeros((0, 1))), "poisson", PoissonFamily())

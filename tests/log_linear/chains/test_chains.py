@@ -544,10 +544,10 @@ def test_reversed_order_visits_backwards(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"num_chains": 0}, InputError, "num_chains: expected a positive whole number, received 0"),
-        ({"num_chains": -3}, InputError, "num_chains: expected a positive whole number, received -3"),
-        ({"num_chains": 2.5}, InputError, r"num_chains: expected a positive whole number, received 2\.5"),
-        ({"num_chains": True}, InputError, "num_chains: expected a positive whole number, received True"),
+        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1, received 0"),
+        ({"num_chains": -3}, InputError, "num_chains: expected a whole number from 1, received -3"),
+        ({"num_chains": 2.5}, InputError, r"num_chains: expected a whole number from 1, received 2\.5"),
+        ({"num_chains": True}, InputError, "num_chains: expected a whole number from 1, received True"),
         ({"clamped": {"b": 3}}, InputError, "b.*3"),
         ({"clamped": {"b": -1}}, InputError, "b.*-1"),
         ({"clamped": {"b": "w"}}, InputError, "b.*'w'"),
@@ -635,9 +635,9 @@ def test_too_large_blocks_are_refused() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number that is not negative, received -1"),
-        (lambda c: c.sweep(1.5), r"num_sweeps: expected a whole number that is not negative, received 1\.5"),
-        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number that is not negative, received -2"),
+        (lambda c: c.sweep(-1), "num_sweeps: expected a whole number from 0, received -1"),
+        (lambda c: c.sweep(1.5), r"num_sweeps: expected a whole number from 0, received 1\.5"),
+        (lambda c: c.sweep(1, thin=-2), "thin: expected a whole number from 0, received -2"),
         (lambda c: c.sweep(1, counts=True), "thin: expected 1 or more where something is recorded, received 0"),
         (lambda c: c.sweep(1, 1.1), r"beta: expected inverse temperatures within \[0, 1\], received 1\.1"),
         (lambda c: c.sweep(1, -0.1), r"beta: expected inverse temperatures within \[0, 1\], received -0\.1"),
@@ -647,7 +647,7 @@ def test_too_large_blocks_are_refused() -> None:
         (lambda c: c.anneal([0.0, 1.2]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
         (lambda c: c.anneal([0.0, math.nan]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
         (lambda c: c.anneal([[0.0, 1.0]]), r"betas: expected a sequence of inverse temperatures within \[0, 1\]"),
-        (lambda c: c.anneal([0.0, 1.0], 0), "sweeps_per_step: expected a positive whole number, received 0"),
+        (lambda c: c.anneal([0.0, 1.0], 0), "sweeps_per_step: expected a whole number from 1, received 0"),
         (lambda c: c.set_codes(torch.zeros(3)), r"codes: expected shape \(\.\.\., 4\), received \(3,\)"),
         (lambda c: c.set_codes(torch.full((4,), 5)), "codes: expected whole numbers from 0 to 1, received 5"),
         (lambda c: c.gather(torch.zeros(2, 4, dtype=torch.long)), r"index: expected integers of shape \(2, 5\)"),
@@ -673,7 +673,7 @@ def test_arguments_of_wrong_types_are_refused() -> None:
         chains.sweep(1, "warm")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputTypeError, match="weights: expected a tensor, received list"):
         chains.statistics([1.0])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="emphasis: expected a share between 0 and 1, received 'x'"):
+    with pytest.raises(InputError, match="emphasis: expected a number between 0 and 1, received 'x'"):
         GibbsSchedule(emphasis="x")  # pyright: ignore[reportArgumentType]
 
 

@@ -229,7 +229,7 @@ def test_a_penalty_makes_an_infinite_estimate_finite():
         ),
         ({"method": "descent"}, "method: expected one of 'auto', 'newton'"),
         ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
-        ({"tolerance": 0.0}, "tolerance: expected a positive number"),
+        ({"tolerance": 0.0}, "tolerance: expected a positive finite number"),
         ({"max_iterations": 0}, "max_iterations: expected a whole number from 1"),
         ({"early_stopping": True}, "early_stopping: expected validation rows"),
         ({"resume": True}, "resume: expected the path of a checkpoint"),

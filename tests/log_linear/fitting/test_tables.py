@@ -246,7 +246,7 @@ def test_tables_refuse_what_they_cannot_use(two_by_two):
         cell_table(backend)
     with pytest.raises(InputError, match="sufficient statistics"):
         cell_table(fit(hypergraph, data.marginal_counts(hypergraph.edges)))
-    with pytest.raises(InputError, match="expected one of 'free', 'corner', 'balanced'"):
+    with pytest.raises(InputError, match="expected 'free', 'corner' or 'balanced'"):
         coefficient_table(two_by_two, coding="dummy")
 
 

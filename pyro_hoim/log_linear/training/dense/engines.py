@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ....core.partition import Cost, LogPartition, PartitionBackend
-from ....errors import InputError, InputTypeError, IntractableError, size_text
+from ....errors import IntractableError, out_of_reach, size_text, unexpected, wrong_type
 from ....structure.hypergraph import InteractionHypergraph
 from ...auto import Auto
 from ...energy import LogLinearEnergy
@@ -169,12 +169,10 @@ def check_backend(partition: PartitionBackend | None) -> None:
     if partition is None:
         return
     if not isinstance(partition, PartitionBackend):
-        raise InputTypeError(f"partition: expected a partition backend, received {type(partition).__name__}")
+        raise wrong_type("partition", "a partition backend", partition)
     if not partition.is_exact:
-        raise InputError(
-            f"partition: expected an exact backend, received {partition!r}; "
-            "train by sampling where exact gradients are out of reach"
-        )
+        hint = "train by sampling where exact gradients are out of reach"
+        raise unexpected("partition", "an exact backend", partition, hint)
 
 
 def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend | None = None) -> Engine:
@@ -191,9 +189,8 @@ def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend
         try:
             return BackendEngine(hypergraph, Auto())
         except IntractableError as error:
-            raise IntractableError(
-                f"hypergraph: a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error}"
-            ) from error
+            problem = f"a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error}"
+            raise out_of_reach("hypergraph", problem) from error
     if cells > _SMALL_CELLS:
         cost = Auto().plan(hypergraph)
         is_eliminated = cost.feasible and cost.method not in ("enumeration", "design matrix")

@@ -23,10 +23,11 @@ SampledPenalty = InteractionRidge | L2 | L1 | GroupL2
 def check_penalty(penalty: SampledPenalty | None, domain: Domain) -> None:
     """Refuse penalties whose proximal map has no closed form in Adam's metric, and strengths of unknown variables."""
     if penalty is not None and not isinstance(penalty, SampledPenalty):
-        raise InputTypeError(
-            "penalty: sampled training supports InteractionRidge, L2, L1, GroupL2 and None, received "
-            f"{type(penalty).__name__}; its steps need a ridge, or a norm that is a sum over interactions"
+        problem = (
+            f"sampled training supports InteractionRidge, L2, L1, GroupL2 and None, received {type(penalty).__name__}; "
+            "its steps need a ridge, or a norm that is a sum over interactions"
         )
+        raise InputTypeError(problem, argument="penalty", code="invalid-value")
     if isinstance(penalty, InteractionRidge):
         for edge in penalty.by_edge:
             check_names(edge, domain.names, "penalty by_edge")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from ....errors import InputError, is_whole
+from ....errors import check_positive, is_whole, out_of_range, unexpected
 from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ....structure.hypergraph import Edge, InteractionHypergraph
 from ...chains.gibbs import EngineName
@@ -131,28 +131,25 @@ class SampledTraining:
         if self.refresh_every is not None:
             _check_whole(self.refresh_every, "refresh_every", 1)
         if self.seed >= 2**62:
-            raise InputError(f"seed: expected a number below 2^62, received {self.seed}")
+            raise out_of_range("seed", "a number below 2^62", received=self.seed)
         for name in _POSITIVE:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise InputError(f"{name}: expected a positive finite number, received {value!r}")
+            check_positive(value, name)
         if not 0 < self.resample_below <= 1 or not 0 < self.average <= 1:
-            raise InputError(
-                "resample_below and average: expected shares within (0, 1], received "
-                f"{self.resample_below!r} and {self.average!r}"
-            )
+            found = f"{self.resample_below!r} and {self.average!r}"
+            raise out_of_range("resample_below and average", "shares within (0, 1]", received=found)
         if not 0 <= self.warm_up < 1:
-            raise InputError(f"warm_up: expected a share within [0, 1), received {self.warm_up!r}")
+            raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
         check_damping(self.evidence_damping, "evidence_damping")
         if self.emphasise_new is not None and not 0 < self.emphasise_new < 1:
-            raise InputError(f"emphasise_new: expected a share between 0 and 1, or None, got {self.emphasise_new!r}")
+            raise out_of_range("emphasise_new", "a share between 0 and 1, or None", self.emphasise_new)
         for name, known in (
             ("chains", ("weighted", "persistent")),
             ("blocks", ("sites", "interactions")),
             ("start", ("network", "tree", "independent")),
         ):
             if getattr(self, name) not in known:
-                raise InputError(f"{name}: expected one of {known}, received {getattr(self, name)!r}")
+                raise unexpected(name, f"one of {known}", getattr(self, name), code="unknown-choice")
 
     def schedule(self, hypergraph: InteractionHypergraph, new: Sequence[Edge] = ()) -> GibbsSchedule:
         """Blocks of the sweeps; those of ``new`` interactions are emphasised where that is asked for."""
@@ -169,4 +166,4 @@ class SampledTraining:
 
 def _check_whole(value: object, name: str, least: int) -> None:
     if not is_whole(value) or value < least:
-        raise InputError(f"{name}: expected a whole number of at least {least}, received {value!r}")
+        raise out_of_range(name, f"a whole number of at least {least}", value)

@@ -15,7 +15,7 @@ from ....checks import check_finite
 from ....core.partition import LogPartition
 from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
-from ....errors import InputError, InputTypeError
+from ....errors import check_type, unexpected
 from ....structure.hypergraph import Edge, InteractionHypergraph
 from ...energy import LogLinearEnergy
 from ...fitting.arguments import check_data
@@ -117,11 +117,9 @@ class SampledTrainer:
         penalty: SampledPenalty | None = None,
         settings: SampledTraining | None = None,
     ) -> None:
-        if not isinstance(rows, Observations):
-            raise InputTypeError(f"rows: expected Observations, received {type(rows).__name__}")
+        check_type(rows, Observations, "rows")
         check_data(hypergraph, rows, "rows")
-        if settings is not None and not isinstance(settings, SampledTraining):
-            raise InputTypeError(f"settings: expected SampledTraining, received {type(settings).__name__}")
+        check_type(settings, SampledTraining | None, "settings", "SampledTraining")
         self.rows = rows
         self.penalty = penalty
         self.settings = SampledTraining() if settings is None else settings
@@ -188,8 +186,7 @@ class SampledTrainer:
             InputError: another domain.
             InputTypeError: no hypergraph.
         """
-        if not isinstance(hypergraph, InteractionHypergraph):
-            raise InputTypeError(f"hypergraph: expected an InteractionHypergraph, received {type(hypergraph).__name__}")
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         old = self._hypergraph
         if hypergraph == old:
             return
@@ -219,7 +216,8 @@ class SampledTrainer:
         """
         rounds = self.settings.evidence_rounds
         if rounds and (not isinstance(self.penalty, InteractionRidge) or self.penalty.is_zero):
-            raise InputError("evidence_rounds: expected an InteractionRidge with strengths to move, received none")
+            expected = "an InteractionRidge with strengths to move"
+            raise unexpected("evidence_rounds", expected, received="none", code="conflict")
         kept = dict(self.__dict__)
         try:
             report = self._fit()
@@ -439,10 +437,8 @@ def _check_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, 
     found = state.get(name)
     if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
         received = tuple(found.shape) if isinstance(found, torch.Tensor) else found
-        raise InputError(
-            f"state: expected {name} of shape {shape}, received {received}; restructure to the collection of the "
-            "state first"
-        )
+        hint = "restructure to the collection of the state first"
+        raise unexpected("state", f"{name} of shape {shape}", hint=hint, received=received, code="wrong-shape")
     if found.is_floating_point():
         check_finite(found, f"state: {name}")
 
