@@ -24,9 +24,6 @@ LONG_FUNCTIONS = {
 WIDE_FUNCTIONS = {
     "dependency_network/chains/run.py sample_pseudo_gibbs",
     "generalized_root/chains/run.py sample_root_chains",
-    "generalized_root/regress/fit.py fit_root_path",
-    "generalized_root/regress/fit.py fit_roots",
-    "generalized_root/study/analysis.py analyse_roots",
     "annealing/verdict.py result_of",
     "dependency_network/chains/pseudo_gibbs.py __init__",
     "inference/posterior.py sample_posterior",

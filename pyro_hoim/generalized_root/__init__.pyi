@@ -46,7 +46,6 @@ from .study.analysis import (
     RootAnalysis as RootAnalysis,
     RootPart as RootPart,
     analyse_roots as analyse_roots,
-    compare_root_models as compare_root_models,
     standardise_term as standardise_term,
 )
 from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent

@@ -75,8 +75,8 @@ def root_summary(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> li
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
     sentences = [
         (
-            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
-            f"generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
+            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught "
+            f"a generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
         )
     ]
     where = analysis.judged_on
@@ -91,7 +91,7 @@ def root_summary(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> li
         f"{_digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
     )
     spread = judged.baselines.get("negative-binomial")
-    gap = 0.0 if spread is None or analysis.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
+    gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
         sentences.append(
             "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
@@ -161,7 +161,7 @@ def root_warnings(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> l
             "The best coefficients make no law (its integral is infinite), so they stop "
             f"{100 * found.refit.way:.3g} % of the way there."
         )
-    if found.family.name == "gaussian" and not analysis.is_full:
+    if found.family.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
             f"Without {hints['full']} every column of a Gaussian root model has mean zero: unless the columns were "
             "centred, their means are taken for spread and for ties between them."

@@ -10,7 +10,9 @@ from typing import Any
 from ...core.family import Asked, Option, Request, Study
 from ...errors import conflict, out_of_range, refused, unexpected
 from ...generalized_root.nodes.families import NodeFamily, node_family
-from ...generalized_root.regress.result import RootTerm
+from ...generalized_root.regress.fit import fit_root_path
+from ...generalized_root.regress.options import RootSettings
+from ...generalized_root.regress.result import RootFitResult, RootTerm
 from ...generalized_root.study.analysis import AUTO_L1, RootAnalysis, analyse_roots
 from ...report.root_page import root_plain_report, write_root_report
 from ...report.words import plural
@@ -122,22 +124,33 @@ class RootPlan:
         request.announce(
             f"learning {columns} from {rows}; an interrupted run is continued by --resume from {request.checkpoint}"
         )
+        settings = RootSettings(
+            stagewise=asked["stagewise"],
+            symmetrize=asked["symmetrize"],
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            progress=request.progress,
+        )
+
+        def learn(*learned: Any, order: int) -> tuple[RootFitResult, ...]:
+            return fit_root_path(
+                *learned,
+                order=order,
+                full=self.family.name == "gaussian" if full is None else full,
+                refit=asked["refit_terms"],
+                settings=settings,
+                checkpoint=request.checkpoint / f"roots-{order}.safetensors",
+                resume=request.resume,
+            )
+
         analysis = analyse_roots(
             request.parts,
             self.family,
             order=min(3, num_columns) if order is None else order,
             l1=self.l1,
-            symmetrize=asked["symmetrize"],
-            refit=asked["refit_terms"],
-            stagewise=asked["stagewise"],
-            full=self.family.name == "gaussian" if full is None else full,
-            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            learn=learn,
             seed=request.seed,
             title=source.name,
             about=request.about,
-            checkpoint=request.checkpoint,
-            resume=request.resume,
-            progress=request.progress,
         )
         request.announce("writing the report")
         write_root_report(analysis, request.folder, ROOT_HINTS)
@@ -251,7 +264,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "order": analysis.order,
         "l1": analysis.l1,
         "symmetrize": found.symmetrize,
-        "is_full": analysis.is_full,
+        "is_full": analysis.fit.is_full,
         "refit": None if found.refit is None else asdict(found.refit),
         "path": [
             {

@@ -201,7 +201,7 @@ class RootFitResult:
         )
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{key}: {place.stop - place.start}" for key, place in self.structure.slices.items())
+        counts = ", ".join(f"{key}: {count}" for key, count in self.num_terms.items())
         return (
             f"RootFitResult({self.family.name}, {len(self.domain)} variables, terms {{{counts}}}, "
             f"largest KKT residual {float(self.kkt_residual.max()):.1e}"
@@ -233,6 +233,16 @@ class RootFitResult:
         own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
         found = [own.get(node.variable, node.intercept) for node in self.nodes]
         return torch.tensor(found, dtype=torch.float64)
+
+    @property
+    def num_terms(self) -> dict[tuple[int, int], int]:
+        """Terms of the joint model by key (j, l)."""
+        return {key: place.stop - place.start for key, place in self.structure.slices.items()}
+
+    @property
+    def num_interactions(self) -> int:
+        """Terms of the joint model of two and more variables."""
+        return sum(count for (_, size), count in self.num_terms.items() if size > 1)
 
     @property
     def zero_columns(self) -> tuple[str, ...]:

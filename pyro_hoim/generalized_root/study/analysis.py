@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...core.partition import LogPartition
-from ...core.parts import PARTS
+from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.scores import mean_gain
 from ...data.counts import CountTable
 from ...errors import conflict, none_received, other_domain, out_of_range, refused
@@ -22,6 +23,7 @@ from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
 from ..regress.choice import held_out_scores
 from ..regress.fit import fit_root_path
+from ..regress.options import Refit, RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
@@ -32,7 +34,6 @@ __all__ = [
     "RootAnalysis",
     "RootPart",
     "analyse_roots",
-    "compare_root_models",
     "standardise_term",
 ]
 
@@ -91,37 +92,27 @@ class RootPart:
         return self.independent.pseudo_nll - self.scores.pseudo_nll
 
 
-@dataclass(frozen=True, eq=False)
-class RootAnalysis:
-    """Everything that a report of a generalized root model shows.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RootAnalysis(StudyRecord[RootPart]):
+    """Everything that a report of a generalized root model shows, with the attributes of every study.
 
     Attributes:
-        title: of the data.
-        about: sentences on the data.
         fit: the model that was kept.
         path: all penalties that were tried, in the order tried.
         pairwise: the same with pairs only, as baseline; None where the order is at most 2.
-        parts: ``train``, ``validation`` and ``test``; None for an empty one.
         log_partition: of the model where it is exact, else None.
         no_log_partition: why it is None.
-        seed: of everything random.
-        seconds: time by stage.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
     """
 
-    title: str
-    about: tuple[str, ...]
     fit: RootFitResult
     path: tuple[PathStep, ...]
     pairwise: RootFitResult | None
-    parts: Mapping[str, RootPart | None]
     log_partition: LogPartition | None
     no_log_partition: str
-    seed: int
-    seconds: Mapping[str, float] = field(repr=False)
-    scales: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
-    independent: IndependentLaw | None = field(default=None, repr=False)
+    scales: Mapping[str, float]
+    independent: IndependentLaw
 
     def standardised(self, term: RootTerm) -> RootTerm:
         """A term per standard deviation of its columns, see :func:`standardise_term`."""
@@ -143,24 +134,14 @@ class RootAnalysis:
         return next(iter(self.fit.l1.values()), None)
 
     @property
-    def judged_on(self) -> str:
-        """The last part that holds rows: the one to judge the model by."""
-        return next(part for part in reversed(PARTS) if self.parts[part] is not None)
-
-    @property
     def num_terms(self) -> dict[tuple[int, int], int]:
         """Terms of the joint model by key (j, l)."""
-        return {key: place.stop - place.start for key, place in self.fit.structure.slices.items()}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether lower roots were searched, such as square roots of single columns; none need have been kept."""
-        return self.fit.is_full
+        return self.fit.num_terms
 
     @property
     def num_interactions(self) -> int:
         """Terms of two and more variables."""
-        return sum(count for (_, size), count in self.num_terms.items() if size > 1)
+        return self.fit.num_interactions
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
@@ -181,11 +162,7 @@ class RootAnalysis:
         return records
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model file; it also holds the columns that are no part of the model.
-
-        Args:
-            path: the file; its folder must exist.
-        """
+        """Write the model file, in a folder that exists; it also holds the columns that are no part of the model."""
         found = self.fit
         info = {
             "data": self.title,
@@ -199,8 +176,7 @@ class RootAnalysis:
             "scales": dict(self.scales),
             "seed": self.seed,
         }
-        tensors = {} if self.independent is None else self.independent.tensors()
-        save_roots(path, RootFile(found.structure, found.psi, found.family, info, tensors))
+        save_roots(path, RootFile(found.structure, found.psi, found.family, info, self.independent.tensors()))
 
 
 def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
@@ -223,18 +199,11 @@ def analyse_roots(
     *,
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
-    symmetrize: str = "mean",
-    refit: str = "all",
-    stagewise: bool = False,
-    full: bool = False,
-    jobs: int | None = None,
     pairwise: bool = True,
+    learn: Callable[..., Sequence[RootFitResult]] = partial(fit_root_path, refit="all"),
     seed: int = 0,
     title: str = "data",
     about: Sequence[str] = (),
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
 ) -> RootAnalysis:
     """Learn a generalized root model from training rows and score it on all parts, beside simpler laws.
 
@@ -247,26 +216,16 @@ def analyse_roots(
         family: node family.
         order: largest root.
         l1: penalty, or several to choose from by the score of the validation rows, ties to the largest.
-        symmetrize: how the nodes' coefficients are joined: ``mean``, ``and`` or ``or``.
-        refit: what of the joined models is estimated anew, before they are compared: ``all`` their terms, the
-            ``singles`` or ``none``; see :func:`~pyro_hoim.generalized_root.refit_roots`.
-        stagewise: learn pairs first and then only the cliques of their graph.
-        full: all keys (j, l), with lower roots of single columns and pairs, in place of the strongest alone.
-        jobs: nodes learned at a time.
         pairwise: also learn the model with pairs only.
+        learn: learns the training rows, called as ``learn(rows, penalties, family, order=...)``, such as
+            :func:`~pyro_hoim.generalized_root.fit_root_path` with further arguments by :func:`functools.partial`.
         seed: noted in the model file; learning is deterministic.
         title: of the data.
         about: sentences on the data.
-        checkpoint: folder of the learner's checkpoints.
-        resume: continue from them.
-        progress: show the nodes that are done on standard error.
 
     Raises:
         InputError: no training rows, an unknown part, different columns, several penalties without validation rows, and
             what the learner refuses.
-
-    Randomness:
-        None.
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
@@ -276,30 +235,28 @@ def analyse_roots(
         (1, ['poisson', 'negative-binomial'])
     """
     penalties = [l1] if isinstance(l1, int | float) else list(l1)
-    _check_parts(parts, len(penalties))
+    check_part_names(parts)
+    if "train" not in parts or not parts["train"].num_rows:
+        raise InputError("parts: expected rows of 'train', received none")
+    for name, rows in parts.items():
+        if rows.domain != parts["train"].domain:
+            raise InputError(f"parts[{name!r}]: expected the columns of the training rows")
+    validation = parts.get("validation")
+    if not penalties:
+        raise InputError("l1: expected at least one penalty, received none")
+    if len(penalties) > 1 and not (validation is not None and validation.num_rows):
+        raise InputError("l1: a choice among several penalties needs validation rows, received none")
     train = parts["train"]
     begin = time.perf_counter()
-    common: dict[str, Any] = {
-        "symmetrize": symmetrize,
-        "refit": refit,
-        "stagewise": stagewise,
-        "full": full,
-        "jobs": jobs,
-        "resume": resume,
-        "progress": progress,
-    }
-    folder = None if checkpoint is None else Path(checkpoint)
 
-    def learn(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-        file = None if folder is None else folder / f"roots-{root}.safetensors"
-        fits = fit_root_path(train, penalties, family, order=root, checkpoint=file, **common)
-        return _chosen(fits, penalties, train, parts.get("validation"))
+    def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
+        return _chosen(learn(train, penalties, family, order=root), penalties, train, validation)
 
-    found, path = learn(order)
+    found, path = learned(order)
     learning = time.perf_counter() - begin
     independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
     laws: dict[str, IndependentLaw | RootFitResult] = {**independent}
-    pairs = learn(2)[0] if pairwise and order > 2 else None
+    pairs = learned(2)[0] if pairwise and order > 2 else None
     if pairs is not None:
         laws[PAIRWISE] = pairs
     baselines = time.perf_counter() - begin - learning
@@ -317,73 +274,19 @@ def analyse_roots(
     if family.name == "gaussian":
         scales = dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
     return RootAnalysis(
-        title,
-        tuple(about),
-        found,
-        path,
-        pairs,
-        scored,
-        log_partition,
-        reason,
-        seed,
-        seconds,
-        scales,
-        next(iter(independent.values())),
+        title=title,
+        about=tuple(about),
+        parts=scored,
+        seed=seed,
+        seconds=seconds,
+        fit=found,
+        path=path,
+        pairwise=pairs,
+        log_partition=log_partition,
+        no_log_partition=reason,
+        scales=scales,
+        independent=next(iter(independent.values())),
     )
-
-
-def compare_root_models(
-    table: CountTable,
-    family: NodeFamily,
-    fractions: Sequence[float],
-    *,
-    order: int = 3,
-    l1: float | Sequence[float] = 0.01,
-    full: bool = False,
-    refit: str = "all",
-    seed: int = 0,
-    jobs: int | None = None,
-) -> list[dict[str, Any]]:
-    """Held-out comparison of independent, pairwise and higher-order models on rows split by a seed.
-
-    Args:
-        table: the rows.
-        family: node family.
-        fractions: of training, validation and test rows.
-        order: largest root of the model of higher order.
-        l1: penalty, or several, from which each model keeps the best on the validation rows.
-        full: all keys (j, l), see :func:`analyse_roots`.
-        refit: what of the joined models is estimated anew, see :func:`analyse_roots`.
-        seed: of the split.
-        jobs: nodes learned at a time.
-
-    Returns:
-        :meth:`RootAnalysis.comparison_records`.
-
-    Raises:
-        InputError: as :func:`analyse_roots`.
-
-    Randomness:
-        From ``seed`` only: the split.
-    """
-    parts: dict[str, CountTable] = dict(zip(PARTS, table.split(fractions, seed), strict=True))
-    found = analyse_roots(parts, family, order=order, l1=l1, full=full, refit=refit, seed=seed, jobs=jobs)
-    return found.comparison_records()
-
-
-def _check_parts(parts: Mapping[str, CountTable], num_penalties: int) -> None:
-    unknown = [name for name in parts if name not in PARTS]
-    if unknown:
-        raise out_of_range("parts", ", ".join(PARTS), unknown[0])
-    if "train" not in parts or not parts["train"].num_rows:
-        raise none_received("parts", "rows of 'train'")
-    for name, rows in parts.items():
-        if rows.domain != parts["train"].domain:
-            raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
-    if not num_penalties:
-        raise none_received("l1", "at least one penalty")
-    if num_penalties > 1 and not (parts.get("validation") is not None and parts["validation"].num_rows):
-        raise conflict("l1", "a choice among several penalties needs validation rows, received none")
 
 
 def _chosen(
@@ -398,7 +301,7 @@ def _chosen(
         steps.append(
             PathStep(
                 float(penalty),
-                sum(place.stop - place.start for (_, size), place in found.structure.slices.items() if size > 1),
+                found.num_interactions,
                 -float(found.log_pseudo_prob(train).mean()),
                 None if score is None else -score,
                 float(found.kkt_residual.max()),

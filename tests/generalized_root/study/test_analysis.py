@@ -23,7 +23,6 @@ from pyro_hoim.generalized_root import (
     RootStructure,
     TruncatedPoissonFamily,
     analyse_roots,
-    compare_root_models,
     draw_roots,
     fit_roots,
     load_roots,
@@ -164,7 +163,8 @@ def test_a_score_that_is_no_number_is_never_chosen(monkeypatch: pytest.MonkeyPat
 @pytest.mark.fixed_seed  # of the few held-out rows
 def test_records_of_a_comparison() -> None:
     table = CountTable.from_matrix(made_rows(120, maximum=50), NAMES)
-    records = compare_root_models(table, PoissonFamily(), (0.6, 0.0, 0.4), seed=2)
+    parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.0, 0.4), 2), strict=True))
+    records = analyse_roots(parts, PoissonFamily()).comparison_records()
     assert [r["model"] for r in records if r["part"] == "test"] == [
         "poisson", "negative-binomial", "pairwise", "grm order 3"
     ]  # fmt: skip
