@@ -18,18 +18,7 @@ def fold(
     positions: Sequence[int],
     roots: Callable[[int], torch.Tensor],
 ) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
-    """Structure and coefficients over the variables that are not fixed, and the constant that is left.
-
-    Args:
-        structure: all terms.
-        coefficients: of the terms, (*batch, num_terms).
-        positions: schema positions of the fixed variables.
-        roots: the j-th roots of the fixed values (*shape, num_fixed), in the order of ``positions``.
-
-    Returns:
-        The structure that is left, its coefficients (*batch, num_left) and the constant (*batch,), where the batch is
-        that of the coefficients broadcast with the shape.
-    """
+    """Structure and coefficients over the variables that are not fixed, and the constant that is left."""
     d = len(structure.domain)
     place = np.full(d, -1)  # of a fixed variable among the fixed ones
     place[list(positions)] = np.arange(len(positions))

@@ -27,19 +27,7 @@ from .structure import RootStructure
 
 
 class RootLaw(ParameterCache):
-    """Structure, psi, family and backend, with a cache of log Z and expectations.
-
-    With a backend that is not exact every value kept is one estimate.
-
-    Args:
-        structure: the terms.
-        psi: tensor entries (*batch, num_terms), floating.
-        family: the base family.
-        partition: backend, ``RootAuto()`` when None.
-        num_sweeps: sweeps of a chain to a draw where draws are not exact.
-        is_lenient: keep psi that is not finite or has no normalised law instead of raising; ``is_usable`` is False.
-        is_checked: look at once whether the law can be normalised, instead of on use.
-    """
+    """Structure, psi, family and backend, with a cache of log Z and expectations."""
 
     def __init__(
         self,
@@ -99,11 +87,7 @@ class RootLaw(ParameterCache):
 
     @property
     def is_usable(self) -> bool:
-        """Whether psi is finite and, for a lenient law, not known to have no normalised law.
-
-        Raises:
-            InputError: psi is that of a traced program, where no answer holds for all calls.
-        """
+        """Whether psi is finite and, for a lenient law, not known to have no normalised law."""
         self.look()
         if self._is_usable is None:
             refuse_traced("psi", "whether the model can be normalised")
@@ -180,11 +164,7 @@ class RootLaw(ParameterCache):
         return not isinstance(self.partition, RootEnumeration) or self.model.family.is_discrete
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
-        """States (*shape, *batch, d), exact where :attr:`draws_exactly`.
-
-        Otherwise ends of chains; where the backend goes by components that share no term, only in those that have no
-        exact draws.
-        """
+        """States (*shape, *batch, d), exact where :attr:`draws_exactly`."""
         energy = self.model.detach()
         if self.draws_exactly:
             return self.partition.sample(energy, shape)
@@ -195,12 +175,7 @@ class RootLaw(ParameterCache):
         return chains.sample(energy, shape)
 
     def _check_estimate(self) -> None:
-        """Refuse log Z where it would spoil the answer: an estimate inside HMC and its kin, any value while tracing.
-
-        Raises:
-            InputError: log Z would be an estimate without a seed inside a kernel of Pyro that needs one and the same
-                function at every call; or it is wanted inside ``torch.jit.trace``.
-        """
+        """Refuse log Z where it would spoil the answer: an estimate inside HMC and its kin, any value while tracing."""
         refuse_traced("log_prob", "log Z, which grids and chains give,")
         if self.partition.is_exact:
             return

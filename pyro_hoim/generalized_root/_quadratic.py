@@ -16,15 +16,7 @@ _RIDGE = 1e-13  # of the diagonal; covariances at large means are singular withi
 
 
 def curvature_matrix(starts: Integers, places: Integers, values: Floats, orders: Integers, hessians: Floats) -> Floats:
-    """Hessian (F, F) of an objective in its coefficients.
-
-    Args:
-        starts: (F + 1,) where the entries of each feature start.
-        places: rows of the entries.
-        values: their values.
-        orders: (F,) which natural parameter a feature adds to.
-        hessians: (rows, k, k) Hessian in the natural parameters of each row.
-    """
+    """Hessian (F, F) of an objective in its coefficients."""
     rows, k, _ = hessians.shape
     lines = places * k + np.repeat(orders, np.diff(starts))
     features: Any = scipy.sparse.csc_matrix((values, lines, starts), shape=(rows * k, len(orders)))
@@ -40,14 +32,6 @@ def penalised_minimum(
     Signs are guessed and corrected one change at a time (feature-sign search): given the signs the minimum is that of a
     quadratic; on the way to it the best of the points where a coefficient becomes zero is taken. Ends at the minimum
     whatever the condition of H, to which 1e-13 of its diagonal is added.
-
-    Args:
-        gradients: g (F,).
-        curvature: H (F, F), positive semidefinite.
-        l1: penalties (F,).
-        coefficients: c (F,).
-        start: first guess of the step (F,).
-        tolerance: largest violation of the conditions at zero coefficients.
 
     References:
         Honglak Lee, Alexis Battle, Rajat Raina and Andrew Y. Ng, Efficient sparse coding algorithms, 2006.

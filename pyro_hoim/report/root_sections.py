@@ -75,8 +75,8 @@ def root_summary(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> li
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
     sentences = [
         (
-            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught "
-            f"a generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
+            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
+            f"generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
         )
     ]
     where = analysis.judged_on

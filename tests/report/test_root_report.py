@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from pyro_hoim.cli.wording import ROOT_HINTS
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
-    fit_root_path,
     GaussianFamily,
     PathStep,
     PoissonFamily,
@@ -22,6 +20,7 @@ from pyro_hoim.generalized_root import (
     RootScores,
     RootTerm,
     analyse_roots,
+    fit_root_path,
 )
 from pyro_hoim.report import (
     penalty_path_figure,
@@ -147,7 +146,12 @@ def test_text() -> None:
 
 def test_roots_of_single_columns_are_listed() -> None:
     rows = np.random.default_rng(0).negative_binomial(0.5, 0.3, size=(80, 2))
-    found = analyse_roots({"train": CountTable.from_matrix(rows, ["a", "b"])}, PoissonFamily(), order=2, learn=partial(fit_root_path, full=True, refit="all"))
+    found = analyse_roots(
+        {"train": CountTable.from_matrix(rows, ["a", "b"])},
+        PoissonFamily(),
+        order=2,
+        learn=partial(fit_root_path, full=True, refit="all"),
+    )
     part = next(p for p in root_parts(found) if p.title == "Single columns")
     assert part.blocks[0].columns == ("column", "coefficient", "of its square root")
     values = {term.names[0]: term.coefficient for term in found.fit.terms((2, 1))}
@@ -206,7 +210,9 @@ def test_a_pair_is_named_once() -> None:
     """Under full models a pair may have roots with coefficients of both signs."""
     rows = np.random.default_rng(1).poisson(np.random.default_rng(2).gamma(0.5, 2.0, (200, 1)) * np.ones(3))
     table = CountTable.from_matrix(rows, ["a", "b", "c"])
-    found = analyse_roots({"train": table}, PoissonFamily(), l1=0.002, learn=partial(fit_root_path, full=True, refit="all"))
+    found = analyse_roots(
+        {"train": table}, PoissonFamily(), l1=0.002, learn=partial(fit_root_path, full=True, refit="all")
+    )
     signs: dict[tuple[str, ...], set[bool]] = {}
     for term in found.fit.terms():
         if term.key[1] == 2:
@@ -221,7 +227,9 @@ def test_means_of_gaussian_columns_are_told() -> None:
     rows = np.random.default_rng(0).normal(3.0, 1.0, (50, 2))
     table = CountTable.from_matrix(rows, ["a", "b"], kind="real")
     for full in (False, True):
-        found = analyse_roots({"train": table}, GaussianFamily(), order=2, learn=partial(fit_root_path, full=full, refit="all"))
+        found = analyse_roots(
+            {"train": table}, GaussianFamily(), order=2, learn=partial(fit_root_path, full=full, refit="all")
+        )
         assert any("mean zero" in sentence for sentence in root_warnings(found)) is not full
 
 
@@ -235,7 +243,9 @@ def counts_of_one_spread(size: float) -> CountTable:
 def test_counts_more_spread_than_poisson_ones_are_told() -> None:
     def words(size: float, full: bool) -> str:
         parts = {"train": counts_of_one_spread(size)}
-        found = analyse_roots(parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all"))
+        found = analyse_roots(
+            parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all")
+        )
         return " ".join(root_summary(found))
 
     assert "full=True adds roots of single columns" in words(0.5, full=False)

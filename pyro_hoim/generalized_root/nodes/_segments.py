@@ -56,21 +56,10 @@ class Subdomain:
 
 @dataclass(frozen=True)
 class HalfLine:
-    r"""The integrand of M(a) on x from 0, exp(f + g).
+    """The integrand of M(a) on x from 0, exp(f + g).
 
-    f(x) = quadratic x^2 + linear x + B(x) and g(x) = sum of coefs x^powers + logarithm log x, powers between 0 and 1.
-
-    Attributes:
-        kind: ``count`` (whole numbers, B = -log x!) or ``real`` (B = 0).
-        linear: coefficient of x in f.
-        quadratic: coefficient of x^2 in f.
-        coefs: coefficients in g, not zero.
-        powers: their powers, descending.
-        logarithm: coefficient of log x in g, from 0.
-        constant: log of a factor of the whole integrand.
-        last: right end of the domain.
-        sign: -1 for the negative half line of the Gaussian family.
-        lead: power of the original variable that x stands for; 1 unless higher powers are absent.
+    f(x) = quadratic x^2 + linear x + B(x) and g(x) = sum of coefs x^powers + logarithm log x, powers descending between
+    0 and 1. ``constant`` is the log of a factor of the whole; ``lead`` is the power of the variable that x stands for.
     """
 
     kind: Literal["count", "real"]
@@ -131,13 +120,7 @@ class HalfLine:
         return [math.exp(y) for y in out[:count]]
 
     def subdomain(self, low: float, high: float, tangents: Iterable[float]) -> Subdomain:
-        """Linear bounds of g on an interval of constant concavity, the tightest of those at the given tangent points.
-
-        Args:
-            low: left end.
-            high: right end, may be infinite.
-            tangents: points that tangents may be drawn at besides the ends; those outside are not used.
-        """
+        """Linear bounds of g on an interval of constant concavity, the tightest of those at some tangent points."""
         is_concave = self._is_concave(low, high)
         if self.is_flat or low == high:
             level = self.g(low) if not self.is_flat else 0.0
@@ -194,11 +177,7 @@ class HalfLine:
 
 
 def log_mass(half: HalfLine, line: Line, low: float, high: float) -> tuple[float, float]:
-    """Log of the integral of exp(f + line) from low to high, and a bound of its error.
-
-    Returns:
-        The value, infinite where the integral is; the error in nats, infinite where the value is not worked out.
-    """
+    """Log of the integral of exp(f + line) from low to high, and a bound of its error."""
     slope = half.linear + line.slope
     constant = half.constant + line.intercept
     if half.kind == "count":

@@ -20,7 +20,7 @@ class Search(NamedTuple):
 
 
 def branch_and_bound(form: Form, budget: int) -> Search:
-    r"""Prove that a form (without signs) is negative on the simplex, or find a point where it is positive.
+    """Prove that a form (without signs) is negative on the simplex, or find a point where it is positive.
 
     The simplex is halved along edges until every piece is proven. With pairs only, the form is y' M y at w = y^2, and a
     piece with corners V is proven if all entries of V M V' are negative (then so is the form on the cone of V).

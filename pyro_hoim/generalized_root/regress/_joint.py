@@ -55,16 +55,7 @@ def _interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles
 
 
 class ColumnRegression(Regression):
-    """A column's own terms, with the coefficients of all tuples that hold it fixed.
-
-    Args:
-        rows: all rows.
-        node: position of the column.
-        singles: its roots, 1 first.
-        l1: their penalties.
-        terms: the tuples.
-        coefficients: of the tuples.
-    """
+    """A column's own terms, with the coefficients of all tuples that hold it fixed."""
 
     def __init__(
         self,
@@ -89,17 +80,7 @@ class ColumnRegression(Regression):
 
 
 class JointRegression(Regression):
-    """All columns at once: the rows of all nodes below each other, and one feature for every term of the model.
-
-    Args:
-        rows: all rows.
-        terms: of the model; the columns of all of them have a term of key (1, 1).
-        l1: penalty of each.
-        jobs: parts of the rows evaluated at a time.
-
-    Raises:
-        IntractableError: more memory than the limit would be needed.
-    """
+    """All columns at once: the rows of all nodes below each other, and one feature for every term of the model."""
 
     def __init__(self, rows: RootRows, terms: Sequence[JointTerm], l1: Floats, jobs: int | None) -> None:
         self.family, self.order, self.l1 = rows.family, rows.order, l1

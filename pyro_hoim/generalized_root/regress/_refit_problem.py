@@ -38,17 +38,7 @@ class RefitEnd(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RefitProblem:
-    """Terms of a joint model with joined coefficients and penalties.
-
-    Attributes:
-        rows: all rows.
-        terms: sorted by key, then columns.
-        joined: (F,) coefficients before the refit.
-        l1: (F,) penalties.
-        nodes: columns of the model.
-        singles: for each of them, places of its own terms, (1, 1) first.
-        tuples: for each of them, places of the tuples that hold it.
-    """
+    """Sorted terms of a joint model, joined values and penalties (F,), columns, and places of each column's terms."""
 
     rows: RootRows
     terms: list[JointTerm]

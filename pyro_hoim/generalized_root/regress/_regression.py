@@ -28,15 +28,7 @@ _IDLE = 10  # steps that lower neither objective nor violation beyond rounding
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Coefficients of a regression and what they give.
-
-    Attributes:
-        coefficients: (F,).
-        objective: smooth part plus penalty, nats.
-        gradients: (F,) of the smooth part.
-        mean: (rows, k) means of the roots.
-        covariance: (rows, k, k).
-    """
+    """Coefficients (F,), objective, gradients (F,), and mean (rows, k) and covariance (rows, k, k) of the roots."""
 
     coefficients: Floats
     objective: float
@@ -62,17 +54,8 @@ class Regression:
     """Weighted mean of A(eta) over rows, less a linear term, plus an l1 penalty.
 
     Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
-    at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``.
-
-    Attributes:
-        family: node family.
-        order: number k of natural parameters of a row.
-        weights: (rows,).
-        starts, places, values: columns of the features.
-        orders: (F,) root orders from 0.
-        linear: (F,) coefficients of the linear term.
-        l1: (F,) penalties.
-        offset: (rows, k), natural parameters without any feature; zero where it is None.
+    at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``; ``orders`` count from 0. Weights (rows,),
+    linear terms and penalties (F,); the offset (rows, k) is that of natural parameters without any feature.
     """
 
     family: NodeFamily
@@ -144,15 +127,7 @@ def newton(
     max_steps: int,
     advance: Callable[[Point, int], None] | None = None,
 ) -> NewtonEnd:
-    """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance.
-
-    Args:
-        regression: what to minimise.
-        point: start, where the objective is finite.
-        tolerance: largest violation.
-        max_steps: most steps.
-        advance: called with the point and the number of steps after each of them.
-    """
+    """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance."""
     steps = idle = 0
     best, least = point, np.inf
     while True:

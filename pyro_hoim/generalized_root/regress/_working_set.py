@@ -10,17 +10,7 @@ from .rows import RootRows
 
 
 class WorkingSet(Regression):
-    """Features of one node that may be nonzero; rows that no feature touches are held once, with their number.
-
-    The features of keys (j, 1) are constants, there from the start and first.
-
-    Args:
-        rows: all rows.
-        node: position of the node.
-        orders: root orders of the constants, from 0.
-        l1: their penalties.
-        width: most other variables of one feature.
-    """
+    """Features of one node that may be nonzero; rows that no feature touches are held once, with their number."""
 
     def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
         self.rows, self.node = rows, node

@@ -83,11 +83,7 @@ class _NodeSolver:
         return end.point
 
     def scan(self, point: Point, slack: float) -> tuple[tuple[Integers, Integers, Floats], float]:
-        """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
-
-        Returns (key indices, others, gradients' excess over the penalty), and the largest violation. Where smaller
-        sizes are violated by a tenth of the penalty or more, larger sizes are left for a later scan.
-        """
+        """Features outside the working set whose gradient exceeds (1 - slack) x penalty."""
         self.scans += 1
         residuals = self.working.residuals(point)
         found_keys: list[Integers] = []

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
 from ..regress.choice import held_out_scores
 from ..regress.fit import fit_root_path
-from ..regress.options import Refit, RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, RootScores, empirical_entropy, exact_log_partition, root_scores
@@ -42,6 +40,8 @@ AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 
 PAIRWISE = "pairwise"
 """Name of the baseline of order 2 (the square root graphical model)."""
+
+_LEARN = partial(fit_root_path, refit="all")
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def analyse_roots(
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
     pairwise: bool = True,
-    learn: Callable[..., Sequence[RootFitResult]] = partial(fit_root_path, refit="all"),
+    learn: Callable[..., Sequence[RootFitResult]] = _LEARN,
     seed: int = 0,
     title: str = "data",
     about: Sequence[str] = (),

@@ -231,10 +231,7 @@ def negative_binomial_size(values: np.ndarray) -> float:
 
 
 def _truncated_rate(mean: float, maximum: float) -> float:
-    """Rate of a truncated Poisson law with a given mean; 0 and infinity at the ends of the range.
-
-    The mean at a rate is the rate times the ratio of the sums up to maximum - 1 and up to the maximum.
-    """
+    """Rate of a truncated Poisson law with a given mean; 0 and infinity at the ends of the range."""
     if mean <= 0 or mean >= maximum:
         return 0.0 if mean <= 0 else math.inf
 
