@@ -16,7 +16,7 @@ from ...core.partition import LogPartition
 from ...core.parts import PARTS, StudyRecord, check_part_names
 from ...core.scores import mean_gain
 from ...data.counts import CountTable
-from ...errors import conflict, none_received, other_domain, out_of_range, refused
+from ...errors import conflict, none_received, other_domain, refused
 from ...schema import Domain
 from ..file import RootFile, save_roots
 from ..nodes.families import NodeFamily
@@ -237,15 +237,15 @@ def analyse_roots(
     penalties = [l1] if isinstance(l1, int | float) else list(l1)
     check_part_names(parts)
     if "train" not in parts or not parts["train"].num_rows:
-        raise InputError("parts: expected rows of 'train', received none")
+        raise none_received("parts", "rows of 'train'")
     for name, rows in parts.items():
         if rows.domain != parts["train"].domain:
-            raise InputError(f"parts[{name!r}]: expected the columns of the training rows")
+            raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
     validation = parts.get("validation")
     if not penalties:
-        raise InputError("l1: expected at least one penalty, received none")
+        raise none_received("l1", "at least one penalty")
     if len(penalties) > 1 and not (validation is not None and validation.num_rows):
-        raise InputError("l1: a choice among several penalties needs validation rows, received none")
+        raise conflict("l1", "a choice among several penalties needs validation rows, received none")
     train = parts["train"]
     begin = time.perf_counter()
 
