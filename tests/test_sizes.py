@@ -26,8 +26,6 @@ WIDE_FUNCTIONS = {
     "generalized_root/chains/run.py sample_root_chains",
     "annealing/verdict.py result_of",
     "dependency_network/chains/pseudo_gibbs.py __init__",
-    "inference/posterior.py sample_posterior",
-    "inference/root_posterior.py sample_root_posterior",
     "interop/arviz.py to_arviz",
     "log_linear/chains/run.py sample_chains",
     "log_linear/fitting/fit.py fit",

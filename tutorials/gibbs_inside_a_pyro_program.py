@@ -94,7 +94,7 @@ guess = (received > received.mean()).float().flatten()
 run = run_mcmc(
     kernel,
     num_draws=120,
-    num_warmup=80,
+    burn_in=80,
     num_chains=2,
     seed=seed,
     model_args=(received,),

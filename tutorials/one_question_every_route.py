@@ -54,6 +54,7 @@ from pyro_hoim import (
     stationary_law,
     warm_up,
 )
+from pyro_hoim.inference import NUTSSettings
 
 seed = 3
 torch.set_num_threads(1)
@@ -123,7 +124,9 @@ posterior = prior.posterior(counts, table.total_count)
 print("exact draws:", posterior.sample_is_exact)
 pyro.set_rng_seed(seed)
 by_form = posterior.sample((4_000,))
-by_nuts = sample_posterior(model, table, prior, num_draws=1_000, num_chains=2, seed=seed, progress=False)
+by_nuts = sample_posterior(
+    model, table, prior, settings=NUTSSettings(num_draws=1_000, num_chains=2), seed=seed, progress=False
+)
 
 
 def answers(theta):
@@ -157,7 +160,7 @@ words = CountTable.from_matrix(made, names=["wing", "flow", "heat"])
 roots = fit_roots(words, "poisson", order=2, l1=0.01)
 energy = GeneralizedRootEnergy(roots.structure, roots.psi, roots.family)
 pyro.set_rng_seed(seed)
-run = run_mcmc(RootGibbs(energy, num_chains=64), num_draws=400, num_warmup=100, progress=False)
+run = run_mcmc(RootGibbs(energy, num_chains=64), num_draws=400, burn_in=100, progress=False)
 drawn = run.samples["x"].flatten(0, 1).numpy()
 pd.DataFrame({"rows": np.corrcoef(made.T)[0], "draws": np.corrcoef(drawn.T)[0]}, index=words.domain.names).round(2)
 

@@ -43,7 +43,7 @@ from pyro_hoim.generalized_root import (
     check_normalizable,
     fit_roots,
 )
-from pyro_hoim.inference import sample_root_posterior
+from pyro_hoim.inference import NUTSSettings, sample_root_posterior
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.schema import Variable
 from pyro_hoim.study.recovery import draw_root_rows
@@ -180,15 +180,13 @@ print(f"log joint density of one draw from the prior: {float(log_joint):.1f} nat
 
 # %%
 scale = torch.tensor([3.0] * 3 + [0.5] * 3)  # of psi: half of the coefficient of a pair
-num_draws, num_warmup, num_chains = (1000, 200, 4) if long else (70, 30, 2)
+num_draws, burn_in, num_chains = (1000, 200, 4) if long else (70, 30, 2)
 posterior = sample_root_posterior(
     full,
     data,
     family,
     dist.Normal(torch.zeros(6), scale).to_event(1),
-    num_draws=num_draws,
-    num_warmup=num_warmup,
-    num_chains=num_chains,
+    settings=NUTSSettings(num_draws=num_draws, burn_in=burn_in, num_chains=num_chains),
     seed=seed,
     progress=False,
 )

@@ -25,7 +25,6 @@ _ARGUMENTS = {
     "num_temperatures": "--temperatures",
     "num_samples": "--samples",
     "num_draws": "--draws",
-    "num_warmup": "--warmup",
 }
 _BUDGET = r"(?:max_cells|max_operations|max_memory_bytes|max_states|max_slices)"
 _PHRASES = [

@@ -4,7 +4,13 @@ from .gibbs import (
     PseudoGibbs as PseudoGibbs,
     RootGibbs as RootGibbs,
 )
-from .kernels import RecordingNUTS as RecordingNUTS
+from .kernels import (
+    R_HAT_LIMIT as R_HAT_LIMIT,
+    NUTSSettings as NUTSSettings,
+    PosteriorDraws as PosteriorDraws,
+    RecordingNUTS as RecordingNUTS,
+    r_hat_limit as r_hat_limit,
+)
 from .log_likelihood import (
     cell_log_likelihood as cell_log_likelihood,
     log_joint as log_joint,
@@ -12,11 +18,9 @@ from .log_likelihood import (
 )
 from .mixed.kernel import MixedGibbs as MixedGibbs
 from .posterior import (
-    R_HAT_LIMIT as R_HAT_LIMIT,
     Metric as Metric,
     PosteriorSamples as PosteriorSamples,
     log_linear_model as log_linear_model,
-    r_hat_limit as r_hat_limit,
     sample_posterior as sample_posterior,
 )
 from .predictive_checks import (

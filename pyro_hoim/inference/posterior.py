@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeGuard
 
@@ -12,13 +10,12 @@ import pyro
 import torch
 from pyro.distributions import Independent, Normal
 from pyro.infer import MCMC
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
 from ..checks import check_exact_shape, check_finite
 from ..core.partition import PartitionBackend
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, check_type, conflict, out_of_range, refused, unexpected, wrong_type
+from ..errors import check_choice, check_type, conflict, out_of_range, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
@@ -27,45 +24,11 @@ from ..log_linear.laws.priors import DiaconisYlvisaker
 from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
 from ._potential import PotentialNUTS, known_potential
-from .kernels import FixedMassMatrix, RecordingNUTS, check_sampler_settings
+from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, RecordingNUTS, check_prior_shape
 
-__all__ = ["R_HAT_LIMIT", "Metric", "PosteriorSamples", "log_linear_model", "r_hat_limit", "sample_posterior"]
+__all__ = ["Metric", "PosteriorSamples", "log_linear_model", "sample_posterior"]
 
 Metric = Literal["laplace", "adapt"]
-R_HAT_LIMIT = 1.01
-"""Largest R-hat of long chains that have converged, the one limit of the library; see :func:`r_hat_limit`."""
-_R_HAT_NOISE = 1e-4
-
-
-def r_hat_limit(num_chains: int, num_draws: int) -> float:
-    r"""Largest split R-hat that is not held against chains of finite length: :data:`R_HAT_LIMIT` and its noise.
-
-    .. math:: \hat R^2 = \frac{h - 1 + F}{h}, \qquad F \sim F_{2m - 1,\, 2m (h - 1)}
-
-    for 2m half chains of h independent normal draws each; the limit is :data:`R_HAT_LIMIT` plus the excess over 1 of
-    the value that one parameter in 10,000 passes. Four chains of 1,000 draws have 1.013.
-
-    Args:
-        num_chains: chains m.
-        num_draws: draws per chain, 2h, at least 4.
-
-    Returns:
-        The limit, above 1.01.
-
-    References:
-        Vehtari et al., Rank-normalization, folding, and localization: an improved R-hat for assessing convergence of
-        MCMC, Bayesian Analysis 16, 2021, for the value 1.01. The R-hat here is split but not rank-normalised, which
-        the normal tails of these posteriors do not ask for.
-
-    Example:
-        >>> round(r_hat_limit(4, 1000), 4), round(r_hat_limit(2, 20), 2)
-        (1.0133, 1.37)
-    """
-    from scipy import stats  # takes a second to import
-
-    half = num_draws // 2
-    excess = float(stats.f.isf(_R_HAT_NOISE, 2 * num_chains - 1, 2 * num_chains * (half - 1)))
-    return R_HAT_LIMIT - 1 + math.sqrt((half - 1 + excess) / half)
 
 
 def log_linear_model(
@@ -104,7 +67,7 @@ def log_linear_model(
 
 
 @dataclass(frozen=True, eq=False)
-class PosteriorSamples:
+class PosteriorSamples(PosteriorDraws):
     """Draws of theta and what is needed to judge and to use them.
 
     Attributes:
@@ -114,9 +77,9 @@ class PosteriorSamples:
         total_count: number of rows N.
         theta: draws in the free coding, (num_chains, num_draws, num_parameters).
         seed: seed of the run.
-        mcmc: Pyro's MCMC object after its run, with ``theta`` as its site.
-        status: "converged", or "unconverged" when some split R-hat exceeds :func:`r_hat_limit` or a transition
-            diverged.
+        run: Pyro's MCMC object after its run, with ``theta`` as its site.
+        status: "converged", or "unconverged" when some split R-hat exceeds
+            :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
     """
 
     hypergraph: InteractionHypergraph
@@ -125,18 +88,13 @@ class PosteriorSamples:
     total_count: float
     theta: torch.Tensor
     seed: int
-    mcmc: MCMC = field(repr=False)
+    run: MCMC = field(repr=False)
     status: Literal["converged", "unconverged"]
 
     @property
-    def num_chains(self) -> int:
-        """Number of chains."""
-        return self.theta.shape[0]
-
-    @property
-    def num_draws(self) -> int:
-        """Draws per chain."""
-        return self.theta.shape[1]
+    def parameters(self) -> torch.Tensor:
+        """The draws of theta."""
+        return self.theta
 
     @property
     def flat_theta(self) -> torch.Tensor:
@@ -148,35 +106,16 @@ class PosteriorSamples:
         """Balanced interaction tables of every draw, (num_chains, num_draws, num_terms)."""
         return parametrization(self.hypergraph).to_tables(self.theta)
 
-    @property
-    def num_divergences(self) -> int:
-        """Divergent transitions after warm-up, over all chains."""
-        return sum(len(where) for where in self.mcmc.diagnostics()["divergences"].values())
-
-    @property
-    def r_hat(self) -> torch.Tensor:
-        """Split R-hat of every free parameter, (num_parameters,)."""
-        return split_gelman_rubin(self.theta, chain_dim=0, sample_dim=1)
-
-    @property
-    def ess(self) -> torch.Tensor:
-        """Effective sample size of the mean of every free parameter over all chains, (num_parameters,)."""
-        return effective_sample_size(self.theta, chain_dim=0, sample_dim=1)
-
 
 def sample_posterior(
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
     prior: Any = 1.0,
+    settings: NUTSSettings | None = None,
     *,
     total_count: float | None = None,
-    num_draws: int = 1000,
-    num_warmup: int | None = None,
-    num_chains: int = 4,
-    seed: int = 0,
     metric: Metric | None = None,
-    target_accept: float = 0.8,
-    max_tree_depth: int = 10,
+    seed: int = 0,
     partition: PartitionBackend | None = None,
     progress: bool = True,
 ) -> PosteriorSamples:
@@ -197,14 +136,11 @@ def sample_posterior(
         prior: a positive number (scale of :func:`~pyro_hoim.log_linear.normal_prior`), or a Pyro distribution over
             the free coordinates, such as the result of ``normal_prior`` or
             :class:`~pyro_hoim.log_linear.DiaconisYlvisaker`.
+        settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200 with the laplace metric and
+            500 else.
         total_count: number of rows N; needed with counts only.
-        num_draws: draws kept per chain, at least 4.
-        num_warmup: transitions before them; 200 with the laplace metric, else 500, when None.
-        num_chains: number of chains.
-        seed: seed of everything random; the global generators are left as they were.
         metric: "laplace" (default for normal and conjugate priors and at most 2,000 parameters) or "adapt".
-        target_accept: acceptance probability that the step size is tuned to.
-        max_tree_depth: largest number of doublings of a trajectory.
+        seed: seed of everything random; the global generators are left as they were.
         partition: exact backend for log Z; when None that of a conjugate prior, else ``Auto()``.
         progress: show Pyro's progress bars on standard error.
 
@@ -221,7 +157,8 @@ def sample_posterior(
         IntractableError: log Z exceeds the backend's budget; found before anything is drawn.
 
     Warns:
-        ConvergenceWarning: a split R-hat above :func:`r_hat_limit` or divergent transitions; ``status`` says so too.
+        ConvergenceWarning: a split R-hat above :func:`~pyro_hoim.inference.r_hat_limit` or divergent transitions;
+            ``status`` says so too.
 
     References:
         Matthew D. Hoffman and Andrew Gelman, The No-U-Turn sampler, JMLR 15, 2014.
@@ -230,13 +167,13 @@ def sample_posterior(
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
         >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
-        >>> result = sample_posterior(
-        ...     hypergraph, counts, total_count=40, num_draws=200, num_chains=2, seed=1, progress=False
-        ... )
+        >>> settings = NUTSSettings(num_chains=2, num_draws=200)
+        >>> result = sample_posterior(hypergraph, counts, 1.0, settings, total_count=40, seed=1, progress=False)
         >>> result.theta.shape, result.num_divergences
         (torch.Size([2, 200, 2]), 0)
     """
-    check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
+    settings = NUTSSettings() if settings is None else settings
+    check_type(settings, NUTSSettings, "settings")
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not hypergraph.num_parameters:
         raise refused("hypergraph", "it has no parameters to draw")
@@ -248,8 +185,7 @@ def sample_posterior(
     else:
         backend = Auto() if partition is None else partition
     backend.plan(hypergraph).check()
-    if metric not in (None, "laplace", "adapt"):
-        raise unexpected("metric", "'laplace' or 'adapt'", metric, code="unknown-choice")
+    check_choice(metric, ("laplace", "adapt", None), "metric")
     has_curvature = isinstance(law, DiaconisYlvisaker) or _is_normal(law)
     if metric == "laplace" and not has_curvature:
         raise conflict("metric", "'laplace' needs a normal or conjugate prior", "use 'adapt'")
@@ -258,7 +194,6 @@ def sample_posterior(
     state = get_rng_state()
     try:
         set_rng_seed(seed)
-        options: dict[str, Any] = {"target_accept_prob": target_accept, "max_tree_depth": max_tree_depth}
         if isinstance(law, DiaconisYlvisaker):
             # One log Z per step instead of two: the posterior is known and needs no likelihood.
             model = partial(pyro.sample, "theta", law.posterior(counts, total))
@@ -267,47 +202,30 @@ def sample_posterior(
         make = partial(PotentialNUTS, potential=known_potential(hypergraph, law, counts, total, backend))
         if metric == "laplace":
             mode, covariance = _laplace(hypergraph, law, counts, total, backend)
-            kernel = make(model, full_mass=True, adapt_mass_matrix=False, **options)
+            kernel = make(model, full_mass=True, adapt_mass_matrix=False, **settings.options)
             kernel.mass_matrix_adapter = FixedMassMatrix(covariance)
-            noise = torch.randn(num_chains, len(mode), dtype=torch.float64)
+            noise = torch.randn(settings.num_chains, len(mode), dtype=torch.float64)
             start = mode + 2 * noise @ torch.linalg.cholesky(covariance).mT
         else:
-            kernel = make(model, **options)
-            start = law.sample((num_chains,)).to(torch.float64)
-        warmup = (200 if metric == "laplace" else 500) if num_warmup is None else num_warmup
-        mcmc = _SequentialMCMC(kernel, num_draws, warmup, {"theta": start}, disable_progbar=not progress)
+            kernel = make(model, **settings.options)
+            start = law.sample((settings.num_chains,)).to(torch.float64)
+        burn_in = (200 if metric == "laplace" else 500) if settings.burn_in is None else settings.burn_in
+        mcmc = _SequentialMCMC(kernel, settings.num_draws, burn_in, {"theta": start}, disable_progbar=not progress)
         mcmc.run()
     finally:
         set_rng_state(state)
     theta = mcmc.get_samples(group_by_chain=True)["theta"]
-    result = PosteriorSamples(hypergraph, law, counts, total, theta, seed, mcmc, "converged")
-    return _judged(result)
-
-
-def _judged(result: PosteriorSamples) -> PosteriorSamples:
-    """The same result with its status; warns when it is not converged."""
-    r_hat = float(result.r_hat.max()) if result.theta.shape[-1] else 1.0
-    divergences = result.num_divergences
-    limit = r_hat_limit(result.num_chains, result.num_draws)
-    if r_hat <= limit and not divergences:
-        return result
-    warnings.warn(
-        f"posterior: largest R-hat {r_hat:.3f} (limit {limit:.3g}), {divergences} divergent transitions; take more "
-        "warm-up or draws, or raise target_accept",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
-    return replace(result, status="unconverged")
+    return PosteriorSamples(hypergraph, law, counts, total, theta, seed, mcmc, "converged").judged()
 
 
 class _SequentialMCMC(MCMC):
     """Pyro's MCMC with its chains one after the other in this process, whatever the number of cores."""
 
     def __init__(
-        self, kernel: RecordingNUTS, num_draws: int, num_warmup: int, start: dict[str, torch.Tensor], **options: Any
+        self, kernel: RecordingNUTS, num_draws: int, burn_in: int, start: dict[str, torch.Tensor], **options: Any
     ) -> None:
         # Built for one chain, which is what selects the sampler without processes, then told the real number.
-        super().__init__(kernel, num_draws, num_warmup, **options)
+        super().__init__(kernel, num_draws, burn_in, **options)
         self.num_chains = len(next(iter(start.values())))
         self._diagnostics = [None] * self.num_chains
         self.sampler.num_chains = self.num_chains
@@ -345,10 +263,7 @@ def _prior(hypergraph: InteractionHypergraph, prior: Any) -> Any:
         return normal_prior(hypergraph, float(prior), dtype=torch.float64)
     if not isinstance(prior, torch.distributions.Distribution):
         raise wrong_type("prior", "a positive number or a distribution", prior)
-    if tuple(prior.event_shape) != (hypergraph.num_parameters,) or prior.batch_shape:
-        expected = f"event shape ({hypergraph.num_parameters},) and no batch"
-        found = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
-        raise unexpected("prior", expected, received=found, code="wrong-shape")
+    check_prior_shape(prior, hypergraph.num_parameters)
     if isinstance(prior, DiaconisYlvisaker):
         if prior.hypergraph != hypergraph:
             raise refused("prior", "it belongs to another hypergraph than the one given", code="other-domain")

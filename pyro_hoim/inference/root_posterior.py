@@ -12,18 +12,16 @@ import pyro
 import torch
 from numpy.typing import NDArray
 from pyro.distributions import Independent, Normal
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import linalg, optimize
 
-from ..errors import ConvergenceWarning, check_type, out_of_range, refused, unexpected, wrong_type
+from ..errors import ConvergenceWarning, check_type, out_of_range, refused, wrong_type
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..generalized_root.nodes.families import NodeFamily
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
 from ._potential import PotentialNUTS
-from .kernels import FixedMassMatrix, check_sampler_settings
-from .posterior import r_hat_limit
+from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, check_prior_shape
 from .runner import MCMCRun, run_mcmc
 
 __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
@@ -62,7 +60,7 @@ def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Ten
 
 
 @dataclass(frozen=True, eq=False)
-class RootPosterior:
+class RootPosterior(PosteriorDraws):
     """Draws of psi and what is needed to judge and to use them.
 
     Attributes:
@@ -115,19 +113,9 @@ class RootPosterior:
         return GeneralizedRootEnergy(self.structure, self.psi, self.family)
 
     @property
-    def num_divergences(self) -> int:
-        """Divergent transitions after warm-up, over all chains."""
-        return self.run.num_divergences
-
-    @property
-    def r_hat(self) -> torch.Tensor:
-        """Split R-hat of every entry, (num_terms,)."""
-        return split_gelman_rubin(self.psi, chain_dim=0, sample_dim=1)
-
-    @property
-    def ess(self) -> torch.Tensor:
-        """Effective sample size of the mean of every entry over all chains, (num_terms,)."""
-        return effective_sample_size(self.psi, chain_dim=0, sample_dim=1)
+    def parameters(self) -> torch.Tensor:
+        """The draws of psi."""
+        return self.psi
 
     def __repr__(self) -> str:
         spread = "calibrated" if self.is_calibrated else "not calibrated"
@@ -140,15 +128,11 @@ def sample_root_posterior(
     rows: torch.Tensor,
     family: NodeFamily,
     prior: Any = 3.0,
+    settings: NUTSSettings | None = None,
     *,
     weights: torch.Tensor | None = None,
     calibrate: bool = True,
-    num_draws: int = 1000,
-    num_warmup: int = 200,
-    num_chains: int = 4,
     seed: int = 0,
-    target_accept: float = 0.8,
-    max_tree_depth: int = 10,
     progress: bool = True,
 ) -> RootPosterior:
     r"""Draw psi from its pseudo-posterior with Pyro's NUTS; no partition function is needed, at any number of columns.
@@ -174,14 +158,10 @@ def sample_root_posterior(
         family: base family.
         prior: a positive number, the standard deviation of independent normal priors with mean zero of the
             *coefficients* l! psi; or a ``Normal(...).to_event(1)`` over psi.
+        settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200.
         weights: how often each row was seen; each once when None.
         calibrate: see above.
-        num_draws: draws kept per chain, at least 4.
-        num_warmup: transitions before them.
-        num_chains: number of chains, one after the other in this process.
         seed: seed of everything random; the global generators are left as they were.
-        target_accept: acceptance probability that the step size is tuned to.
-        max_tree_depth: largest number of doublings of a trajectory.
         progress: show a progress bar on standard error.
 
     Shape:
@@ -213,11 +193,13 @@ def sample_root_posterior(
         >>> from pyro_hoim.schema import Domain, Variable
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> rows = torch.tensor([[3.0], [5.0], [4.0], [4.0], [1.0], [7.0]])
-        >>> found = sample_root_posterior(structure, rows, PoissonFamily(), num_draws=99, num_warmup=50, progress=False)
+        >>> settings = NUTSSettings(num_draws=99, burn_in=50)
+        >>> found = sample_root_posterior(structure, rows, PoissonFamily(), 3.0, settings, progress=False)
         >>> found.psi.shape, round(found.mode.exp().item(), 1)
         (torch.Size([4, 99, 1]), 4.0)
     """
-    check_sampler_settings(num_draws, num_warmup, num_chains, target_accept, max_tree_depth)
+    settings = NUTSSettings() if settings is None else settings
+    check_type(settings, NUTSSettings, "settings")
     seed = checked_seed(seed)
     check_type(calibrate, bool, "calibrate", "True or False")
     check_type(structure, RootStructure, "structure")
@@ -234,18 +216,17 @@ def sample_root_posterior(
         lambda values: -(law.log_prob(values["psi"]) + likelihood(values["psi"])),
         full_mass=True,
         adapt_mass_matrix=False,
-        target_accept_prob=target_accept,
-        max_tree_depth=max_tree_depth,
+        **settings.options,
     )
     kernel.mass_matrix_adapter = FixedMassMatrix(torch.from_numpy(covariance))
     run = run_mcmc(
         kernel,
-        num_draws,
-        num_warmup=num_warmup,
-        num_chains=num_chains,
+        settings.num_draws,
+        burn_in=200 if settings.burn_in is None else settings.burn_in,
+        num_chains=settings.num_chains,
         seed=seed,
         model_args=(law, likelihood),
-        initial_params={"psi": _starts(likelihood, mode, covariance, num_chains, seed)},
+        initial_params={"psi": _starts(likelihood, mode, covariance, settings.num_chains, seed)},
         progress=progress,
     )
     centre = torch.from_numpy(mode)
@@ -258,7 +239,14 @@ def sample_root_posterior(
     moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
     num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
     result = RootPosterior(structure, family, draws, centre, *spread, calibrate, num_lawless, run, "converged")
-    return _judged(result, is_mode)
+    if num_lawless:
+        warnings.warn(
+            f"posterior: {num_lawless} of {draws[..., 0].numel()} calibrated draws are where the conditional of an "
+            "observed cell has no law; take more rows or a narrower prior, or calibrate=False",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return result.judged("" if is_mode else "the mode was not found, ")
 
 
 def _prior(structure: RootStructure, prior: Any) -> Independent:
@@ -271,10 +259,7 @@ def _prior(structure: RootStructure, prior: Any) -> Independent:
     if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
         expected = "a positive number or Normal(...).to_event(1)"
         raise wrong_type("prior", expected, prior, "for another one write a program with root_pseudo_model's factor")
-    if tuple(prior.event_shape) != (structure.num_terms,) or prior.batch_shape:
-        expected = f"event shape ({structure.num_terms},) and no batch"
-        found = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
-        raise unexpected("prior", expected, received=found, code="wrong-shape")
+    check_prior_shape(prior, structure.num_terms)
     if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
         raise out_of_range("prior", "standard deviations from 1e-100 to 1e100")
     loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
@@ -374,25 +359,3 @@ def _starts(
                 break
             step /= 2
     return torch.from_numpy(mode + steps)
-
-
-def _judged(result: RootPosterior, is_mode: bool) -> RootPosterior:
-    """The same result with its status; warns when it is not converged, or has draws without a law."""
-    if result.num_lawless:
-        warnings.warn(
-            f"posterior: {result.num_lawless} of {result.psi[..., 0].numel()} calibrated draws are where the "
-            "conditional of an observed cell has no law; take more rows or a narrower prior, or calibrate=False",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    r_hat, limit = float(result.r_hat.max()), r_hat_limit(*result.psi.shape[:2])
-    if r_hat <= limit and not result.num_divergences and is_mode:
-        return result
-    mode = "" if is_mode else "the mode was not found, "
-    warnings.warn(
-        f"posterior: {mode}largest R-hat {r_hat:.3f} (limit {limit:.3g}), {result.num_divergences} divergent "
-        "transitions; take more warm-up or draws, a narrower prior, or raise target_accept",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
-    return replace(result, status="unconverged")

@@ -46,7 +46,7 @@ class MCMCRun:
         samples: draws by site, (num_chains, num_draws, \*event); integer sites are ``torch.long``.
         sample_stats: statistics of every draw by name, (num_chains, num_draws).
         chain_diagnostics: what the kernel said of every chain.
-        num_warmup: transitions before the first draw.
+        burn_in: transitions before the first draw.
         num_draws: draws per chain.
         seed: seed of the run, None if it took the global generators.
     """
@@ -54,7 +54,7 @@ class MCMCRun:
     samples: Samples
     sample_stats: Samples
     chain_diagnostics: tuple[dict[str, Any], ...]
-    num_warmup: int
+    burn_in: int
     num_draws: int
     seed: int | None
 
@@ -91,7 +91,7 @@ def run_mcmc(
     kernel: MCMCKernel,
     num_draws: int = 1000,
     *,
-    num_warmup: int | None = None,
+    burn_in: int | None = None,
     num_chains: int | None = None,
     seed: int | None = None,
     model_args: Sequence[Any] = (),
@@ -109,7 +109,7 @@ def run_mcmc(
     Args:
         kernel: any :class:`pyro.infer.mcmc.mcmc_kernel.MCMCKernel`.
         num_draws: draws per chain.
-        num_warmup: transitions before them; ``num_draws`` when None, as in Pyro.
+        burn_in: transitions before them; ``num_draws`` when None, as in Pyro.
         num_chains: chains; when None the number the kernel was made for, else 4.
         seed: seed of everything random; the global generators are then left as they were. Chain c of a kernel that
             runs one chain at a time depends on (seed, c) alone. None takes and advances the global generators.
@@ -138,20 +138,20 @@ def run_mcmc(
         >>> from pyro_hoim.structure import InteractionHypergraph
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
         >>> kernel = BlockGibbs(HierarchicalLogLinear(hypergraph, torch.zeros(5)), engine="torch")
-        >>> run = run_mcmc(kernel, 50, num_warmup=10, num_chains=16, seed=1, progress=False)
+        >>> run = run_mcmc(kernel, 50, burn_in=10, num_chains=16, seed=1, progress=False)
         >>> run.samples["x"].shape, run.samples["x"].dtype, run.sample_stats["energy"].shape
         (torch.Size([16, 50, 2]), torch.int64, torch.Size([16, 50]))
     """
     check_type(kernel, MCMCKernel, "kernel", "a Pyro MCMCKernel")
     chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
     num_draws, num_chains = _whole(num_draws, 1, "num_draws"), _whole(chosen, 1, "num_chains")
-    num_warmup = num_draws if num_warmup is None else _whole(num_warmup, 0, "num_warmup")
+    burn_in = num_draws if burn_in is None else _whole(burn_in, 0, "burn_in")
     if seed is not None and _whole(seed, 0, "seed") >= 2**63:
         raise out_of_range("seed", "a whole number below 2^63", received=seed)
     start = _checked_start(initial_params, num_chains)
-    call = _Call(num_warmup, num_draws, tuple(model_args), dict(model_kwargs or {}))
+    call = _Call(burn_in, num_draws, tuple(model_args), dict(model_kwargs or {}))
     is_vectorized = isinstance(kernel, VectorizedKernel)
-    total = (num_warmup + num_draws) * (1 if is_vectorized else num_chains)
+    total = (burn_in + num_draws) * (1 if is_vectorized else num_chains)
     # Validation off, as Pyro's MCMC has it: a trajectory that leaves the support is a divergence, not an error.
     with (
         _random_state(seed),
@@ -174,14 +174,14 @@ def run_mcmc(
                 parts.append(drawn)
                 diagnostics += report
             samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
-    return MCMCRun(samples, _sample_stats(diagnostics, num_draws), tuple(diagnostics), num_warmup, num_draws, seed)
+    return MCMCRun(samples, _sample_stats(diagnostics, num_draws), tuple(diagnostics), burn_in, num_draws, seed)
 
 
 @dataclass(frozen=True)
 class _Call:
     """What every chain is told."""
 
-    num_warmup: int
+    burn_in: int
     num_draws: int
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -194,13 +194,13 @@ def _run_chain(
     if start is not None:
         kernel.initial_params = start
     try:
-        kernel.setup(call.num_warmup, *call.args, **call.kwargs)
+        kernel.setup(call.burn_in, *call.args, **call.kwargs)
         params = kernel.initial_params
         names = list(getattr(kernel, "save_params", None) or params)
         kept: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-        for step in range(call.num_warmup + call.num_draws):
+        for step in range(call.burn_in + call.num_draws):
             params = kernel.sample(params)
-            if step >= call.num_warmup:
+            if step >= call.burn_in:
                 for name in names:
                     kept[name].append(params[name].detach().clone())
             bar.set_postfix(kernel.logging() or {}, refresh=False)

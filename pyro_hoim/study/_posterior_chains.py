@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -58,14 +59,12 @@ def draw_chain(
             hypergraph,
             data,
             settings.prior.distribution(hypergraph),
-            num_draws=settings.num_draws,
-            num_warmup=settings.num_warmup,
-            num_chains=1,
+            replace(settings, num_chains=1),
             seed=seed,
             progress=progress,
         )
     tensors = {"theta": result.theta[0].contiguous()}
-    stats = to_arviz(result.mcmc)["sample_stats"]
+    stats = to_arviz(result.run)["sample_stats"]
     for name in stats.data_vars:
         values = np.asarray(stats[name].values)
         if values.shape == (1, settings.num_draws):
@@ -96,7 +95,7 @@ def draw_chains(
     import joblib
 
     if jobs is None:
-        length = len(seeds) * (settings.num_draws + settings.num_warmup)
+        length = len(seeds) * (settings.num_draws + (settings.burn_in or 0))
         jobs = joblib.cpu_count() if length >= _LEAST_TRANSITIONS else 1
     jobs = min(jobs, len(seeds))
     if jobs <= 1:

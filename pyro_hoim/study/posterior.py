@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 from ..core.rows import check_rows
 from ..data.observations import Observations
 from ..errors import ConvergenceWarning, check_type, refused
+from ..inference.kernels import r_hat_limit
 from ..inference.log_likelihood import cell_log_likelihood
-from ..inference.posterior import r_hat_limit
 from ..interop.arviz import to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.named_priors import Prior
@@ -98,7 +98,7 @@ def file_stem(name: str) -> str:
 def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, seed: int) -> str:
     """Fingerprint of everything that a chain depends on."""
     text = json.dumps(
-        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.num_warmup, str(settings.prior), seed]
+        [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.burn_in, str(settings.prior), seed]
     )
     rows = data.unique()
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
@@ -263,7 +263,7 @@ def _describe(
         prior=settings.prior,
         description=(
             f"Prior {settings.prior}: {settings.prior.describe()}, on the coordinates of an orthonormal basis of the "
-            f"balanced tables; NUTS, {settings.num_chains} chains, {settings.num_warmup} "
+            f"balanced tables; NUTS, {settings.num_chains} chains, {settings.burn_in} "
             f"warm-up transitions and {settings.num_draws} draws each."
         ),
     )

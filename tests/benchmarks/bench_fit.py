@@ -29,6 +29,7 @@ from pyro.infer.mcmc.util import initialize_model
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
+from pyro_hoim.inference import NUTSSettings
 from pyro_hoim.inference.posterior import log_linear_model, sample_posterior
 from pyro_hoim.log_linear import fit, normal_prior, parametrization
 from pyro_hoim.log_linear.fitting import design
@@ -142,7 +143,12 @@ def posterior(rows, repeats):
         for _ in range(50):
             calls[total]()
         memory[total] = allocated(calls[total])
-        run = sample_posterior(hypergraph, counts, total_count=total, num_draws=100, num_warmup=200, num_chains=1)
+        run = sample_posterior(
+            hypergraph,
+            counts,
+            total_count=total,
+            settings=NUTSSettings(num_draws=100, burn_in=200, num_chains=1),
+        )
         steps[total] = leapfrog_steps(run)
     times = {total: [] for total in calls}
     for _ in range(40 * repeats):  # alternating, so that both see the same machine

@@ -86,7 +86,7 @@ def test_infer_discrete_finds_the_most_probable_state() -> None:
 
 def draws(model: Any, num_draws: int) -> torch.Tensor:
     pyro.set_rng_seed(11)
-    return run_mcmc(MixedGibbs(model), num_draws, num_warmup=1, num_chains=1, progress=False).get_samples()["x"]
+    return run_mcmc(MixedGibbs(model), num_draws, burn_in=1, num_chains=1, progress=False).get_samples()["x"]
 
 
 def test_mixed_gibbs_draws_from_the_posterior() -> None:
@@ -108,6 +108,6 @@ def test_mixed_gibbs_moves_psi_and_counts() -> None:
 
     pyro.set_rng_seed(3)
     kernel = MixedGibbs(model, {"max_tree_depth": 2, "step_size": 0.2, "adapt_step_size": False})
-    found = run_mcmc(kernel, 12, num_warmup=2, progress=False).get_samples()
+    found = run_mcmc(kernel, 12, burn_in=2, progress=False).get_samples()
     assert found["x"].shape[-2:] == (3, 3) and bool(law_of().support.check(found["x"]).all())
     assert len(found["shift"].unique()) > 5 and len(found["x"].reshape(-1, 9).unique(dim=0)) > 5

@@ -115,7 +115,7 @@ def exact_field_posterior() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_posterior_of_a_field_and_its_strength_equals_quadrature() -> None:
-    run = run_mcmc(MixedGibbs(field_program, fixed_hmc), 100, num_warmup=20, num_chains=1, seed=1, model_args=(200,),
+    run = run_mcmc(MixedGibbs(field_program, fixed_hmc), 100, burn_in=20, num_chains=1, seed=1, model_args=(200,),
                    progress=False)  # fmt: skip
     strength, x = run.samples["strength"][0], run.samples["x"][0]
     assert x.dtype == torch.long and x.shape == (100, 200, 3)
@@ -127,7 +127,7 @@ def test_posterior_of_a_field_and_its_strength_equals_quadrature() -> None:
 
 
 def test_mixture_equals_enumeration() -> None:
-    run = run_mcmc(MixedGibbs(mixture, fixed_hmc), 80, num_warmup=20, num_chains=1, seed=2, model_args=(150,),
+    run = run_mcmc(MixedGibbs(mixture, fixed_hmc), 80, burn_in=20, num_chains=1, seed=2, model_args=(150,),
                    progress=False)  # fmt: skip
     grid = np.linspace(-5, 5, 201)
     first, second = np.meshgrid(grid, grid, indexing="ij")
@@ -145,7 +145,7 @@ def test_mixture_equals_enumeration() -> None:
 
 def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains() -> None:
     kernel = MixedGibbs(prior_only, fixed_hmc)
-    run = run_mcmc(kernel, 60, num_warmup=15, num_chains=1, seed=3, model_args=(200,), progress=False)
+    run = run_mcmc(kernel, 60, burn_in=15, num_chains=1, seed=3, model_args=(200,), progress=False)
     assert kernel.evaluation == {"x": "law alone"}
     x, strength = run.samples["x"][0], run.samples["strength"][0]
     points, weights = np.polynomial.hermite_e.hermegauss(60)
@@ -166,7 +166,7 @@ def two_laws(copies: int) -> None:
 
 def test_two_laws_that_nothing_depends_on_are_independent() -> None:
     kernel = MixedGibbs(two_laws)
-    run = run_mcmc(kernel, 2, num_warmup=25, num_chains=1, seed=3, model_args=(3000,), progress=False)
+    run = run_mcmc(kernel, 2, burn_in=25, num_chains=1, seed=3, model_args=(3000,), progress=False)
     assert kernel.evaluation == {"x": "law alone", "w": "law alone"}
     single = np.exp(exact_table(PAIRS, parametrization(PAIRS).to_tables(THETAS[0], "free"))).reshape(-1)
     both = torch.cat([run.samples["x"][0, -1], run.samples["w"][0, -1]], -1).numpy()
@@ -380,7 +380,7 @@ def test_the_fast_spelling_is_the_same_program_and_only_the_slow_one_is_logged(
         caplog.clear()
         kernel = MixedGibbs(program, {"max_tree_depth": 1})
         with caplog.at_level(logging.WARNING, "pyro_hoim"):
-            run = run_mcmc(kernel, 1, num_warmup=1, num_chains=2, seed=1, progress=False)
+            run = run_mcmc(kernel, 1, burn_in=1, num_chains=2, seed=1, progress=False)
         assert set(kernel.evaluation.values()) == {wanted}
         assert run.chain_diagnostics[0]["evaluation"] == {**kernel.evaluation, **kernel.evaluation_reasons}
         lines = [record.getMessage() for record in caplog.records]
@@ -532,7 +532,7 @@ def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone() -> None:
     """The law of z given nothing observed is its prior, whatever the two log Z are."""
     transitions = 600
     kernel = MixedGibbs(partial(stepping, "theta"), partial(fixed_hmc, step_size=0.9, num_steps=2))
-    run = run_mcmc(kernel, transitions, num_warmup=20, num_chains=1, seed=4, progress=False)
+    run = run_mcmc(kernel, transitions, burn_in=20, num_chains=1, seed=4, progress=False)
     positive = (run.samples["z"][0] > 0).double().numpy()
     blocks = positive.reshape(30, -1).mean(1)  # blocks of 20 transitions are nearly independent
     score = (blocks.mean() - 0.5) / (blocks.std(ddof=1) / np.sqrt(len(blocks)))
@@ -730,7 +730,7 @@ def test_large_integers_stay_exact() -> None:
 
     assert _to_float(torch.tensor([2**30 + 1])).dtype == torch.float64
     assert _to_float(torch.tensor([7])).dtype == torch.float32
-    run = run_mcmc(MixedGibbs(model, fixed_hmc), 5, num_warmup=0, num_chains=2, seed=1, progress=False)
+    run = run_mcmc(MixedGibbs(model, fixed_hmc), 5, burn_in=0, num_chains=2, seed=1, progress=False)
     assert run.samples["z"].dtype == torch.long
 
 
@@ -740,7 +740,7 @@ def test_a_program_without_continuous_sites() -> None:
             z = pyro.sample("z", dist.Bernoulli(0.3))
             pyro.sample("y", dist.Normal(z, 1.0), obs=torch.full((400,), 1.0))
 
-    run = run_mcmc(MixedGibbs(model), 30, num_warmup=0, num_chains=1, seed=1, progress=False)
+    run = run_mcmc(MixedGibbs(model), 30, burn_in=0, num_chains=1, seed=1, progress=False)
     expected = 0.3 * stats.norm.pdf(0) / (0.3 * stats.norm.pdf(0) + 0.7 * stats.norm.pdf(1))
     total = float(run.samples["z"].sum())  # rows and transitions are independent here
     assert stats.binomtest(int(total), 12_000, expected).pvalue > FALSE_ALARM_RATE
@@ -749,7 +749,7 @@ def test_a_program_without_continuous_sites() -> None:
 
 def test_pickles_and_runs_again_with_the_same_draws() -> None:
     kernel = MixedGibbs(single_field, fixed_hmc)
-    options: dict[str, Any] = {"num_warmup": 2, "num_chains": 2, "seed": 3, "progress": False}
+    options: dict[str, Any] = {"burn_in": 2, "num_chains": 2, "seed": 3, "progress": False}
     first = run_mcmc(kernel, 5, **options)
     copy = pickle.loads(pickle.dumps(kernel))
     assert copy.discrete_sites == {} and copy.transforms is None

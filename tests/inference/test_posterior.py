@@ -18,7 +18,14 @@ from scipy import stats
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
-from pyro_hoim.inference import R_HAT_LIMIT, PosteriorSamples, log_linear_model, r_hat_limit, sample_posterior
+from pyro_hoim.inference import (
+    R_HAT_LIMIT,
+    NUTSSettings,
+    PosteriorSamples,
+    log_linear_model,
+    r_hat_limit,
+    sample_posterior,
+)
 from pyro_hoim.log_linear import (
     Auto,
     DiaconisYlvisaker,
@@ -64,7 +71,9 @@ def mean_and_error(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def conjugate() -> PosteriorSamples:
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
     counts = counts_of(PAIRS, 1, 25)
-    return sample_posterior(PAIRS, counts, prior, total_count=25, num_draws=500, num_chains=2, seed=2, progress=False)
+    return sample_posterior(
+        PAIRS, counts, prior, total_count=25, settings=NUTSSettings(num_draws=500, num_chains=2), seed=2, progress=False
+    )
 
 
 def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
@@ -86,8 +95,8 @@ def test_diagnostics(conjugate: PosteriorSamples) -> None:
     assert float(conjugate.r_hat.max()) < 1.02 and conjugate.r_hat.shape == (PAIRS.num_parameters,)
     assert float(conjugate.ess.min()) > 300
     assert conjugate.flat_theta.shape == (1000, PAIRS.num_parameters)
-    assert torch.equal(conjugate.mcmc.get_samples()["theta"], conjugate.flat_theta)
-    assert set(conjugate.mcmc.diagnostics()["sample_stats"]) == {"chain 0", "chain 1"}
+    assert torch.equal(conjugate.run.get_samples()["theta"], conjugate.flat_theta)
+    assert set(conjugate.run.diagnostics()["sample_stats"]) == {"chain 0", "chain 1"}
 
 
 @pytest.mark.parametrize("metric", ["laplace", pytest.param("adapt", marks=pytest.mark.slow)])
@@ -101,9 +110,7 @@ def test_normal_prior_against_quadrature(metric: str) -> None:
         counts,
         normal_prior(MAIN, scale),
         total_count=40,
-        num_draws=500,
-        num_warmup=200,
-        num_chains=2,
+        settings=NUTSSettings(num_draws=500, burn_in=200, num_chains=2),
         seed=3,
         metric=metric,  # type: ignore[arg-type]
         progress=False,
@@ -144,7 +151,7 @@ def test_model_density_equals_enumeration() -> None:
 def test_seed_decides_everything_and_global_state_stays() -> None:
     table = table_of(MAIN, 6, 20)
     observations = Observations.from_table(MAIN.domain, table)
-    options = {"num_draws": 20, "num_warmup": 20, "num_chains": 3, "progress": False}
+    options = {"settings": NUTSSettings(num_draws=20, burn_in=20, num_chains=3), "progress": False}
 
     def states() -> tuple[object, ...]:
         return torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -166,7 +173,11 @@ def test_chains_never_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     monkeypatch.setattr(multiprocessing.Process, "start", lambda self: started.append(self))
     result = sample_posterior(
-        MAIN, counts_of(MAIN, 7, 20), total_count=20, num_draws=20, num_warmup=20, num_chains=4, progress=False
+        MAIN,
+        counts_of(MAIN, 7, 20),
+        total_count=20,
+        settings=NUTSSettings(num_draws=20, burn_in=20, num_chains=4),
+        progress=False,
     )
     assert result.num_chains == 4 and not started
 
@@ -177,9 +188,7 @@ def test_any_exact_backend(partition: object) -> None:
         MAIN,
         counts_of(MAIN, 8, 20),
         total_count=20,
-        num_draws=30,
-        num_warmup=30,
-        num_chains=1,
+        settings=NUTSSettings(num_draws=30, burn_in=30, num_chains=1),
         partition=partition,  # type: ignore[arg-type]
         progress=False,
     )
@@ -196,7 +205,12 @@ def test_other_priors_and_no_data() -> None:
     location = torch.tensor([0.0, 0.5], dtype=torch.float64)
     prior = dist.StudentT(5.0, location, 0.5).to_event(1)
     result = sample_posterior(
-        MAIN, zeros, prior, total_count=0, num_draws=400, num_warmup=100, num_chains=2, progress=False
+        MAIN,
+        zeros,
+        prior,
+        total_count=0,
+        settings=NUTSSettings(num_draws=400, burn_in=100, num_chains=2),
+        progress=False,
     )
     size = float(stats.t(5, scale=0.5).expect(abs))
     expected = torch.tensor([0.0, 0.5, size, size], dtype=torch.float64)
@@ -205,7 +219,9 @@ def test_other_priors_and_no_data() -> None:
     assert float(((mean - expected) / error).abs().max()) < bound
     assert float((mean[2:] / error[2:] - 2 * size / error[2:]).abs().min()) > bound
     assert abs(float(mean[1] / error[1])) > bound
-    normal = sample_posterior(MAIN, zeros, 1.5, total_count=0, num_draws=400, num_chains=2, progress=False)
+    normal = sample_posterior(
+        MAIN, zeros, 1.5, total_count=0, settings=NUTSSettings(num_draws=400, num_chains=2), progress=False
+    )
     mean, error = mean_and_error(normal.theta.square())
     assert float(((mean - 1.5**2) / error).abs().max()) < bound
     assert float(((mean - 1.0) / error).abs().min()) > bound
@@ -239,9 +255,7 @@ def test_the_given_backend_is_the_one_that_runs(metric: str) -> None:
                 counts,
                 prior,
                 total_count=20,
-                num_draws=4,
-                num_warmup=2,
-                num_chains=1,
+                settings=NUTSSettings(num_draws=4, burn_in=2, num_chains=1),
                 metric=metric,  # type: ignore[arg-type]
                 partition=partition,  # type: ignore[arg-type]
                 progress=False,
@@ -258,7 +272,9 @@ def test_conjugate_and_float32_priors() -> None:
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
     single = DiaconisYlvisaker.uniform(MAIN, 2.0)
-    drawn = sample_posterior(MAIN, zeros, single, total_count=0, num_draws=20, num_chains=2, progress=False)
+    drawn = sample_posterior(
+        MAIN, zeros, single, total_count=0, settings=NUTSSettings(num_draws=20, num_chains=2), progress=False
+    )
     assert single.mean_statistics.dtype == torch.float32 and drawn.theta.dtype == torch.float64
     with pytest.raises(InputError, match="laplace"):
         sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")
@@ -288,11 +304,8 @@ def test_unconverged_chains_are_reported() -> None:
             counts_of(PAIRS, 9, 2000),
             20.0,
             total_count=2000,
-            num_draws=8,
-            num_warmup=0,
-            num_chains=2,
+            settings=NUTSSettings(num_draws=8, burn_in=0, num_chains=2, max_tree_depth=1),
             metric="adapt",
-            max_tree_depth=1,
             progress=False,
         )
     assert result.status == "unconverged"
@@ -317,13 +330,14 @@ def test_bad_input() -> None:
     for name, value in {
         "num_draws": 3,
         "num_chains": 0,
-        "num_warmup": -1,
+        "burn_in": -1,
         "max_tree_depth": 1.5,
         "target_accept": 1.0,
-        "metric": "dense",
     }.items():
         with pytest.raises(InputError, match=name):
-            sample_posterior(MAIN, counts, total_count=10, **{name: value})  # type: ignore[arg-type]
+            NUTSSettings(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="metric"):
+        sample_posterior(MAIN, counts, total_count=10, metric="dense")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="event shape"):
         sample_posterior(MAIN, counts, normal_prior(PAIRS), total_count=10)
     with pytest.raises(InputError, match="positive"):

@@ -13,7 +13,7 @@ from pyro import distributions as dist
 from pyro.infer.mcmc.util import initialize_model
 from pyro.ops.integrator import potential_grad
 
-from pyro_hoim.inference import log_linear_model, sample_posterior
+from pyro_hoim.inference import NUTSSettings, log_linear_model, sample_posterior
 from pyro_hoim.inference._potential import NormalPotential, PotentialNUTS, known_potential
 from pyro_hoim.log_linear import (
     AnnealedImportance,
@@ -95,7 +95,8 @@ def test_other_priors_and_estimates_are_left_to_pyro() -> None:
 @pytest.mark.parametrize("name", PRIORS)
 @pytest.mark.parametrize("metric", ["laplace", "adapt"])
 def test_draws_are_those_of_the_program(name: str, metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {"num_draws": 6, "num_warmup": 6, "num_chains": 2, "seed": 3, "progress": False}
+    settings = NUTSSettings(num_draws=6, burn_in=6, num_chains=2)
+    options: dict[str, Any] = {"settings": settings, "seed": 3, "progress": False}
     draw = partial(sample_posterior, HYPERGRAPH, COUNTS, PRIORS[name], total_count=150, metric=metric, **options)
     fast = draw()
     used = list[Any]()
@@ -105,6 +106,6 @@ def test_draws_are_those_of_the_program(name: str, metric: Any, monkeypatch: pyt
 
     monkeypatch.setattr("pyro_hoim.inference.posterior.known_potential", traced)
     slow = draw()
-    assert used and isinstance(slow.mcmc.kernel, PotentialNUTS)
+    assert used and isinstance(slow.run.kernel, PotentialNUTS)
     assert torch.equal(fast.theta, slow.theta)
-    assert fast.mcmc.diagnostics()["sample_stats"] == slow.mcmc.diagnostics()["sample_stats"]
+    assert fast.run.diagnostics()["sample_stats"] == slow.run.diagnostics()["sample_stats"]

@@ -147,7 +147,7 @@ def test_in_pyro_mcmc_everything_works(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_arviz_takes_a_run_of_many_chains_with_its_diagnostics() -> None:
-    drawn = run_mcmc(kernel_of(), 300, num_warmup=20, num_chains=4, seed=2, progress=False)
+    drawn = run_mcmc(kernel_of(), 300, burn_in=20, num_chains=4, seed=2, progress=False)
     assert drawn.samples["x"].shape == (4, 300, 3)
     assert drawn.samples["x"].dtype == torch.long
     assert drawn.num_divergences == 0

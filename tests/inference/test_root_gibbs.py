@@ -132,7 +132,7 @@ def test_pyro_runs_chains_in_processes_with_streams_of_their_own(tmp_path: Path)
 
 
 def test_many_chains_as_one_tensor_and_arviz_summarises_them() -> None:
-    found = run_mcmc(RootGibbs(model()), 200, num_warmup=10, num_chains=4, seed=2, progress=False)
+    found = run_mcmc(RootGibbs(model()), 200, burn_in=10, num_chains=4, seed=2, progress=False)
     draws = found.samples["x"]
     assert draws.shape == (4, 200, 3)
     assert_close(found.sample_stats["log_q"], -model().energy(draws), relative=1e-9)

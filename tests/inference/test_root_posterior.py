@@ -20,7 +20,14 @@ from pyro_hoim.generalized_root import (
     RootStructure,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.inference import RecordingNUTS, root_posterior, root_pseudo_model, run_mcmc, sample_root_posterior
+from pyro_hoim.inference import (
+    NUTSSettings,
+    RecordingNUTS,
+    root_posterior,
+    root_pseudo_model,
+    run_mcmc,
+    sample_root_posterior,
+)
 from pyro_hoim.inference._potential import PotentialNUTS
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.schema import Domain, Variable
@@ -62,9 +69,7 @@ def test_draws_have_the_pseudo_posterior():
         prior,
         weights=weights,
         calibrate=False,
-        num_draws=400,
-        num_warmup=60,
-        num_chains=2,
+        settings=NUTSSettings(num_draws=400, burn_in=60, num_chains=2),
         progress=False,
     )
     assert found.status == "converged"
@@ -115,7 +120,7 @@ def test_the_potential_is_that_of_the_program():
     program = pyro.poutine.condition(root_pseudo_model, {"psi": PLANTED})
     joint = pyro.poutine.trace(program).get_trace(prior, likelihood).log_prob_sum()
     assert float(joint) == pytest.approx(float(prior.log_prob(PLANTED)) + likelihood.log_prob(PLANTED), abs=1e-12)
-    options = {"num_draws": 30, "num_warmup": 0, "num_chains": 1, "seed": 3, "progress": False}
+    options = {"num_draws": 30, "burn_in": 0, "num_chains": 1, "seed": 3, "progress": False}
     kernel = RecordingNUTS(root_pseudo_model, step_size=0.1, adapt_step_size=False, adapt_mass_matrix=False)
     known = PotentialNUTS(
         root_pseudo_model,
@@ -130,7 +135,8 @@ def test_the_potential_is_that_of_the_program():
 
 def test_calibration_moves_draws_as_stated():
     weights = drawn_weights(np.random.default_rng(2), 300)
-    options = {"weights": weights, "num_draws": 60, "num_warmup": 40, "num_chains": 2, "seed": 4, "progress": False}
+    settings = NUTSSettings(num_draws=60, burn_in=40, num_chains=2)
+    options = {"weights": weights, "settings": settings, "seed": 4, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         plain = sample_root_posterior(PAIR, STATES, FAMILY, calibrate=False, **options)
@@ -151,7 +157,8 @@ def test_calibration_moves_draws_as_stated():
 
 
 def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone():
-    options = {"weights": torch.ones(16), "num_draws": 20, "num_warmup": 20, "num_chains": 2, "progress": False}
+    settings = NUTSSettings(num_draws=20, burn_in=20, num_chains=2)
+    options = {"weights": torch.ones(16), "settings": settings, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         before = torch.get_rng_state()
@@ -177,9 +184,7 @@ def test_other_families(family, order):
             structure,
             torch.from_numpy(rows).double(),
             family,
-            num_draws=5,
-            num_warmup=10,
-            num_chains=2,
+            settings=NUTSSettings(num_draws=5, burn_in=10, num_chains=2),
             progress=False,
         )
     assert found.psi.shape == (2, 5, structure.num_terms)
@@ -196,7 +201,7 @@ def test_names_and_arviz():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = sample_root_posterior(
-            structure, rows, FAMILY, num_draws=20, num_warmup=20, num_chains=2, progress=False
+            structure, rows, FAMILY, settings=NUTSSettings(num_draws=20, burn_in=20, num_chains=2), progress=False
         )
     assert found.term_names == ["a", "b", "a^(1/2)", "b^(1/2)", "a:b"]
     torch.testing.assert_close(found.coefficients[..., -1], 2 * found.psi[..., -1])
@@ -210,7 +215,11 @@ def test_a_run_that_is_too_short_says_so():
     rows = torch.from_numpy(np.random.default_rng(6).integers(0, 4, (50, 2))).double()
     with pytest.warns(ConvergenceWarning, match="R-hat"):
         found = sample_root_posterior(
-            PAIR, rows, FAMILY, num_draws=4, num_warmup=0, num_chains=2, max_tree_depth=1, progress=False
+            PAIR,
+            rows,
+            FAMILY,
+            settings=NUTSSettings(num_draws=4, burn_in=0, num_chains=2, max_tree_depth=1),
+            progress=False,
         )
     assert found.status == "unconverged"
 
@@ -238,7 +247,11 @@ def test_calibrated_draws_without_a_law_are_counted():
     structure = RootStructure.independent(Domain([Variable("a", kind="real")]))
     with pytest.warns(ConvergenceWarning) as told:  # a divergent transition is reported beside it
         found = sample_root_posterior(
-            structure, rows, ExponentialFamily(), num_draws=300, num_warmup=50, num_chains=2, progress=False
+            structure,
+            rows,
+            ExponentialFamily(),
+            settings=NUTSSettings(num_draws=300, burn_in=50, num_chains=2),
+            progress=False,
         )
     assert any("of 600 calibrated draws are where the conditional" in str(warning.message) for warning in told)
     assert found.num_lawless == int((found.psi >= 0).sum()) > 0
@@ -255,7 +268,7 @@ def test_wrong_input():
     with pytest.raises(InputError, match="prior: expected event shape"):
         sample_root_posterior(PAIR, rows, FAMILY, Normal(torch.zeros(2), 1.0).to_event(1))
     with pytest.raises(InputError, match="num_draws"):
-        sample_root_posterior(PAIR, rows, FAMILY, num_draws=0)
+        sample_root_posterior(PAIR, rows, FAMILY, settings=NUTSSettings(num_draws=0))
     with pytest.raises(InputTypeError, match="calibrate"):
         sample_root_posterior(PAIR, rows, FAMILY, calibrate="yes")
     with pytest.raises(InputError, match=r"rows.*-1"):

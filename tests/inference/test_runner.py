@@ -75,24 +75,24 @@ class Counter(MCMCKernel):
 def test_all_chains_together_follow_the_law():
     probs = np.exp(exact_table(HYPERGRAPH, TABLES)).reshape(-1)
     size = required_draws(len(probs), 0.02)
-    run = run_quietly(BlockGibbs(LAW, num_sweeps=8), 1, num_warmup=1, num_chains=size, seed=4)
+    run = run_quietly(BlockGibbs(LAW, num_sweeps=8), 1, burn_in=1, num_chains=size, seed=4)
     assert run.samples["x"].shape == (size, 1, 2)
     assert_exact_law(count_states(run.samples["x"][:, 0], (2, 3)), probs)
-    wrong = run_quietly(BlockGibbs(LAW, clamped={"x0": 0}), 1, num_warmup=1, num_chains=size, seed=4)
+    wrong = run_quietly(BlockGibbs(LAW, clamped={"x0": 0}), 1, burn_in=1, num_chains=size, seed=4)
     with pytest.raises(AssertionError):
         assert_exact_law(count_states(wrong.samples["x"][:, 0], (2, 3)), probs)
 
 
 def test_block_gibbs_keeps_integers_and_statistics():
     law = LAW.expand([4])
-    run = run_quietly(BlockGibbs(law), 25, num_warmup=3, num_chains=7, seed=1)
+    run = run_quietly(BlockGibbs(law), 25, burn_in=3, num_chains=7, seed=1)
     codes = run.samples["x"]
     assert codes.shape == (7, 25, 4, 2)
     assert codes.dtype == torch.long
     assert_close(run.sample_stats["energy"], LAW.energy(codes).sum(-1), relative=1e-9)
     assert_close(run.sample_stats["lp"], -run.sample_stats["energy"])
     assert not run.sample_stats["diverging"].any()
-    assert (run.num_chains, run.num_draws, run.num_warmup, run.num_divergences) == (7, 25, 3, 0)
+    assert (run.num_chains, run.num_draws, run.burn_in, run.num_divergences) == (7, 25, 3, 0)
     assert isinstance(BlockGibbs(law), VectorizedKernel)
     assert run.get_samples()["x"].shape == (175, 4, 2)
     assert torch.equal(run.get_samples(group_by_chain=True)["x"], codes)
@@ -102,13 +102,13 @@ def test_block_gibbs_keeps_integers_and_statistics():
 
 def test_the_number_of_chains_is_the_kernels_own_when_not_given():
     assert run_quietly(BlockGibbs(LAW, num_chains=6), 2).num_chains == 6
-    assert run_quietly(BlockGibbs(LAW), 2, num_warmup=0).num_chains == 4
+    assert run_quietly(BlockGibbs(LAW), 2, burn_in=0).num_chains == 4
     assert run_quietly(BlockGibbs(LAW, num_chains=6), 2, num_chains=3).num_chains == 3
 
 
 @pytest.mark.parametrize("backend", ["arviz", "arviz_base"])
 def test_arviz_takes_the_run(backend):
-    run = run_quietly(BlockGibbs(LAW), 20, num_warmup=0, num_chains=3, seed=1)
+    run = run_quietly(BlockGibbs(LAW), 20, burn_in=0, num_chains=3, seed=1)
     data = to_arviz(run, backend=backend)
     assert np.array_equal(get_group(data, "posterior")["x"].values, run.samples["x"].numpy())
     assert get_group(data, "posterior")["x"].dtype == np.int64
@@ -119,9 +119,9 @@ def test_arviz_takes_the_run(backend):
 def test_initial_values_reach_every_chain():
     start = torch.tensor([[0, 2], [1, 0]])
     frozen = BlockGibbs(LAW, clamped={"x1": torch.tensor(1)})
-    run = run_quietly(frozen, 1, num_warmup=0, num_chains=2, seed=0, initial_params={"x": start})
+    run = run_quietly(frozen, 1, burn_in=0, num_chains=2, seed=0, initial_params={"x": start})
     assert run.samples["x"][:, 0, 1].tolist() == [1, 1]
-    run = run_quietly(Counter(), 2, num_warmup=1, num_chains=2, initial_params={"n": start, "x": torch.zeros(2)})
+    run = run_quietly(Counter(), 2, burn_in=1, num_chains=2, initial_params={"n": start, "x": torch.zeros(2)})
     assert run.samples["n"].tolist() == [[[2, 4], [3, 5]], [[3, 2], [4, 3]]]
 
 
@@ -130,7 +130,7 @@ def test_initial_values_reach_every_chain():
 
 def test_a_bare_kernel_runs_chain_after_chain():
     kernel = Counter()
-    run = run_quietly(kernel, 3, num_warmup=2, num_chains=2, model_args=[5], model_kwargs={"a": 1})
+    run = run_quietly(kernel, 3, burn_in=2, num_chains=2, model_args=[5], model_kwargs={"a": 1})
     assert kernel.calls == ["setup 2 (5,) {'a': 1}", "cleanup"] * 2
     assert run.samples["n"].dtype == torch.long
     assert run.samples["n"][1].tolist() == [[3, 13], [4, 14], [5, 15]]
@@ -142,7 +142,7 @@ def test_a_bare_kernel_runs_chain_after_chain():
 @pytest.mark.parametrize("kernel", [NUTS, functools.partial(HMC, num_steps=4), RecordingNUTS])
 def test_nuts_gives_the_draws_that_pyro_gives(kernel):
     data = torch.tensor([0.3, -0.2])
-    run = run_quietly(kernel(scale_model), 10, num_warmup=10, num_chains=1, seed=3, model_args=(data,))
+    run = run_quietly(kernel(scale_model), 10, burn_in=10, num_chains=1, seed=3, model_args=(data,))
     assert (run.samples["scale"] > 0).all()
     pyro.set_rng_seed(int(np.random.SeedSequence([3, 1]).generate_state(1)[0]))
     mcmc = MCMC(kernel(scale_model), num_samples=10, warmup_steps=10, disable_progbar=True)
@@ -157,12 +157,12 @@ def test_nuts_gives_the_draws_that_pyro_gives(kernel):
 def test_save_params_keep_their_names_in_any_order():
     kernel = NUTS(scale_model)
     kernel.save_params = ["scale"]
-    run = run_quietly(kernel, 5, num_warmup=5, num_chains=1, seed=3)
-    whole = run_quietly(NUTS(scale_model), 5, num_warmup=5, num_chains=1, seed=3)
+    run = run_quietly(kernel, 5, burn_in=5, num_chains=1, seed=3)
+    whole = run_quietly(NUTS(scale_model), 5, burn_in=5, num_chains=1, seed=3)
     assert set(run.samples) == {"scale"}
     assert torch.equal(run.samples["scale"], whole.samples["scale"])
     kernel.save_params = ["scale", "loc"]  # unsorted: Pyro's MCMC would exchange the values
-    both = run_quietly(kernel, 5, num_warmup=5, num_chains=1, seed=3)
+    both = run_quietly(kernel, 5, burn_in=5, num_chains=1, seed=3)
     assert torch.equal(both.samples["loc"], whole.samples["loc"])
 
 
@@ -173,7 +173,7 @@ def mixed_model() -> None:
 
 
 def test_the_mixed_kernel_runs():
-    run = run_quietly(MixedGibbs(mixed_model), 10, num_warmup=10, num_chains=2, seed=5)
+    run = run_quietly(MixedGibbs(mixed_model), 10, burn_in=10, num_chains=2, seed=5)
     assert run.samples["state"].shape == (2, 10, 2)
     assert run.samples["state"].dtype == torch.long
     assert (run.samples["scale"] > 0).all()
@@ -185,7 +185,7 @@ def test_the_mixed_kernel_runs():
 @pytest.mark.parametrize("make", [lambda: BlockGibbs(LAW), lambda: NUTS(scale_model)])
 def test_seeds(make):
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-    options = {"num_warmup": 3, "num_chains": 2}
+    options = {"burn_in": 3, "num_chains": 2}
     name = "x" if isinstance(make(), _BlockGibbs) else "loc"
     first, second, other = (run_quietly(make(), 8, seed=seed, **options).samples[name] for seed in (1, 1, 2))
     assert torch.equal(first, second)
@@ -203,7 +203,7 @@ def test_seeds(make):
 
 
 def test_a_chain_does_not_depend_on_the_number_of_chains():
-    one, two = (run_quietly(NUTS(scale_model), 5, num_warmup=5, num_chains=n, seed=1).samples["loc"] for n in (1, 2))
+    one, two = (run_quietly(NUTS(scale_model), 5, burn_in=5, num_chains=n, seed=1).samples["loc"] for n in (1, 2))
     assert torch.equal(one[0], two[0])
 
 
@@ -222,18 +222,18 @@ def test_an_error_restores_the_generators_and_cleans_up():
 
 def test_an_outer_program_does_not_see_the_run():
     def outer():
-        run_quietly(NUTS(scale_model), 1, num_warmup=1, num_chains=1, seed=1)
+        run_quietly(NUTS(scale_model), 1, burn_in=1, num_chains=1, seed=1)
         pyro.sample("z", dist.Normal(0.0, 1.0))
 
     assert "loc" not in pyro.poutine.trace(outer).get_trace().nodes
 
 
 def test_progress_goes_to_standard_error(capsys):
-    run_mcmc(BlockGibbs(LAW), 3, num_warmup=2, seed=1)
+    run_mcmc(BlockGibbs(LAW), 3, burn_in=2, seed=1)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "5/5" in captured.err
-    run_quietly(BlockGibbs(LAW), 3, num_warmup=2, seed=1)
+    run_quietly(BlockGibbs(LAW), 3, burn_in=2, seed=1)
     assert capsys.readouterr().err == ""
 
 
@@ -245,7 +245,7 @@ def test_progress_goes_to_standard_error(capsys):
     [
         ({"kernel": LAW}, InputTypeError, "kernel: expected a Pyro MCMCKernel"),
         ({"num_draws": 0}, InputError, "num_draws: expected a whole number from 1"),
-        ({"num_warmup": -1}, InputError, "num_warmup: expected a whole number from 0"),
+        ({"burn_in": -1}, InputError, "burn_in: expected a whole number from 0"),
         ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1"),
         ({"num_chains": 2.0}, InputError, "num_chains: expected a whole number from 1"),
         ({"seed": -1}, InputError, "seed: expected"),
@@ -262,7 +262,7 @@ def test_bad_arguments(options, error, message):
 
 
 def test_the_result_is_a_value():
-    run = run_quietly(BlockGibbs(LAW), 2, num_warmup=0, num_chains=1, seed=1)
+    run = run_quietly(BlockGibbs(LAW), 2, burn_in=0, num_chains=1, seed=1)
     assert isinstance(run, MCMCRun)
     with pytest.raises(AttributeError):
         run.seed = 2  # type: ignore[misc]

@@ -148,7 +148,7 @@ def test_recorded_chains_and_runs_fit(backend):
     turned = diagnose_discrete_chains(LAW, stored.codes.transpose(0, 1), backend=backend)
     assert_close(report["energy"].ess_bulk, turned["energy"].ess_bulk, relative=1e-9)
     assert discrete_chains_to_arviz(LAW, stored, backend=backend).posterior.sizes["chain"] == 4
-    run = run_mcmc(BlockGibbs(LAW, engine="torch"), 300, num_warmup=20, num_chains=4, seed=1, progress=False)
+    run = run_mcmc(BlockGibbs(LAW, engine="torch"), 300, burn_in=20, num_chains=4, seed=1, progress=False)
     report = diagnose_discrete_chains(
         LAW, run.samples["x"], energies=run.sample_stats["energy"], edges="all", backend=backend
     )

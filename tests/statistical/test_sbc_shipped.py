@@ -24,7 +24,7 @@ import torch
 from scipy import stats
 
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.inference import sample_posterior
+from pyro_hoim.inference import NUTSSettings, sample_posterior
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, normal_prior
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -63,9 +63,7 @@ def ranks(kind: str, factor: float, seed: int) -> torch.Tensor:
                 counts[index],
                 prior_of(kind, factor),
                 total_count=ROWS,
-                num_draws=DRAWS,
-                num_warmup=30,
-                num_chains=1,
+                settings=NUTSSettings(num_draws=DRAWS, burn_in=30, num_chains=1),
                 seed=1000 * seed + index,
                 progress=False,
             )

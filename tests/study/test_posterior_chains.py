@@ -23,7 +23,7 @@ from pyro_hoim.study import Posterior, PosteriorSettings, run_posterior
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
 HYPERGRAPH = InteractionHypergraph.from_order(DOMAIN, 2)
 ROWS = Observations(DOMAIN, torch.randint(0, 2, (80, 3), generator=torch.Generator().manual_seed(0)))
-SETTINGS = PosteriorSettings(num_chains=3, num_draws=12, num_warmup=8)
+SETTINGS = PosteriorSettings(num_chains=3, num_draws=12, burn_in=8)
 
 PROGRAM = """
 import sys, torch
@@ -31,7 +31,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_posterior_chains import HYPERGRAPH, ROWS
 from pyro_hoim.study import PosteriorSettings, run_posterior
-settings = PosteriorSettings(num_chains=3, num_draws=600, num_warmup=100)
+settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100)
 run_posterior(HYPERGRAPH, ROWS, settings, seed=1, checkpoint=Path({folder!r}), jobs=2)
 """
 

@@ -150,7 +150,7 @@ def test_an_analysis_under_a_prior_is_finite_and_has_no_p_value():
 def test_a_posterior_is_drawn_under_its_prior():
     data = load_table("ucb_admissions")
     graph = InteractionHypergraph.from_order(data.domain, 1)
-    run = run_posterior(graph, data, PosteriorSettings(2, 60, 30, Prior.parse("conjugate:9000")), seed=1)
+    run = run_posterior(graph, data, PosteriorSettings(2, 60, 30, prior=Prior.parse("conjugate:9000")), seed=1)
     mode, control = (fit(graph, data, penalty=Conjugate(number)).theta.numpy() for number in (9000.0, 1.0))
     mean, error = run.theta.mean((0, 1)), run.theta.reshape(-1, graph.num_parameters).std(0) / 4
     assert (np.abs(mean - mode) < 6 * error).all()

@@ -37,7 +37,7 @@ from pyro.infer.resampler import Resampler
 from torch.distributions import kl_divergence
 
 from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.inference import RecordingNUTS, sample_posterior
+from pyro_hoim.inference import NUTSSettings, RecordingNUTS, sample_posterior
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     Auto,
@@ -326,7 +326,12 @@ KERNELS = {
     "random walk": lambda p: run_chain(RandomWalkKernel(program), p),
     "posterior": lambda p: (
         sample_posterior(
-            CYCLE, COUNTS, total_count=20, num_draws=4, num_warmup=2, num_chains=1, partition=p, progress=False
+            CYCLE,
+            COUNTS,
+            total_count=20,
+            settings=NUTSSettings(num_draws=4, burn_in=2, num_chains=1),
+            partition=p,
+            progress=False,
         ).theta
     ),
 }
