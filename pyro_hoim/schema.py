@@ -11,14 +11,16 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 from .errors import InputError, check_choice, check_names, check_unique, conflict, out_of_range, unexpected, wrong_type
 
-__all__ = ["Domain", "Kind", "Variable"]
+__all__ = ["Domain", "Kind", "NumberKind", "Variable"]
 
-Kind = Literal["nominal", "ordinal", "count", "real"]
-_KINDS = ("nominal", "ordinal", "count", "real")
+NumberKind = Literal["count", "positive", "real"]
+"""Kinds without labels: whole numbers from 0, real numbers from 0, and all real numbers."""
+
+Kind = Literal["nominal", "ordinal", "count", "positive", "real"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Variable:
     Args:
         name: non-empty name, unique within a domain.
         labels: the levels of a finite variable in code order (code ``i`` is ``labels[i]``), unique strings;
-            empty for the kinds ``count`` and ``real``.
-        kind: ``nominal`` (default), ``ordinal`` (label order is meaningful), ``count`` (0, 1, 2, ...) or ``real``.
+            empty for the kinds ``count``, ``positive`` and ``real``.
+        kind: ``nominal`` (default), ``ordinal`` (label order is meaningful), ``count`` (0, 1, 2, ...), ``positive``
+            (real numbers from 0) or ``real``.
         unit: physical unit, for display only.
 
     Raises:
@@ -49,7 +52,7 @@ class Variable:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise unexpected("Variable name", "a non-empty string", self.name)
-        check_choice(self.kind, _KINDS, f"Variable {self.name!r} kind")
+        check_choice(self.kind, get_args(Kind), f"Variable {self.name!r} kind")
         if isinstance(self.labels, str):
             raise wrong_type(f"Variable {self.name!r} labels", "a sequence of strings", received="a string")
         labels = tuple(self.labels)

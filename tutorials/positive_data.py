@@ -55,7 +55,7 @@ torch.set_num_threads(1)
 blue, orange, grey = "#2166ac", "#d95f02", "#888888"
 
 family = ExponentialFamily()
-domain = Domain([Variable(name, kind="real", unit="cm") for name in ("source", "bend", "ridge")])
+domain = Domain([Variable(name, kind="positive", unit="cm") for name in ("source", "bend", "ridge")])
 planted = {("source", "bend"): 1.2, ("source", "ridge"): -1.5}
 structure = RootStructure.simplified(domain, planted)
 values = torch.tensor([planted.get(names, -1.2) for _, names in structure.names], dtype=torch.float64)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -129,7 +129,7 @@ def _read(
     names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily
 ) -> tuple[CountTable, list[str], tuple[str, ...]]:
     """Rows with the columns that a file has and zero for the others, the names of these, and all that it has."""
-    kind: Literal["count", "real"] = family.kind
+    kind = family.kind
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from ..errors import (
     unexpected,
     wrong_shape,
 )
-from ..schema import Domain, Variable
+from ..schema import Domain, NumberKind, Variable
 from ._count_cells import as_counts, as_dense, as_numbers, place
 from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
@@ -38,8 +38,6 @@ __all__ = ["LARGEST_COUNT", "CountTable"]
 LARGEST_COUNT = 2**53 - 1
 """Largest count that is accepted: above it float64 no longer tells whole numbers apart."""
 
-CountKind = Literal["count", "real"]
-
 
 @dataclass(frozen=True, eq=False)
 class CountTable:
@@ -49,7 +47,7 @@ class CountTable:
     array. Of zero columns (:attr:`zero_columns`) the Poisson estimate is :math:`\psi_s = -\infty`. Do not write to it.
 
     Args:
-        domain: the variables, all of kind ``count`` or all of kind ``real``.
+        domain: the variables, all of one kind: ``count``, ``positive`` or ``real``.
         matrix: a SciPy sparse matrix, an array or a tensor.
         source: what the rows were read from, for messages.
         lines: line of every row in a file, for messages.
@@ -75,8 +73,8 @@ class CountTable:
 
     def __post_init__(self) -> None:
         kinds = {variable.kind for variable in self.domain}
-        if not kinds <= {"count"} and not kinds <= {"real"}:
-            expected = "variables of kind 'count' or all of kind 'real'"
+        if len(kinds) > 1 or not kinds <= set(get_args(NumberKind)):
+            expected = "variables of kind 'count', all of kind 'positive' or all of kind 'real'"
             raise unexpected("CountTable domain", expected, received=sorted(kinds))
         matrix: Any = as_numbers(self.matrix, self.source)
         if sparse.issparse(matrix):
@@ -91,15 +89,18 @@ class CountTable:
         values: np.ndarray = matrix.data if sparse.issparse(matrix) else matrix
         with np.errstate(invalid="ignore"):
             bad = ~np.isfinite(values)
+            if self.kind != "real":
+                bad |= values < 0
             if self.kind == "count":
-                bad |= (values < 0) | (values > LARGEST_COUNT) | (values != np.floor(values))
+                bad |= (values > LARGEST_COUNT) | (values != np.floor(values))
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
             row, column = place(matrix, first)
             value = values.reshape(-1)[first]
             more = f" ({bad.sum()} such cells)" if bad.sum() > 1 else ""
-            expected = f"a whole number from 0 to {LARGEST_COUNT}" if self.kind == "count" else "a finite number"
-            raise out_of_range(self.where(row, column), expected, received=f"{value:.17g}{more}")
+            expected = {"count": f"a whole number from 0 to {LARGEST_COUNT}", "positive": "a finite number from 0"}
+            wanted = expected.get(self.kind, "a finite number")
+            raise out_of_range(self.where(row, column), wanted, received=f"{value:.17g}{more}")
 
     def where(self, row: int, column: int) -> str:
         """Words for the position of a cell."""
@@ -114,7 +115,7 @@ class CountTable:
         matrix: Any,
         names: Sequence[str] | None = None,
         *,
-        kind: CountKind = "count",
+        kind: NumberKind = "count",
         columns: Sequence[str] | int | None = None,
         source: str = "the matrix",
     ) -> CountTable:
@@ -123,7 +124,7 @@ class CountTable:
         Args:
             matrix: the numbers.
             names: of the columns; ``x0``, ``x1``, ... when left out.
-            kind: ``count`` or ``real``.
+            kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
             source: what is read, for messages.
 
@@ -151,7 +152,7 @@ class CountTable:
         file: str | os.PathLike[str],
         vocab: str | os.PathLike[str] | None = None,
         *,
-        kind: CountKind = "count",
+        kind: NumberKind = "count",
         columns: Sequence[str] | int | None = None,
     ) -> CountTable:
         """Rows from a file that ``scipy.sparse.save_npz`` wrote, with the column names in a text file beside it.
@@ -161,7 +162,7 @@ class CountTable:
         Args:
             file: the ``.npz`` file (csr, csc or coo).
             vocab: file with one column name a line; default ``FILE_vocab.txt`` for ``FILE.npz``.
-            kind: ``count`` or ``real``.
+            kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
 
         Raises:
@@ -177,7 +178,7 @@ class CountTable:
         cls,
         path: str | os.PathLike[str] | CsvColumns,
         *,
-        kind: CountKind = "count",
+        kind: NumberKind = "count",
         count: str | None = "count",
         columns: Sequence[str] | int | None = None,
         delimiter: str = ",",
@@ -188,7 +189,7 @@ class CountTable:
 
         Args:
             path: the file, or its cells where they have been read already.
-            kind: ``count`` or ``real``.
+            kind: ``count``, ``positive`` or ``real``.
             count: name of the column of repetitions; the default may be absent; None for no such column.
             columns: names to keep, or how many from the left; default all but ``count``.
             delimiter: the character between cells.
@@ -215,7 +216,7 @@ class CountTable:
         cls,
         frame: pd.DataFrame,
         *,
-        kind: CountKind = "count",
+        kind: NumberKind = "count",
         count: str | None = "count",
         columns: Sequence[str] | int | None = None,
     ) -> CountTable:
@@ -243,7 +244,7 @@ class CountTable:
         header: Sequence[str],
         column: Any,
         where: Any,
-        kind: CountKind,
+        kind: NumberKind,
         count: str | None,
         columns: Sequence[str] | int | None,
         source: str,
@@ -261,9 +262,9 @@ class CountTable:
         return whole.rows(repeated_rows(times, whole.matrix, source))
 
     @property
-    def kind(self) -> CountKind:
-        """Kind of the variables: ``count`` or ``real``."""
-        return "real" if any(variable.kind == "real" for variable in self.domain) else "count"
+    def kind(self) -> NumberKind:
+        """Kind of the variables: ``count`` (also without any), ``positive`` or ``real``."""
+        return cast(NumberKind, next((variable.kind for variable in self.domain), "count"))
 
     @property
     def num_rows(self) -> int:

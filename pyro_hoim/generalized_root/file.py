@@ -131,6 +131,9 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     psi = take_parameters(target, tensors, "psi", *_DTYPES)
     with fitting(target):
         family = _family(header["family"])
+        if family.kind == "positive":  # files of version 0.1 call positive numbers real
+            for variable in header["domain"]:
+                variable["kind"] = variable["kind"].replace("real", family.kind)
         return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
 
 

@@ -45,7 +45,7 @@ class RootStructure:
     dimension of every vector of parameters. Immutable, hashable and compared by value. Nothing of size d^l is stored.
 
     Args:
-        domain: the variables, of kind ``count`` or ``real``.
+        domain: the variables, of kind ``count``, ``positive`` or ``real``.
         terms: for every key (j, l) the sets of l variable names, each in any order; keys without sets are left out.
 
     Raises:
@@ -88,8 +88,8 @@ class RootStructure:
             if variable.is_finite:
                 raise refused(
                     "domain",
-                    f"expected variables of kind 'count' or 'real', but {variable.name!r} is {variable.kind}; for "
-                    "variables with levels use a log-linear model",
+                    f"expected variables of kind 'count', 'positive' or 'real', but {variable.name!r} is "
+                    f"{variable.kind}; for variables with levels use a log-linear model",
                 )
         values = self.__dict__
         values["domain"] = domain

@@ -56,7 +56,7 @@ class RootRadial:
     Example:
         >>> from pyro_hoim.generalized_root import ExponentialFamily, RootStructure
         >>> from pyro_hoim.schema import Domain, Variable
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="real"), Variable("b", kind="real")]))
+        >>> structure = RootStructure.independent(Domain([Variable(name, kind="positive") for name in "ab"]))
         >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -2.0]), ExponentialFamily())
         >>> RootRadial().log_partition(energy).value.exp()  # 1 / (1 * 2)
         tensor(0.5000)

@@ -177,6 +177,7 @@ def test_empty_cells_are_counted(tmp_path: Path) -> None:
 def test_bad_cells_of_arrays() -> None:
     refused("row 1 (counted from 0), column 'x0'", CountTable.from_matrix, [[0], [-1]])
     refused("received nan", CountTable.from_matrix, [[np.nan]], kind="real")
+    refused("a finite number from 0, received -0.5", CountTable.from_matrix, [[0.0, 1.5, -0.5]], kind="positive")
     refused("(2 such cells)", CountTable.from_matrix, [[0.5, 0.25]])
     wanted = "row 1 (counted from 0), column 'x2'"
     refused(wanted, CountTable.from_matrix, sparse.csr_matrix([[1, 0, 0], [0, 0, -7]]))

@@ -31,7 +31,8 @@ from pyro_hoim.schema import Domain, Variable
 COUNTS = Domain(
     [Variable("größe", kind="count", unit="m"), Variable('b, "b"', kind="count"), Variable("c", kind="count")]
 )
-REALS = Domain([Variable(name, kind="real") for name in "abc"])
+REALS, POSITIVE = (Domain([Variable(name, kind=kind) for name in "abc"]) for kind in ("real", "positive"))
+DOMAINS = {"count": COUNTS, "real": REALS, "positive": POSITIVE}
 STRUCTURE = RootStructure.complete(COUNTS, 3)
 
 
@@ -62,7 +63,7 @@ def write(path: Path, header: dict[str, str] | None, contents: dict[str, torch.T
 @pytest.mark.parametrize("family", ["poisson", "truncated-poisson", "exponential", "gaussian"])
 def test_round_trip_is_exact_down_to_the_bytes(tmp_path: Path, family: str, dtype: torch.dtype) -> None:
     chosen = node_family(family, 2**40 + 1 if family == "truncated-poisson" else None)
-    structure = RootStructure.complete(COUNTS if chosen.kind == "count" else REALS, 3)
+    structure = RootStructure.complete(DOMAINS[chosen.kind], 3)
     values = psi(structure, dtype)
     info = {"rows": 12, "nested": {"ünï": [1, 2.5, None, True, "x"]}, "pair": (1, 2)}
     extra = torch.arange(6).reshape(2, 3).T
@@ -183,6 +184,12 @@ def test_control_good_file_is_read(tmp_path: Path) -> None:
     found = load_roots(write(tmp_path / "m", metadata()))
     assert found.structure == STRUCTURE
     assert torch.equal(found.psi, psi())
+
+
+def test_positive_numbers_of_version_0_1_were_called_real(tmp_path: Path) -> None:
+    for name, domain in (("exponential", POSITIVE), ("gaussian", REALS)):
+        held = metadata(family={"name": name, "maximum": None}, domain=REALS.to_json())
+        assert load_roots(write(tmp_path / name, held)).structure.domain == domain
 
 
 def terms(position: int, **entries: Any) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def problem(family, order=3, num_rows=40, d=4, seed=0):
     scale = np.where([len(names) == 1 and j == 1 for (j, _), names in structure.names], 0.0, 0.05)
     psi = scale * rng.normal(size=structure.num_terms)
     singles = np.array([key == (1, 1) for key, _ in structure.names])
-    psi[singles] = -1.5 if family.kind == "real" else 0.3
+    psi[singles] = -1.5 if family.kind != "count" else 0.3
     rows = rng.poisson(1.0, (num_rows, d)) if family.is_discrete else rng.normal(size=(num_rows, d))
     rows = np.minimum(rows, 4) if family.is_discrete else rows
     rows = np.abs(rows) if family.name == "exponential" else rows
@@ -129,7 +129,7 @@ def test_small_cases():
 
 def test_where_there_is_no_law():
     family = ExponentialFamily()
-    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    domain = Domain([Variable(name, kind="positive") for name in "ab"])
     structure = RootStructure.simplified(domain, list(itertools.combinations("ab", 2)))
     found = RootPseudoLikelihood(structure, torch.tensor([[1.0, 2.0]]), family)
     psi = np.array([0.5, -1.0, 0.0])

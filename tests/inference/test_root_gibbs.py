@@ -142,7 +142,7 @@ def test_many_chains_as_one_tensor_and_arviz_summarises_them() -> None:
 
 
 def test_reals() -> None:
-    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    domain = Domain([Variable(name, kind="positive") for name in "ab"])
     structure = RootStructure.simplified(domain, [("a", "b")])
     energy = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, -2.0, -0.5], dtype=torch.float64), ExponentialFamily()

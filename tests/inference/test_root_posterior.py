@@ -177,7 +177,7 @@ def test_other_families(family, order):
     domain = Domain([Variable(name, kind=family.kind) for name in "abc"])
     tuples = [("a", "b"), ("a", "b", "c")][: order - 1]
     structure = RootStructure.simplified(domain, tuples)
-    rows = rng.gamma(2.0, 1.0, (60, 3)) if family.kind == "real" else rng.poisson(2.0, (60, 3))
+    rows = rng.gamma(2.0, 1.0, (60, 3)) if family.kind != "count" else rng.poisson(2.0, (60, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = sample_root_posterior(
@@ -244,7 +244,7 @@ def test_units_of_the_columns_do_not_matter():
 
 def test_calibrated_draws_without_a_law_are_counted():
     rows = torch.tensor([0.1] * 5 + [0.2] * 5 + [9.0, 12.0], dtype=torch.float64)[:, None]
-    structure = RootStructure.independent(Domain([Variable("a", kind="real")]))
+    structure = RootStructure.independent(Domain([Variable("a", kind="positive")]))
     with pytest.warns(ConvergenceWarning) as told:  # a divergent transition is reported beside it
         found = sample_root_posterior(
             structure,
@@ -275,7 +275,7 @@ def test_wrong_input():
         sample_root_posterior(PAIR, rows - 1, FAMILY)
     with pytest.raises(InputError, match="structure: expected 1 to 2000 terms, received 0"):
         sample_root_posterior(RootStructure(PAIR.domain, {}), rows, FAMILY)
-    real = Domain([Variable(name, kind="real") for name in "ab"])
+    real = Domain([Variable(name, kind="positive") for name in "ab"])
     pairs_only = RootStructure.simplified(real, [("a", "b")]).without({(1, 1): [("a",)]})
     with pytest.raises(InputError, match="conditional of 'a' given the rest"):
         sample_root_posterior(pairs_only, rows + 1.0, ExponentialFamily(), calibrate=False)

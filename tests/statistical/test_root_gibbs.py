@@ -312,7 +312,7 @@ def test_negative_control_gaussian_conditional_with_the_sign_of_the_mean_wrong()
 
 def reals(names, keyed, family):
     """A model from ``{key: {names: coefficient}}``."""
-    domain = Domain([Variable(name, kind="real") for name in names])
+    domain = Domain([Variable(name, kind=node_family(family).kind) for name in names])
     structure = RootStructure(domain, {key: list(terms) for key, terms in keyed.items()})
     coefficients = torch.tensor([keyed[key][members] for key, members in structure.names], dtype=torch.float64)
     return GeneralizedRootEnergy.from_coefficients(structure, coefficients, node_family(family))

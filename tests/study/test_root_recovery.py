@@ -64,7 +64,7 @@ def test_planted_sets_share_no_pair() -> None:
     assert sorted(planted.coefficients[place[3, 3]].tolist()) == [-0.5] * 3 + [0.5] * 3
     assert torch.equal(planted.psi[place[3, 3]], planted.coefficients[place[3, 3]] / 6)
     assert plant_roots(12, 8, 6, seed=4).structure != planted.structure == plant_roots(12, 8, 6, seed=3).structure
-    assert plant_roots(3, 1, 0, single=-1.0, family=ExponentialFamily()).domain["x1"].kind == "real"
+    assert plant_roots(3, 1, 0, single=-1.0, family=ExponentialFamily()).domain["x1"].kind == "positive"
     with pytest.raises(InputError, match="no further set of 3 among 4"):
         plant_roots(4, 0, 2)
     with pytest.raises(InputError, match="num_pairs"):

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ...errors import UnknownNameError, check_names, conflict, is_whole, out_of_range, wrong_type
+from ...schema import NumberKind
 from .family import NodeFamily, check_order, floating, refuse_values
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
 class _Counts(NodeFamily):
     """What the two families of whole numbers share: B(x) = -log x!."""
 
-    kind: ClassVar[Literal["count", "real"]] = "count"
+    kind: ClassVar[NumberKind] = "count"
     is_discrete: ClassVar[bool] = True
 
     def log_base(self, x: Tensor) -> Tensor:
@@ -173,7 +174,7 @@ class ExponentialFamily(NodeFamily):
 
     name: ClassVar[str] = "exponential"
     code: ClassVar[int] = 2
-    kind: ClassVar[Literal["count", "real"]] = "real"
+    kind: ClassVar[NumberKind] = "positive"
     is_discrete: ClassVar[bool] = False
 
     @property
@@ -221,7 +222,7 @@ class GaussianFamily(NodeFamily):
 
     name: ClassVar[str] = "gaussian"
     code: ClassVar[int] = 3
-    kind: ClassVar[Literal["count", "real"]] = "real"
+    kind: ClassVar[NumberKind] = "real"
     is_discrete: ClassVar[bool] = False
 
     @property

@@ -6,13 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ...errors import check_whole, out_of_range
+from ...schema import NumberKind
 
 __all__ = ["NodeFamily", "check_order", "floating", "refuse_values"]
 
@@ -36,7 +37,7 @@ class NodeFamily(ABC):
 
     name: ClassVar[str]
     code: ClassVar[int]
-    kind: ClassVar[Literal["count", "real"]]
+    kind: ClassVar[NumberKind]
     is_discrete: ClassVar[bool]
 
     @property

@@ -109,7 +109,7 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
     Example:
         >>> from pyro_hoim.generalized_root import ExponentialFamily, RootStructure
         >>> from pyro_hoim.schema import Domain, Variable
-        >>> structure = RootStructure.simplified(Domain([Variable(n, kind="real") for n in "ab"]), [("a", "b")])
+        >>> structure = RootStructure.simplified(Domain([Variable(n, kind="positive") for n in "ab"]), [("a", "b")])
         >>> for pair in (0.75, 1.25):
         ...     psi = torch.tensor([-1.0, -1.0, pair])
         ...     check_normalizable(GeneralizedRootEnergy(structure, psi, ExponentialFamily())).verdict

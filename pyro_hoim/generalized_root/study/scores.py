@@ -95,7 +95,7 @@ def empirical_entropy(table: CountTable) -> float | None:
     Returns:
         None for real numbers, whose law has a density, and for no rows.
     """
-    if table.kind == "real" or not table.num_rows:
+    if table.kind != "count" or not table.num_rows:
         return None
     matrix = table.matrix
     times: dict[tuple[bytes, bytes], int] = {}

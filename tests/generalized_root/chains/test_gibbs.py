@@ -49,7 +49,7 @@ def model(
     domain = Domain([Variable(f"v{i}", kind=chosen.kind) for i in range(d)])
     structure = RootStructure.complete(domain, order)
     coefficients = scale * torch.randn(structure.num_terms, dtype=dtype, generator=generator(7))
-    if chosen.kind == "real":
+    if chosen.kind != "count":
         for j, _ in structure.keys:
             coefficients[structure.slices[j, 1]] = -2.0 if j == 1 else 0.3
             for size in range(2, j + 1):
@@ -286,7 +286,7 @@ def test_small_counts_are_inverted_up_to_the_end_of_their_tail(natural: list[flo
 
 
 def test_models_that_cannot_be_normalised_are_refused() -> None:
-    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    domain = Domain([Variable(name, kind="positive") for name in "ab"])
     structure = RootStructure.simplified(domain, [("a", "b")])
     energy = GeneralizedRootEnergy(
         structure, torch.tensor([-1.0, -1.0, 2.0], dtype=torch.float64), node_family("exponential")
@@ -356,7 +356,7 @@ def test_a_law_is_sampled_by_its_model() -> None:
 
 
 def test_given_values_may_make_a_model_normalisable() -> None:
-    domain = Domain([Variable(name, kind="real") for name in "ab"])
+    domain = Domain([Variable(name, kind="positive") for name in "ab"])
     structure = RootStructure.complete(domain, 2)
     psi = torch.zeros(structure.num_terms, dtype=torch.float64)
     psi[structure.slices[1, 1]] = -1.0

@@ -44,7 +44,7 @@ def make(family: NodeFamily, names: str, terms: dict[tuple[int, int], dict[str, 
 def from_matrix(matrix: np.ndarray, family: NodeFamily = EXPONENTIAL) -> GeneralizedRootEnergy:
     """Model with eta_1 = -y' M y, y the square roots of the direction (exponential) or the direction (Gaussian)."""
     d = len(matrix)
-    domain = Domain([Variable(f"x{i}", kind="real") for i in range(d)])
+    domain = Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)])
     structure = RootStructure.complete(domain, 2).without({(2, 1): [(name,) for name in domain.names]})
     pairs = [-matrix[i, j] for i, j in itertools.combinations(range(d), 2)]
     psi = torch.tensor([*(-np.diag(matrix)), *pairs], dtype=torch.float64)
@@ -80,7 +80,7 @@ def assert_witness(model: GeneralizedRootEnergy, witness: torch.Tensor | None) -
 @pytest.mark.parametrize("order", [2, 3, 4])
 @pytest.mark.parametrize("d", [2, 3])
 def test_random_models_against_a_grid(family: NodeFamily, order: int, d: int) -> None:
-    structure = RootStructure.complete(Domain([Variable(f"x{i}", kind="real") for i in range(d)]), order)
+    structure = RootStructure.complete(Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)]), order)
     generator = torch.Generator().manual_seed(order * 10 + d)
     seen = {"proven": 0, "disproven": 0}
     for number in range(15):
@@ -337,7 +337,7 @@ def test_counts_are_always_normalisable(family: NodeFamily) -> None:
 def test_many_variables_are_cheap(family: NodeFamily) -> None:
     rng = np.random.default_rng(0)
     d = 300
-    domain = Domain([Variable(f"x{i}", kind="real") for i in range(d)])
+    domain = Domain([Variable(f"x{i}", kind=family.kind) for i in range(d)])
     sets = {size: np.unique(np.sort([rng.choice(d, size, False) for _ in range(900)], 1), axis=0) for size in (2, 3)}
     structure = RootStructure.from_positions(domain, {(1, 1): np.arange(d)[:, None], (2, 2): sets[2], (3, 3): sets[3]})
     psi = 0.02 * torch.from_numpy(rng.normal(size=structure.num_terms))

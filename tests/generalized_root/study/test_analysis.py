@@ -280,7 +280,7 @@ def test_zero_columns_stay_zero() -> None:
 
 def test_reals_have_no_kl() -> None:
     values = np.random.default_rng(0).gamma(2.0, size=(60, 2))
-    found = analyse_roots({"train": CountTable.from_matrix(values, kind="real")}, ExponentialFamily(), order=1)
+    found = analyse_roots({"train": CountTable.from_matrix(values, kind="positive")}, ExponentialFamily(), order=1)
     scores = found.parts["train"].scores  # type: ignore[union-attr]
     assert list(found.parts["train"].baselines) == ["exponential"]  # type: ignore[union-attr]
     assert scores.nll == pytest.approx(found.parts["train"].independent.nll, rel=1e-6)  # type: ignore[union-attr]

@@ -134,8 +134,8 @@ def test_a_column_of_zeros_allows_nothing_else() -> None:
         ("exponential", ExponentialFamily()),
         ("normal", GaussianFamily()),
     ):
-        law = fit_independent(CountTable.from_matrix([[0.0], [0.0]], kind="real"), kind, reals)
-        assert law.log_prob(CountTable.from_matrix([[0.0], [1.0]], kind="real")).tolist() == [0.0, -math.inf]
+        law = fit_independent(CountTable.from_matrix([[0.0], [0.0]], kind=reals.kind), kind, reals)
+        assert law.log_prob(CountTable.from_matrix([[0.0], [1.0]], kind=reals.kind)).tolist() == [0.0, -math.inf]
 
 
 def test_sparse_and_dense_rows_agree() -> None:

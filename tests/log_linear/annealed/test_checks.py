@@ -272,7 +272,7 @@ def test_a_mode_of_counts_that_only_the_rows_hold_is_found_from_them(no_perfect_
         assert found.verdict == "unreliable"
         assert float(blind.value) + 1 < float(found.lower_bound) <= log_z + 1e-9
         assert any("d=0) alone has log q" in note for note in found.notes)
-    reals = RootStructure.simplified(Domain([Variable("a", kind="real")]), [])
+    reals = RootStructure.simplified(Domain([Variable("a", kind="positive")]), [])
     densities = GeneralizedRootEnergy(reals, -psi[:1].abs(), ExponentialFamily())
     with pytest.raises(InputError, match="densities bound nothing"):
         RootAnnealed(starts=[[1.0]]).log_partition(densities)
