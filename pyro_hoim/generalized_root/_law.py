@@ -114,20 +114,12 @@ class RootLaw(ParameterCache):
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant, value (*batch)."""
-        return self._cached("log_partition", self._compute_log_partition)
-
-    def _compute_log_partition(self) -> LogPartition:
-        self._check_estimate()
-        return self.partition.log_partition(self._watched_model())
+        return self._cached("log_partition", lambda: self._normaliser().log_partition(self._watched_model()))
 
     @property
     def expectations(self) -> torch.Tensor:
         """Expectations of the statistics of all terms (*batch, num_terms)."""
-        return self._cached("expectations", self._compute_expectations)
-
-    def _compute_expectations(self) -> torch.Tensor:
-        self._check_estimate()
-        return self.partition.expectations(self._watched_model())
+        return self._cached("expectations", lambda: self._normaliser().expectations(self._watched_model()))
 
     @property
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,19 +166,14 @@ class RootLaw(ParameterCache):
             return replace(self.partition, annealed=chains).sample(energy, shape)
         return chains.sample(energy, shape)
 
-    def _check_estimate(self) -> None:
-        """Refuse log Z where it would spoil the answer: an estimate inside HMC and its kin, any value while tracing."""
+    def _normaliser(self) -> RootBackend:
+        """The backend, refused where log Z would spoil the answer: an estimate inside HMC, any value while tracing."""
         refuse_traced("log_prob", "log Z, which grids and chains give,")
-        if self.partition.is_exact:
-            return
-        backend = self.partition.annealed if isinstance(self.partition, RootAuto) else self.partition
-        check_seed(
-            backend,
-            "RootAuto()",
-            "psi",
-            "put the pseudo-likelihood in by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI",
-            is_exact=lambda: self.is_exact,
-        )
+        if not self.partition.is_exact:
+            backend = self.partition.annealed if isinstance(self.partition, RootAuto) else self.partition
+            instead = "put the pseudo-likelihood in by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI"
+            check_seed(backend, "RootAuto()", "psi", instead, is_exact=lambda: self.is_exact)
+        return self.partition
 
 
 def check_root_value(value: object, energy: GeneralizedRootEnergy, batch_shape: torch.Size) -> None:

@@ -15,7 +15,6 @@ from ..checks import check_finite, check_shape
 from ..errors import check_type, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ._condition import fold
-from ._gaussian import precision_and_shift
 from ._levels import CountsAsLevels
 from ._products import term_products, weighted_products, weighted_slopes
 from .nodes.families import NodeFamily
@@ -39,14 +38,16 @@ class GeneralizedRootEnergy:
     and twice differentiable in psi by autograd. It does not say whether q can be normalised:
     :func:`~pyro_hoim.generalized_root.check_normalizable` does.
 
+    States x are floating-point or integer tensors (*sample, d); where results depend on psi, *shape* is the sample
+    shape broadcast with the batch shape. Every method that takes states raises :class:`InputError` for a wrong shape or
+    a value outside the support of the family, and :class:`InputTypeError` for something else than numbers. With
+    ``validate=False`` values are not checked: for values that were checked before.
+
     Args:
         structure: the terms.
-        psi: tensor entries in the order of the terms of the structure.
+        psi: tensor entries (*batch, num_terms) in the order of the terms of the structure.
         family: base family; the kind of its values must be that of every variable.
         validate: check that psi is finite. Shape and type are always checked.
-
-    Shape:
-        psi (*batch, num_terms).
 
     Raises:
         InputError: wrong length, NaN or infinite entries, or variables of another kind than the family's.
@@ -99,14 +100,7 @@ class GeneralizedRootEnergy:
     def from_coefficients(
         cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, *, validate: bool = True
     ) -> GeneralizedRootEnergy:
-        r"""Model with given coefficients :math:`\ell!\,\psi_S` of the products of roots.
-
-        Shape:
-            coefficients (*batch, num_terms).
-
-        Raises:
-            InputError, InputTypeError: as the constructor.
-        """
+        r"""Model with coefficients :math:`\ell!\,\psi_S` (*batch, num_terms) of the products of roots."""
         if isinstance(coefficients, torch.Tensor) and coefficients.shape[-1:] == (structure.num_terms,):
             coefficients = coefficients / structure.multiplicity.to(coefficients)
         return cls(structure, coefficients, family, validate=validate)
@@ -145,11 +139,7 @@ class GeneralizedRootEnergy:
         return self.psi * self.structure.multiplicity.to(self.psi)
 
     def expand(self, batch_shape: Sequence[int]) -> GeneralizedRootEnergy:
-        """The model with its batch dimensions broadcast to a larger shape, without copying.
-
-        Raises:
-            InputError: the batch shape does not broadcast to the new one.
-        """
+        """The model with batch dimensions broadcast to a larger shape, uncopied; refuses one that does not fit."""
         try:
             if torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape):
                 return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
@@ -194,39 +184,19 @@ class GeneralizedRootEnergy:
         return cache(lambda j: self.family.root(rows, j))
 
     def statistics(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        r"""Products of roots :math:`\prod_{s \in S} T_j(x_s)` of every term.
-
-        Shape:
-            x (*sample, d); result (*sample, num_terms).
-
-        Raises:
-            InputError: wrong shape, or a value outside the support of the family.
-            InputTypeError: not a tensor of numbers.
-        """
+        r"""Products of roots :math:`\prod_{s \in S} T_j(x_s)` of every term, (*sample, num_terms)."""
         values = self._states(x, validate)
         parts = term_products(self.structure, self._roots(values), self.structure.keys)
         empty = values.new_zeros(0, *values.shape[:-1])
         return torch.cat([empty, *parts]).movedim(0, -1)
 
     def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        """Minus the log of the unnormalised density, in nats.
-
-        Args:
-            x: joint states, floating-point or integer.
-            validate: check the values; leave it out only for values that were checked before.
-
-        Shape:
-            x (*sample, d); result: sample broadcast with the batch shape.
-
-        Raises:
-            InputError: wrong shape, or a value outside the support of the family.
-            InputTypeError: not a tensor of numbers.
-        """
+        """Minus the log of the unnormalised density, in nats, (*shape,)."""
         values = self._states(x, validate)
         return -self._score(values, self.structure.keys) - self.family.log_base(values).sum(-1)
 
     def interaction_score(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        """The part of log q of terms with two or more variables: what tempering multiplies. As :meth:`energy`."""
+        """The part of log q of terms with two or more variables: what tempering multiplies, (*shape,)."""
         return self._score(self._states(x, validate), [key for key in self.structure.keys if key[1] > 1])
 
     def _score(self, values: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
@@ -235,30 +205,20 @@ class GeneralizedRootEnergy:
     # Node conditionals
 
     def node_natural(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        r"""Natural parameters of every variable's law given all others (equation 5).
+        r"""Natural parameters of every variable's law given all others (equation 5), (*shape, d, k).
 
         .. math:: \eta_{js} = \sum_\ell \sum_{S \ni s} \ell!\, \psi_S^{(j, \ell)} \prod_{t \in S \setminus s} T_j(x_t)
 
-        Shape:
-            x (*sample, d); result (*sample broadcast with batch, d, k); entry (s, j - 1) does not depend on x_s.
-
-        Raises:
-            InputError: wrong shape, or a value outside the support of the family.
-            InputTypeError: not a tensor of numbers.
+        Entry (s, j - 1) does not depend on x_s.
         """
         values = self._states(x, validate)
         return weighted_slopes(self.structure, self.coefficients, self._roots(values), values.shape[:-1], self.order)
 
     def node_log_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        r"""Log density of every variable given all others, :math:`\log p(x_s \mid x_{-s})`, in nats.
-
-        Shape:
-            x (*sample, d); result (*sample broadcast with batch, d).
+        r"""Log density of every variable given all others, :math:`\log p(x_s \mid x_{-s})`, in nats, (*shape, d).
 
         Raises:
-            InputError: wrong shape, a value outside the support of the family, or a conditional that cannot be
-                normalised (the natural parameters are named).
-            InputTypeError: not a tensor of numbers.
+            InputError: also a conditional that cannot be normalised; the natural parameters are named.
         """
         natural = self.node_natural(x, validate=validate)
         values = x.to(self.dtype)
@@ -266,24 +226,17 @@ class GeneralizedRootEnergy:
         return score - node_log_partition(self.family, natural)
 
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
-        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`; it needs no joint partition function.
-
-        Shape:
-            x (*sample, d); result: sample broadcast with the batch shape, in nats.
+        r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, in nats, (*shape,); it needs no log Z.
 
         Raises:
-            InputError, InputTypeError: as :meth:`node_log_prob`.
+            InputError: as :meth:`node_log_prob`.
         """
         return self.node_log_prob(x, validate=validate).sum(-1)
 
     # Blocks of finitely many states
 
     def require_finite(self, what: str) -> int:
-        """Number of values of every variable, for what needs a list of them.
-
-        Raises:
-            InputError: the family has infinitely many.
-        """
+        """Number of values of every variable, for what needs a list of them; refuses a family of infinitely many."""
         top = self.family.largest_value
         if not self.family.is_discrete or not math.isfinite(top):
             hint = "use TruncatedPoissonFamily, or the conditionals of single variables, node_natural and node_log_prob"
@@ -291,32 +244,26 @@ class GeneralizedRootEnergy:
         return int(top) + 1
 
     def over_levels(self) -> CountsAsLevels:
-        """The model over ordinal variables whose codes are the counts.
-
-        Raises:
-            InputError: the family has infinitely many values.
-        """
+        """The model over ordinal variables whose codes are the counts; refuses a family of infinitely many values."""
         return CountsAsLevels(self)
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log probabilities of the values of a block given the rest, :math:`\log q(x_B \mid x_{-B})`, by listing them.
 
-        Time and memory are those of the energies of (maximum + 1)^len(block) states for every state of x. A value is
-        its own position in the trailing dimensions.
+        Time and memory are those of the energies of (maximum + 1)^len(block) states for every state of x.
 
         Args:
             block: distinct variable names; their order is that of the trailing dimensions of the result.
             x: joint states; the entries of the block are not read.
-            validate: check the values; leave it out only for values that were checked before.
+            validate: check the values.
 
         Shape:
-            x (*sample, d); result (*sample broadcast with batch, one dimension of maximum + 1 per name).
+            x (*sample, d); result (*shape, one dimension of maximum + 1 per name); a value is its own position.
 
         Raises:
             UnknownNameError: a name is not in the domain.
-            InputError: a family of infinitely many values, a repeated name, a wrong shape, or a value that is read and
-                is outside the support of the family.
-            InputTypeError: a string in place of names, or not a tensor of numbers.
+            InputError: also a family of infinitely many values, or a repeated name.
+            InputTypeError: also a string in place of names.
             IntractableError: the block has more than 2^22 states.
         """
         if isinstance(block, str):
@@ -353,16 +300,10 @@ class GeneralizedRootEnergy:
         z scales the base statistic, as in the paper, and :math:`T_j(x_s(z)) = z^{1/j} T_j(v_s)`.
 
         Args:
-            direction: v, of any length: non-negative (any sign for the Gaussian family); need not be whole numbers.
-
-        Shape:
-            direction (*sample, d); each value: sample broadcast with the batch shape.
+            direction: v (*sample, d), of any length: at least 0 (of any sign for the Gaussian family), whole or not.
 
         Returns:
-            ``{l / j in lowest terms: eta_r}`` for the powers that the structure has, the largest first.
-
-        Raises:
-            InputError: wrong shape, not finite, or a negative entry where the family has none.
+            ``{l / j in lowest terms: eta_r}``, each (*shape,), for the powers of the structure, the largest first.
         """
         v = self._direction(direction)
         ratios = sorted({Fraction(length, j) for j, length in self.structure.keys}, reverse=True)
@@ -378,9 +319,6 @@ class GeneralizedRootEnergy:
 
         Shape:
             z (*sample,), at least 0; direction (*sample, d); result: their sample shapes broadcast with the batch.
-
-        Raises:
-            InputError: a negative scale, or as :meth:`radial_natural`.
         """
         v = self._direction(direction)
         check_type(z, torch.Tensor, "z", "a tensor")
@@ -416,10 +354,8 @@ class GeneralizedRootEnergy:
         in general not simplified.
 
         Args:
-            evidence: ``{name: value}``; a tensor holds one value for every row or batch element.
-
-        Shape:
-            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
+            evidence: ``{name: value}``; a tensor holds one value for every row or batch element. Tensors broadcast with
+                each other and with the batch shape; the batch shape of the result is the common one.
 
         Returns:
             The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
@@ -456,13 +392,10 @@ class GeneralizedRootEnergy:
         return rest, constant + self.family.log_base(values).sum(-1)
 
     def gaussian_parameters(self) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""Mean and precision of a Gaussian model with k <= 2, which is a multivariate normal law.
+        r"""Mean (*batch, d) and precision (*batch, d, d) of a Gaussian model with k <= 2, a multivariate normal law.
 
         .. math:: \log q(x) = h \cdot x - \tfrac12 x^T \Lambda x, \qquad \Lambda_{ss} = -2 \psi_s^{(1,1)},\
                   \Lambda_{st} = -2 \psi_{st}^{(2,2)},\ h_s = \psi_s^{(2,1)}
-
-        Shape:
-            Result: mean (*batch, d) and precision (*batch, d, d).
 
         Raises:
             InputError: another family, roots above 2, or a precision that is not positive definite.
@@ -475,12 +408,21 @@ class GeneralizedRootEnergy:
         return torch.cholesky_solve(shift[..., None], factor).squeeze(-1), precision
 
     def gaussian_precision(self) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""Precision :math:`\Lambda` (*batch, d, d), definite or not, and linear part h (*batch, d); Gaussian, k <= 2.
-
-        Raises:
-            InputError: another family, or roots above 2.
-        """
+        """Precision (*batch, d, d), definite or not, and linear part h (*batch, d), as :meth:`gaussian_parameters`."""
         if self.family.name != "gaussian" or self.order > 2:
             expected = "the gaussian family with k <= 2"
             raise unexpected("gaussian_parameters", expected, received=f"{self.family.name} with k = {self.order}")
-        return precision_and_shift(self.structure, self.psi)
+        d, batch = len(self.domain), self.batch_shape
+        precision = self.psi.new_zeros(*batch, d * d)
+        shift = self.psi.new_zeros(*batch, d)
+        for key, where in self.structure.slices.items():
+            columns = self.structure.columns(key, self.device)
+            part = self.psi[..., where]
+            if key == (2, 1):
+                shift = shift.index_add(-1, columns[0], part)
+            elif key == (1, 1):
+                precision = precision.index_add(-1, columns[0] * (d + 1), -2 * part)
+            else:
+                for a, b in (columns, columns[::-1]):
+                    precision = precision.index_add(-1, a * d + b, -2 * part)
+        return precision.reshape(*batch, d, d), shift

@@ -44,15 +44,12 @@ class RootFile:
 
     Args:
         structure: the terms with their domain.
-        psi: tensor entries, one vector or a batch of them; copied to the CPU, without gradient, float32 and float64
-            as they are, other precisions as float64.
+        psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, float32 and float64 as they are,
+            other precisions as float64.
         family: base family, one that :func:`~pyro_hoim.generalized_root.node_family` knows.
         info: free-form JSON object (strings, finite numbers, booleans, None, lists, objects with string keys);
             tuples become lists.
         tensors: further tensors by name, stored as they are.
-
-    Shape:
-        psi (*batch, num_terms).
 
     Raises:
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
@@ -86,11 +83,7 @@ class RootFile:
 
 
 def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
-    """Write the model file of a generalized root model, replacing an existing one in a single step.
-
-    Args:
-        path: the file; its folder must exist.
-        file: what to write.
+    """Write the model file of a generalized root model, in a folder that exists, replacing an existing one in a step.
 
     Raises:
         InputTypeError: ``file`` is no :class:`RootFile`.
@@ -112,9 +105,6 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
 
 def load_roots(path: str | os.PathLike[str]) -> RootFile:
     """Read the model file of a generalized root model; everything comes back exactly as it was written.
-
-    Args:
-        path: the file.
 
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another

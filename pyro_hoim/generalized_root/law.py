@@ -142,20 +142,7 @@ class GeneralizedRoot(EnergyLaw):
     def from_coefficients(
         cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, **options: Any
     ) -> GeneralizedRoot:
-        r"""The law with given coefficients :math:`\ell!\,\psi_S` of the products of roots, as fits report them.
-
-        Args:
-            structure: the terms.
-            coefficients: multipliers of the products of roots.
-            family: the base family.
-            options: further arguments of the class.
-
-        Shape:
-            coefficients (*batch, num_terms).
-
-        Raises:
-            InputError, InputTypeError: as the class.
-        """
+        r"""The law with coefficients :math:`\ell!\,\psi_S` (*batch, num_terms), as fits report them."""
         energy = GeneralizedRootEnergy.from_coefficients(structure, coefficients, family, validate=False)
         return cls(structure, energy.psi, family, **options)
 
@@ -206,11 +193,8 @@ class GeneralizedRoot(EnergyLaw):
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
 
-        Args:
-            value: counts or reals, integer or floating.
-
         Shape:
-            value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
+            value, integer or floating, broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
 
         Raises:
             InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
@@ -281,7 +265,7 @@ class GeneralizedRoot(EnergyLaw):
     # Samples
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Draws of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
+        """Draws (*sample_shape, *batch, d) of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.
 
         Otherwise every draw is the end of a Gibbs chain of its own, led from the independent member through 100
         temperatures and then moved by :attr:`sample_burn_in` sweeps; with ``RootAuto`` only in those connected
@@ -289,15 +273,9 @@ class GeneralizedRoot(EnergyLaw):
         near its law is; compare energies for shorter and longer burn-in. For long chains use
         :func:`~pyro_hoim.generalized_root.sample_root_chains`.
 
-        Shape:
-            (*sample_shape, *batch, d).
-
         Raises:
             InputError: a law without a finite constant.
             IntractableError: it is not known whether there is one.
-
-        Randomness:
-            PyTorch's global generator.
         """
         self._require_usable()
         return self._drawn(sample_shape, self._law.draw, self._law.psi.detach())
@@ -317,10 +295,7 @@ class GeneralizedRoot(EnergyLaw):
         """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
 
         Args:
-            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
-
-        Shape:
-            (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
+            expand: give (num_states, *batch, d), else (num_states, 1, ..., 1, d).
 
         Raises:
             InputError: counts or reals without a bound.
@@ -349,17 +324,15 @@ class GeneralizedRoot(EnergyLaw):
     # Conditional laws
 
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> GeneralizedRoot:
-        r"""The law of the remaining variables given the values of some.
+        """The law of the remaining variables given the values of some.
 
         Fixed values fold into lower terms, (j, l) into (j, l - m) for m fixed variables, so the result has in general
         full parameters and is no simplified model. Cost: one product per term.
 
         Args:
-            evidence: ``{name: value}``, or a tensor of values: one for every row and batch element. All variables
+            evidence: ``{name: value}``; a tensor holds one value for every row or batch element. Tensors broadcast with
+                each other and with the batch shape; the batch shape of the result is the common one. All variables
                 leave the law of the empty vector.
-
-        Shape:
-            tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Raises:
             UnknownNameError: an unknown name; the closest ones are listed.

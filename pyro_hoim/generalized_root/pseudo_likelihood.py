@@ -36,7 +36,7 @@ class _Nodes:
 
 
 class RootPseudoLikelihood:
-    r"""Log pseudo-likelihood of rows under the joint model, a concave function of psi.
+    r"""Log pseudo-likelihood of rows under the joint model, a concave function of psi (num_terms,).
 
     .. math:: f(\psi) = \sum_i w_i \sum_s \log p(x_{is} \mid x_{i, -s}; \psi)
               = \sum_i w_i \sum_s \Big[ \sum_j \eta_{ijs} T_j(x_{is}) + B(x_{is}) - A(\eta_{is}) \Big]
@@ -46,14 +46,14 @@ class RootPseudoLikelihood:
     by terms that is built once. Equal rows are merged. An evaluation costs one node law per row and variable and two
     products with D; exact to the precision of the node log partition, on the processor, in double precision.
 
+    Every method raises :class:`InputError` for psi of another shape, and those with derivatives alone also where a
+    conditional at some row cannot be normalised.
+
     Args:
         structure: the terms.
-        rows: states.
+        rows: states (n, d).
         family: base family.
-        weights: how often each row was seen; each once when None.
-
-    Shape:
-        rows (n, d); weights (n,); psi (num_terms,).
+        weights: how often each row was seen, (n,); each once when None.
 
     Attributes:
         structure: the terms.
@@ -126,14 +126,7 @@ class RootPseudoLikelihood:
         return eta, _Nodes(value, mean, covariance)
 
     def log_prob(self, psi: NDArray[Any]) -> float:
-        """Value in nats; minus infinity where a conditional at some row cannot be normalised.
-
-        Shape:
-            psi (num_terms,).
-
-        Raises:
-            InputError: another shape.
-        """
+        """Value in nats; minus infinity where a conditional at some row cannot be normalised."""
         return self._value(*self._nodes(psi, 0))
 
     def _value(self, eta: Floats, nodes: _Nodes) -> float:
@@ -142,11 +135,7 @@ class RootPseudoLikelihood:
         return self._base + float(self._each @ ((eta * self._statistics).sum(1) - nodes.value))
 
     def value_and_gradient(self, psi: NDArray[Any]) -> tuple[float, Floats]:
-        """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law.
-
-        Raises:
-            InputError: another shape.
-        """
+        """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law."""
         eta, nodes = self._nodes(psi, 1)
         value = self._value(eta, nodes)
         if value == -math.inf:
@@ -154,34 +143,18 @@ class RootPseudoLikelihood:
         return value, self._slope(nodes)
 
     def __call__(self, psi: torch.Tensor) -> torch.Tensor:
-        """The value for autograd, for instance as a factor of a Pyro program; differentiable once.
-
-        Shape:
-            psi (num_terms,); the result is a scalar of psi's type and device.
-
-        Raises:
-            InputError: another shape.
-            InputTypeError: psi is no floating-point tensor.
-        """
+        """The value, of psi's dtype and device, for autograd, as in a factor of a Pyro program; differentiable once."""
         if not isinstance(psi, torch.Tensor) or not psi.is_floating_point():
             received = psi.dtype if isinstance(psi, torch.Tensor) else type(psi).__name__
             raise wrong_type("psi", "a floating-point tensor", received=received)
         return _Value.apply(psi, self)  # pyright: ignore[reportUnknownVariableType, reportReturnType]
 
     def gradient(self, psi: NDArray[Any]) -> Floats:
-        """Gradient (num_terms,), nats per unit of psi.
-
-        Raises:
-            InputError: another shape, or conditionals that cannot be normalised.
-        """
+        """Gradient (num_terms,), nats per unit of psi."""
         return self._slope(self._lawful(psi, 1))
 
     def row_scores(self, psi: NDArray[Any]) -> Floats:
-        """Gradient of the log pseudo-probability of each distinct row, (m, num_terms), without its weight.
-
-        Raises:
-            InputError: another shape, or conditionals that cannot be normalised.
-        """
+        """Gradient of the log pseudo-probability of each distinct row, (m, num_terms), without its weight."""
         nodes = self._lawful(psi, 1)
         residual = (self._statistics - nodes.mean).reshape(-1)
         design, size = self._design, len(self.structure.domain) * self._statistics.shape[-1]
@@ -191,11 +164,7 @@ class RootPseudoLikelihood:
         return sparse.csr_array((entries, design.indices, design.indptr[::size]), shape=shape).toarray()
 
     def hessian(self, psi: NDArray[Any]) -> Floats:
-        """Hessian (num_terms, num_terms), negative semi-definite.
-
-        Raises:
-            InputError: another shape, or conditionals that cannot be normalised.
-        """
+        """Hessian (num_terms, num_terms), negative semi-definite."""
         nodes = self._lawful(psi, 2)
         count, k = self._statistics.shape
         blocks = self._each[:, None, None] * nodes.covariance

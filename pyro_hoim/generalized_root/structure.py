@@ -16,7 +16,9 @@ import torch
 from ..errors import (
     InputError,
     check_type,
+    check_unique,
     check_whole,
+    is_whole,
     out_of_range,
     out_of_reach,
     refused,
@@ -26,10 +28,13 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain
-from ._terms import Key, Positions, check_key, named_positions, set_names, sorted_rows
 
 __all__ = ["RootStructure"]
 
+Key = tuple[int, int]
+Positions = npt.NDArray[np.int64]
+
+_LARGEST_SET = 170  # 171! is beyond the largest number
 _COMPLETE_LIMIT = 2**24
 
 
@@ -79,7 +84,7 @@ class RootStructure:
     def __init__(self, domain: Domain, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> None:
         check_type(domain, Domain, "domain")
         check_type(terms, Mapping, "terms", "a mapping from (j, l) to sets")
-        arrays = {check_key(key): named_positions(domain, key, tuples) for key, tuples in terms.items()}
+        arrays = {_check_key(key): _named_positions(domain, key, tuples) for key, tuples in terms.items()}
         self._set(domain, arrays)
 
     def _set(self, domain: Domain, arrays: Mapping[Key, Positions]) -> None:
@@ -93,7 +98,7 @@ class RootStructure:
                 )
         values = self.__dict__
         values["domain"] = domain
-        kept = {key: sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
+        kept = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
         values["_arrays"] = kept
         values["keys"] = tuple(kept)
         stops = list(itertools.accumulate((len(rows) for rows in kept.values()), initial=0))
@@ -142,10 +147,7 @@ class RootStructure:
 
         Args:
             domain: the variables.
-            positions: for every key (j, l) an array of whole numbers, one row per set.
-
-        Shape:
-            Each array (m, l).
+            positions: for every key (j, l) an array of whole numbers (m, l), one row per set.
 
         Raises:
             InputError: as the constructor, an array of another shape, or a position outside the domain.
@@ -153,7 +155,7 @@ class RootStructure:
         """
         arrays: dict[Key, Positions] = {}
         for key, given in positions.items():
-            _, size = check_key(key)
+            _, size = _check_key(key)
             try:
                 rows = np.asarray(given)
             except ValueError as error:
@@ -184,13 +186,10 @@ class RootStructure:
         Args:
             domain: the variables.
             tuples: sets of two or more variables; single variables may be named, they are there anyway.
-
-        Raises:
-            InputError, InputTypeError, UnknownNameError: as the constructor.
         """
         terms: dict[Key, list[tuple[str, ...]]] = {(1, 1): [(name,) for name in domain.names]}
         for given in tuples:
-            names = set_names(given, "tuples")
+            names = _set_names(given, "tuples")
             if not names:
                 raise unexpected("tuples", "at least one variable in every set", received="an empty one", code="empty")
             if len(names) == 1:
@@ -201,12 +200,7 @@ class RootStructure:
 
     @classmethod
     def complete(cls, domain: Domain, order: int) -> RootStructure:
-        """Every term of every key 1 <= l <= j <= order.
-
-        Raises:
-            InputError: an order that is not a whole number from 1.
-            IntractableError: more than 2^24 terms.
-        """
+        """Every term of every key 1 <= l <= j <= order; more than 2^24 terms are an :class:`IntractableError`."""
         check_whole(order, "order")
         size = sum(math.comb(len(domain), length) * (order - length + 1) for length in range(1, order + 1))
         if size > _COMPLETE_LIMIT:
@@ -218,10 +212,6 @@ class RootStructure:
             arrays.update({(j, length): rows for j in range(length, order + 1)})
         return cls.from_positions(domain, arrays)
 
-    def with_terms(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
-        """This structure with further terms; one that is there already is an :class:`InputError`."""
-        return self._combined(RootStructure(self.domain, terms))
-
     def without(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
         """This structure without the given terms; one that is not there is an :class:`InputError`."""
         gone = RootStructure(self.domain, terms)
@@ -230,12 +220,6 @@ class RootStructure:
         return RootStructure.from_positions(
             self.domain, {key: rows[keep[self.slices[key]]] for key, rows in self._arrays.items()}
         )
-
-    def _combined(self, other: RootStructure) -> RootStructure:
-        arrays = dict(self._arrays)
-        for key, rows in other._arrays.items():
-            arrays[key] = np.concatenate([arrays[key], rows]) if key in arrays else rows
-        return RootStructure.from_positions(self.domain, arrays)
 
     # Layout
 
@@ -267,7 +251,7 @@ class RootStructure:
 
     def positions(self, key: tuple[int, int]) -> torch.Tensor:
         """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
-        rows = self._arrays.get(check_key(key))
+        rows = self._arrays.get(_check_key(key))
         return torch.zeros(0, key[1], dtype=torch.int64) if rows is None else torch.from_numpy(rows.copy())
 
     def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
@@ -283,13 +267,9 @@ class RootStructure:
 
     def tuples(self, key: tuple[int, int]) -> tuple[tuple[str, ...], ...]:
         """Names of the terms of a key, each in schema order; empty for a key without terms."""
-        rows = self._arrays.get(check_key(key))
+        rows = self._arrays.get(_check_key(key))
         names = self.domain.names
-        return (
-            ()
-            if rows is None
-            else tuple(tuple(names[i] for i in row) for row in cast("list[list[int]]", rows.tolist()))
-        )
+        return () if rows is None else tuple(tuple(names[i] for i in row) for row in rows.tolist())
 
     @cached_property
     def names(self) -> tuple[tuple[tuple[int, int], tuple[str, ...]], ...]:
@@ -311,7 +291,7 @@ class RootStructure:
             UnknownNameError: a name that is not in the domain.
             InputError: no such term, or several and no root.
         """
-        given = set_names(names, "names")
+        given = _set_names(names, "names")
         ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
         roots = range(1, self.order + 1) if root is None else [root]
         found = [self._places[j, ordered] for j in roots if (j, ordered) in self._places]
@@ -349,11 +329,7 @@ class RootStructure:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RootStructure:
-        """Rebuild a structure from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description.
-        """
+        """Rebuild a structure from :meth:`to_json`; refuses something else."""
         try:
             domain = Domain.from_json(value["domain"])
             arrays = {(entry["root"], entry["size"]): entry["positions"] for entry in value["terms"]}
@@ -368,3 +344,54 @@ class RootStructure:
             if found.positions(key).tolist() != rows:
                 raise refused("root structure", f"the terms of {key} are not in order")
         return found
+
+
+def _set_names(given: object, argument: str) -> tuple[str, ...]:
+    """A set of variables as a tuple of names."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise wrong_type(argument, "sequences of variable names", received=repr(given))
+    names = tuple(cast("Iterable[str]", given))
+    check_unique(names, argument)
+    return names
+
+
+def _check_key(key: object) -> Key:
+    """A key (j, l) with 1 <= l <= j, or an error."""
+    if not isinstance(key, tuple) or len(key) != 2 or not all(map(is_whole, key)):
+        raise unexpected("terms", "keys (j, l) of two whole numbers", key)
+    j, length = cast("Key", key)
+    if not 1 <= length <= j:
+        raise unexpected("terms", "keys (j, l) with 1 <= l <= j", key)
+    if length > _LARGEST_SET:
+        raise unexpected("terms", f"sets of up to {_LARGEST_SET} variables, for which l! is a number", key)
+    return j, length
+
+
+def _named_positions(domain: Domain, key: Key, tuples: object) -> Positions:
+    """Schema positions (m, l) of sets of names."""
+    if isinstance(tuples, str) or not isinstance(tuples, Iterable):
+        raise wrong_type(f"terms[{key}]", "sequences of variable names", received=repr(tuples))
+    rows: list[tuple[int, ...]] = []
+    for given in cast("Iterable[object]", tuples):
+        names = _set_names(given, f"terms[{key}]")
+        if len(names) != key[1]:
+            raise unexpected(f"terms[{key}]", f"sets of {key[1]} variables", names)
+        rows.append(domain.indices(names))
+    return np.array(rows, dtype=np.int64).reshape(len(rows), key[1])
+
+
+def _sorted_rows(domain: Domain, key: Key, rows: Positions) -> Positions:
+    """Positions with rows sorted, inside and among each other; refuses repeated positions and rows."""
+    ordered = np.sort(rows, axis=1)
+    ordered = np.ascontiguousarray(ordered[np.lexsort(ordered.T[::-1])])
+    repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if repeated.any():
+        shown = ":".join(domain.names[i] for i in ordered[repeated.argmax()])
+        problem = f"the variables of a set must be distinct, received {shown}"
+        raise refused(f"terms[{key}]", problem, code="repeated-name")
+    same = (ordered[1:] == ordered[:-1]).all(axis=1)
+    if same.any():
+        shown = ":".join(domain.names[i] for i in ordered[same.argmax()])
+        raise refused(f"terms[{key}]", f"sets must be unique, but {shown} is repeated", code="repeated-name")
+    ordered.setflags(write=False)
+    return ordered

@@ -94,7 +94,7 @@ def node_bounds(
     """
     eta = _checked(family, natural, power, num_subdomains)
     moments = node_moments(family, torch.tensor(eta, dtype=torch.float64))
-    halves = _half_lines(family, eta, power)
+    halves = _half_lines(family, eta, float(power))
     assert moments.covariance is not None
     if family.is_discrete and moments.mean[0] > LARGEST_COUNT:
         expected = f"a mean count up to {LARGEST_COUNT:g}"
@@ -131,51 +131,29 @@ def _checked(family: NodeFamily, natural: Tensor | Sequence[float], power: float
 
 def _half_lines(family: NodeFamily, eta: list[float], power: float) -> tuple[HalfLine, ...]:
     """The integrand on x >= 0 (and on x <= 0, mirrored) in the standard form."""
-    k = len(eta)
     if family.is_discrete:
-        terms = [(e, 1.0 / j) for j, e in enumerate(eta, 1) if j > 1 and e != 0]
-        return (_half("count", eta[0], 0.0, terms, power, last=family.largest_value),)
+        rest = _powers(eta, 1, 1.0)
+        return (HalfLine("count", eta[0], 0.0, *rest, power, last=family.largest_value),)
     is_gaussian = isinstance(family, GaussianFamily)
     top = 2.0 if is_gaussian else 1.0
     if is_gaussian and eta[0] != 0:
-        terms = [(e, 2.0 / j) for j, e in enumerate(eta, 1) if j > 2 and e != 0]
-        slope = eta[1] if k > 1 else 0.0
-        return tuple(_half("real", s * slope, eta[0], terms, power, sign=s) for s in (-1, 1))
+        rest = _powers(eta, 2, top)
+        slope = eta[1] if len(eta) > 1 else 0.0
+        return tuple(HalfLine("real", s * slope, eta[0], *rest, power, sign=s) for s in (-1, 1))
     # With u = x^q for the highest power q present, x^a dx = u^((a + 1) / q - 1) du / q, and eta u is linear.
     lead = next(j for j, e in enumerate(eta, 1) if e != 0)
     q = top / lead
-    terms = [(e, top / j / q) for j, e in enumerate(eta, 1) if j > lead and e != 0]
-    logarithm = (power + 1) / q - 1
-    signs = (-1, 1) if is_gaussian else (1,)
+    rest, logarithm = _powers(eta, lead, top, q), (power + 1) / q - 1
     return tuple(
-        _half("real", eta[lead - 1], 0.0, terms, logarithm, sign=s, constant=-math.log(q), lead=q) for s in signs
+        HalfLine("real", eta[lead - 1], 0.0, *rest, logarithm, -math.log(q), sign=s, lead=q)
+        for s in ((-1, 1) if is_gaussian else (1,))
     )
 
 
-def _half(
-    kind: str,
-    linear: float,
-    quadratic: float,
-    terms: list[tuple[float, float]],
-    logarithm: float,
-    *,
-    sign: int = 1,
-    constant: float = 0.0,
-    last: float = math.inf,
-    lead: float = 1.0,
-) -> HalfLine:
-    return HalfLine(
-        "count" if kind == "count" else "real",
-        linear,
-        quadratic,
-        tuple(c for c, _ in terms),
-        tuple(p for _, p in terms),
-        float(logarithm),
-        constant,
-        last,
-        sign,
-        lead,
-    )
+def _powers(eta: list[float], lead: int, top: float, scale: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Parameters behind a leading one that are not zero, and their powers."""
+    rest = [(e, top / j / scale) for j, e in enumerate(eta, 1) if j > lead and e != 0]
+    return tuple(e for e, _ in rest), tuple(p for _, p in rest)
 
 
 def _marks(half: HalfLine, centre: float, spread: float) -> list[float]:

@@ -51,17 +51,11 @@ class NodeFamily(ABC):
         """The domain as a constraint of :mod:`torch.distributions`."""
 
     def root(self, x: Tensor, j: int) -> Tensor:
-        r"""The j-th root of the statistic, :math:`T_j(x) = x^{1/j}` (the Gaussian family has its own).
+        """The j-th root of the statistic, :math:`T_j(x) = x^{1/j}` (the Gaussian family has its own), shape of x.
 
         Args:
             x: values of the domain, any dtype; whole numbers become the default floating dtype.
             j: order of the root, from 1.
-
-        Shape:
-            x (*sample); result the same.
-
-        Raises:
-            InputError: j below 1.
         """
         check_order(j, "j")
         numbers = floating(x)
@@ -70,17 +64,7 @@ class NodeFamily(ABC):
         return numbers.sqrt() if j == 2 else numbers.pow(1.0 / j)
 
     def roots(self, x: Tensor, order: int) -> Tensor:
-        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension.
-
-        Args:
-            x: values of the domain.
-            order: k, from 1.
-
-        Shape:
-            x (*sample); result (*sample, k).
-
-        Raises:
-            InputError: order below 1.
+        """The roots :math:`T_1(x), ..., T_k(x)` in a new last dimension, (*sample, k), of values (*sample,).
 
         Example:
             >>> from pyro_hoim.generalized_root import PoissonFamily
@@ -97,15 +81,7 @@ class NodeFamily(ABC):
 
     @abstractmethod
     def check_values(self, x: Tensor, argument: str) -> None:
-        """Refuse a value that is not of the domain.
-
-        Args:
-            x: any numbers.
-            argument: what the caller calls them, for the message.
-
-        Raises:
-            InputError: a value that is NaN or infinite or outside the domain; the first one and its place are named.
-        """
+        """Refuse numbers, under the caller's name for them, unless all are of the domain; the first one is named."""
 
     @abstractmethod
     def base_log_partition(self, eta1: Tensor) -> Tensor:

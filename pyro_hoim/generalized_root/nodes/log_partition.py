@@ -54,11 +54,8 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
 
     Args:
         family: the node family.
-        natural: natural parameters :math:`\eta_1, ..., \eta_k` of every row, finite, float32 or float64.
+        natural: natural parameters :math:`\eta_1, ..., \eta_k` of every row (*batch, k), finite, float32 or float64.
         hessian: whether the covariance is wanted.
-
-    Shape:
-        natural (*batch, k); value (*batch), mean (*batch, k), covariance (*batch, k, k), error (*batch).
 
     Returns:
         The moments in the dtype and on the device of ``natural``; exact to about 1e-10 (``error`` says more).
@@ -82,25 +79,14 @@ def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> N
 
 
 def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
-    r"""A(eta) of many node conditionals, differentiable twice in eta.
+    """A(eta) (*batch) in nats of many node conditionals, differentiable twice in eta.
 
-    The gradient is E T, its derivative Cov(T); a third derivative is refused by autograd.
+    The gradient is E T, its derivative Cov(T); a third derivative is refused by autograd. Arguments, errors and source
+    as :func:`node_moments`; natural inside a torch.func transformation is an :class:`InputError` too.
 
     Args:
         family: the node family.
-        natural: natural parameters :math:`\eta_1, ..., \eta_k` of every row, finite, float32 or float64.
-
-    Shape:
-        natural (*batch, k); result (*batch).
-
-    Returns:
-        Log partition functions in nats, exact to about 1e-10.
-
-    Raises:
-        InputTypeError, InputError: as :func:`node_moments`; or natural is inside a torch.func transformation.
-
-    References:
-        Inouye, Ravikumar, Dhillon (2016), Generalized root models, equations 12 to 14.
+        natural: natural parameters (*batch, k).
 
     Example:
         >>> from pyro_hoim.generalized_root import ExponentialFamily

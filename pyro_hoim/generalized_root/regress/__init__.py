@@ -1,5 +1,1 @@
 """Learning of generalized root models: l1-penalised regressions of every node on all others."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -33,17 +33,9 @@ def advice(status: str, penalties: str, is_full: bool) -> str:
 class NodeSolution:
     """Solution of one node's regression.
 
-    Attributes:
-        keys: (F, 2) key (j, l) of each feature.
-        others: (F, width) positions of the other variables, -1 behind the last.
-        coefficients: (F,); the constant of key (1, 1) comes first, of the others only nonzero ones are kept.
-        objective: penalised objective, nats per row.
-        residual: largest distance of a subgradient from zero, over every feature of the search space.
-        num_steps, num_scans: Newton steps and scans of all features made.
-        seconds: time taken.
-        status: ``converged``, ``fixed`` (the column takes one value at the edge of the support: nothing to
-            estimate), ``max_iterations``, or ``stalled`` (rounding, or the edge of the family's domain, stops the line
-            search).
+    Keys (j, l) of each feature (F, 2), with the positions of the other variables (F, width), -1 behind the last; the
+    constant of key (1, 1) comes first, of the others only nonzero coefficients are kept. ``status`` is as in
+    :class:`~pyro_hoim.generalized_root.RootNodeResult`, like the numbers.
     """
 
     keys: Integers
@@ -203,16 +195,10 @@ def solve_node(
     warm: NodeSolution | None = None,
     slack: float = 0.0,
 ) -> NodeSolution:
-    """Minimise one node's penalised objective.
+    """Minimise one node's penalised objective, from the solution of a related problem over the same keys where given.
 
-    Args:
-        rows: all rows.
-        node: position of the node.
-        space: features and penalties.
-        settings: when to stop.
-        warm: solution of a related problem over the same keys to start from.
-        slack: with ``warm``, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a
-            path from penalty a to b is slack = a / b - 1).
+    With such a start, features whose gradient exceeds (1 - slack) x penalty enter at once (the strong rule of a path
+    from penalty a to b is slack = a / b - 1).
     """
     start = time.perf_counter()
     solver = _NodeSolver(rows, node, space, settings)

@@ -195,7 +195,7 @@ class RootFitResult:
             rows.num_rows,
             settings.tolerance,
             dict(rows.fixed_columns),
-            rows.constant_columns,
+            tuple(rows.constant_columns),
             is_full,
             seconds,
         )

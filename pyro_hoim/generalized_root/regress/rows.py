@@ -50,15 +50,9 @@ class RowSubset:
 class RootRows:
     """Rows of one data matrix, ready for the regressions of all nodes.
 
-    Attributes:
-        domain: the columns.
-        family: node family.
-        order: largest root k.
-        num_rows: n.
-        indptr, rows, values: the matrix by columns (CSC), (d + 1,), (nnz,), (nnz,).
-        roots: T_1 ... T_k of the entries, in the order of ``values``, (k, nnz).
-        row_end: (n,) end of each row in the arrays by rows.
-        columns, row_roots: (nnz,), (k, nnz), the same matrix by rows.
+    The matrix by columns (CSC) is ``indptr`` (d + 1,), ``rows`` (nnz,) and ``values`` (nnz,), with the roots T_1 ...
+    T_k of its entries (k, nnz), k being ``order``; by rows it is ``row_end`` (n,), ``columns`` (nnz,) and ``row_roots``
+    (k, nnz).
     """
 
     domain: Domain
@@ -72,9 +66,6 @@ class RootRows:
     row_end: NDArray[np.uint32]
     columns: NDArray[np.uint32]
     row_roots: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return self.num_rows
 
     def _entries(self, index: int) -> slice:
         """Places of one column's nonzero entries."""
@@ -93,17 +84,22 @@ class RootRows:
         return found
 
     @cached_property
-    def fixed_columns(self) -> dict[str, float]:
-        """Columns whose regression has no finite solution: always zero, or always the largest count allowed."""
+    def constant_columns(self) -> dict[str, float]:
+        """The one value of columns that hold one in all rows."""
         found: dict[str, float] = {}
-        top = self.family.largest_value
         for index, name in enumerate(self.domain.names):
             values = self.values[self._entries(index)]
             if len(values) == 0:
                 found[name] = 0.0
-            elif len(values) == self.num_rows and bool((values == top).all()):
-                found[name] = top
+            elif len(values) == self.num_rows and bool((values == values[0]).all()):
+                found[name] = float(values[0])
         return found
+
+    @cached_property
+    def fixed_columns(self) -> dict[str, float]:
+        """Columns whose regression has no finite solution: always zero, or always the largest count allowed."""
+        edges = (0.0, self.family.largest_value)
+        return {name: value for name, value in self.constant_columns.items() if value in edges}
 
     @cached_property
     def is_fixed(self) -> NDArray[np.bool_]:
@@ -115,16 +111,6 @@ class RootRows:
         """The values as a SciPy CSR matrix (n, d)."""
         shape = (self.num_rows, len(self.domain))
         return scipy.sparse.csc_matrix((self.values, self.rows, self.indptr), shape=shape).tocsr()
-
-    @cached_property
-    def constant_columns(self) -> tuple[str, ...]:
-        """Columns that hold one value in all rows."""
-        found: list[str] = []
-        for index, name in enumerate(self.domain.names):
-            values = self.values[self._entries(index)]
-            if len(values) == 0 or (len(values) == self.num_rows and bool((values == values[0]).all())):
-                found.append(name)
-        return tuple(found)
 
     @cached_property
     def pair_work(self) -> int:
@@ -141,9 +127,7 @@ class RootRows:
         return content.hexdigest()[:32]
 
 
-def prepare_rows(
-    data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None, argument: str = "data"
-) -> RootRows:
+def prepare_rows(data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None) -> RootRows:
     """Check a data matrix and lay it out for root regressions.
 
     Args:
@@ -151,7 +135,6 @@ def prepare_rows(
         family: node family; its support is checked.
         order: largest root k.
         names: column names; default x0, x1, ... or those of ``data``.
-        argument: name of the argument in messages.
 
     Raises:
         InputError: not a matrix, no rows or columns, names that do not fit, or a value outside the support; the message
@@ -163,10 +146,10 @@ def prepare_rows(
     if isinstance(data, RowTable):
         domain = data.domain
         data = data.matrix
-    matrix = _as_csc(data, argument)
+    matrix = _as_csc(data)
     num_rows, width = cast("tuple[int, int]", matrix.shape)
     if num_rows < 1 or width < 1:
-        raise unexpected(argument, "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
+        raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
     if names is not None:
         if isinstance(names, str):
             raise wrong_type("names", "a sequence of column names", received="one string")
@@ -178,11 +161,11 @@ def prepare_rows(
         domain = Domain(Variable(f"x{i}", kind=family.kind) for i in range(width))
     if matrix.nnz >= 2**32:
         problem = f"{size_text(matrix.nnz, 'nonzero entries')} exceed the limit of 2^32"
-        raise out_of_reach(argument, problem, "take fewer columns")
+        raise out_of_reach("data", problem, "take fewer columns")
     indptr = matrix.indptr.astype(np.int64)
     rows = matrix.indices.astype(np.int64)
     values = matrix.data.astype(np.float64)
-    _check_support(values, rows, indptr, domain, family, argument)
+    _check_support(values, rows, indptr, domain, family)
     by_rows = np.lexsort((np.repeat(np.arange(width), np.diff(indptr)), rows))
     counts = np.bincount(rows, minlength=num_rows)
     entries = torch.from_numpy(values)
@@ -204,16 +187,16 @@ def prepare_rows(
     )
 
 
-def _as_csc(data: Any, argument: str) -> Any:
+def _as_csc(data: Any) -> Any:
     if isinstance(data, torch.Tensor):
         data = (data.to_dense() if data.layout != torch.strided else data).detach().cpu().numpy()
     if not scipy.sparse.issparse(data):
         data = np.asarray(data)
     if len(data.shape) != 2:
         expected = "a matrix of rows and columns"
-        raise unexpected(argument, expected, received=f"shape {tuple(data.shape)}", code="wrong-shape")
+        raise unexpected("data", expected, received=f"shape {tuple(data.shape)}", code="wrong-shape")
     if data.dtype.kind not in "biuf":
-        raise wrong_type(argument, "numbers", received=f"a matrix of {data.dtype}")
+        raise wrong_type("data", "numbers", received=f"a matrix of {data.dtype}")
     matrix: Any = scipy.sparse.csc_matrix(data, copy=True).astype(np.float64)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -227,7 +210,6 @@ def _check_support(
     indptr: NDArray[np.int64],
     domain: Domain,
     family: NodeFamily,
-    argument: str,
 ) -> None:
     checks = [(~np.isfinite(values), "finite numbers")]
     if family.is_discrete:
@@ -242,7 +224,7 @@ def _check_support(
             first = int(np.flatnonzero(is_bad)[0])
             column = domain.names[int(np.searchsorted(indptr, first, side="right")) - 1]
             raise refused(
-                argument,
+                "data",
                 f"the {family.name} family expects {wanted}, received {values[first]:g} in row {rows[first]} (from 0) "
                 f"of column {column!r} ({int(is_bad.sum())} such values)",
             )

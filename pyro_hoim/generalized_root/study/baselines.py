@@ -43,12 +43,10 @@ class IndependentLaw:
     Args:
         kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential`` or ``normal``.
         domain: the columns.
-        first: rate (Poisson, also truncated) or mean.
-        second: size of the negative binomial (infinite where the law is Poisson), variance of the normal, else None.
+        first: rate (Poisson, also truncated) or mean, (d,).
+        second: size of the negative binomial (infinite where the law is Poisson), variance of the normal, (d,), else
+            None.
         maximum: largest count of the truncated Poisson.
-
-    Shape:
-        first, second (d,).
     """
 
     kind: str
@@ -68,22 +66,14 @@ class IndependentLaw:
         return {name: torch.as_tensor(value) for name, value in found.items() if value is not None}
 
     def log_density(self, column: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Log density of values of columns given by their positions.
-
-        Shape:
-            column, values (M,); returned (M,), minus infinity for impossible values.
-        """
+        """Log density of values (M,) of columns given by their positions (M,); minus infinity for impossible values."""
         first = self.first[column]
         second = None if self.second is None else self.second[column]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return _DENSITIES[self.kind](values, first, second, self.maximum)
 
     def log_prob(self, table: CountTable) -> np.ndarray:
-        """Log density of every row, (N,); of sparse counts only the nonzero ones are visited.
-
-        Raises:
-            InputError: other columns.
-        """
+        """Log density of every row, (N,); of sparse counts only the nonzero ones are visited."""
         if table.domain.names != self.domain.names:
             raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the law has")
         matrix, places = table.matrix, np.arange(len(self.domain))
@@ -196,16 +186,10 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
 
 def negative_binomial_size(values: np.ndarray) -> float:
-    r"""Maximum-likelihood size r of negative binomial counts, whose mean is then the sample mean m.
+    """Maximum-likelihood size r of negative binomial counts (N,), whose mean is then the sample mean m.
 
     The variance is :math:`m + m^2 / r`. The likelihood has a maximum at a finite r if and only if the sample variance
     (over n) is above the mean; otherwise the law is Poisson and r is infinite.
-
-    Args:
-        values: counts.
-
-    Shape:
-        values (N,).
 
     References:
         Bruce Levin and James Reeds, Compound multinomial likelihood functions are unimodal, 1977.

@@ -53,15 +53,12 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
 
     The second variable is summed out by its node log partition. Counts are summed until what is left is below e^-60 of
     the largest term; values of the exponential family are integrated in u, with x = u^m and m the least common multiple
-    of the roots, by Gauss-Legendre panels that are halved until nothing moves by 1e-10. For more variables clamp the
-    others first: ``pair_moments(energy.condition({...}))``.
+    of the roots, by Gauss-Legendre panels that are halved until nothing moves by 1e-10. Relative error about 1e-10. For
+    more variables clamp the others first: ``pair_moments(energy.condition({...}))``.
 
     Args:
         energy: a model of two variables without a batch, on counts or on positive numbers. (A Gaussian model has a
             closed form for k <= 2: ``energy.gaussian_parameters()``.)
-
-    Returns:
-        Exact moments, relative error about 1e-10.
 
     Raises:
         InputError: another number of variables, a batch, the Gaussian family, or a model that no law belongs to.

@@ -70,15 +70,9 @@ def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
 
 
 def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entropy: float | None = None) -> RootScores:
-    """Scores from the log pseudo-likelihood and, where there is one, the log-likelihood of every row.
+    """Scores from the log pseudo-likelihood and, where there is one, the log-likelihood of every row, (N,), nats.
 
-    Args:
-        log_pseudo: nats.
-        log_prob: nats.
-        entropy: of the empirical law of the rows, for the KL divergence.
-
-    Shape:
-        log_pseudo, log_prob (N,).
+    ``entropy`` is that of the empirical law of the rows, for the KL divergence.
     """
     pseudo, pseudo_error = _mean_and_error(-log_pseudo)
     impossible = int(np.isneginf(log_pseudo).sum())
@@ -92,8 +86,7 @@ def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entr
 def empirical_entropy(table: CountTable) -> float | None:
     r"""Entropy of the empirical law of rows of counts, :math:`-\sum_x \hat p(x) \log \hat p(x)`, nats.
 
-    Returns:
-        None for real numbers, whose law has a density, and for no rows.
+    None for real numbers, whose law has a density, and for no rows.
     """
     if table.kind != "count" or not table.num_rows:
         return None
@@ -182,15 +175,11 @@ class RootModel:
         )
 
     def log_pseudo_prob(self, table: CountTable) -> np.ndarray:
-        """Log pseudo-likelihood of every row, (N,), nats; minus infinity for impossible rows.
-
-        Raises:
-            InputError: other columns, or values outside the support of the family.
-        """
+        """Log pseudo-likelihood of every row, (N,), nats; minus infinity for impossible rows."""
         return self._each(table, self.energy.log_pseudo_prob)
 
     def log_q(self, table: CountTable) -> np.ndarray:
-        """Log unnormalised density of every row, (N,), nats; errors as :meth:`log_pseudo_prob`."""
+        """Log unnormalised density of every row, (N,), nats; minus infinity for impossible rows."""
         return self._each(table, lambda values: -self.energy.energy(values))
 
     def _each(self, table: CountTable, score: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
