@@ -1,38 +1,119 @@
-"""What annealed runs move: chains on a path of laws, whatever their model."""
+"""What can be annealed: chains on a path of laws, and a model that says how they begin and where to look."""
+# ruff: noqa: D102  the methods are described once, in the classes
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-__all__ = ["Annealable"]
+from .mode_checks import Distance, ModeRuns, Modes
+from .options import AnnealingOptions
+
+__all__ = ["Annealable", "AnnealedModel", "Run", "Traits"]
 
 
 class Annealable(Protocol):
-    """Chains with cached energies at both ends of a path; a batch of parameters comes first in every shape."""
+    """Chains with cached energies at both ends of a path; a batch of B models comes first in every shape.
+
+    ``energy`` and ``reference_energy`` (B, chains), nats, are minus log q at beta 1 and at beta 0, and may both leave
+    out what the two share; ``log_q`` (B, chains) is whole. ``codes`` and ``set_codes`` read and replace all states
+    (B, chains, d); ``gather`` gives every chain the state of the chain named, index (B, chains). ``sweep`` moves at
+    beta 1. ``anneal`` gives the log weights (B, chains) of a path, each change followed by sweeps.
+    """
 
     @property
-    def energy(self) -> torch.Tensor:
-        """Minus log q at beta 1 (*batch, chains), nats."""
-        ...
+    def codes(self) -> torch.Tensor: ...
 
     @property
-    def reference_energy(self) -> torch.Tensor:
-        """Minus log q at beta 0 (*batch, chains), nats."""
-        ...
+    def log_q(self) -> torch.Tensor: ...
+
+    @property
+    def energy(self) -> torch.Tensor: ...
+
+    @property
+    def reference_energy(self) -> torch.Tensor: ...
+
+    def sweep(self, num_sweeps: int, /) -> object: ...
 
     def anneal(
         self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, /, *, reverse_order: bool = False
-    ) -> torch.Tensor:
-        """Log weights (*batch, chains) of a path of temperatures, each change followed by sweeps."""
-        ...
+    ) -> torch.Tensor: ...
 
-    def gather(self, index: torch.Tensor, /) -> None:
-        """Replace the states of the chains by those of the chains named (*batch, chains)."""
-        ...
+    def gather(self, index: torch.Tensor, /) -> None: ...
 
-    def set_codes(self, states: torch.Tensor, /) -> None:
-        """Replace all states (*batch, chains, d)."""
-        ...
+    def set_codes(self, codes: torch.Tensor, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the engine has to know of a family.
+
+    Attributes:
+        coding: of the models.
+        advice: what a reader of an unreliable result may try.
+        distance: of two states.
+        num_modes: modes that are told apart.
+        conditional_error: relative error of the probabilities that chains draw from.
+        cardinalities: levels of every variable; None of counts, which have no end.
+        is_reversible: whether a reverse run makes the very sweeps of the forward run, in reverse.
+    """
+
+    coding: str
+    advice: str
+    distance: Distance
+    num_modes: int
+    conditional_error: float
+    cardinalities: tuple[int, ...] | None = None
+    is_reversible: bool = True
+
+
+class AnnealedModel(Protocol):
+    """B models of one structure, without a graph, with the options of their runs.
+
+    ``log_z0`` (B,) is log Z, nats, of the reference law from which ``begin`` draws chains. ``perfect_states`` are
+    independent states of the models (B, num_chains, d), None where no exact method has them quickly. ``ascend`` gives
+    states (B, n, d) at which ascents from the ends of a run and from other starts ended, with their log q (B, n); None
+    of densities. ``mode_runs`` begins at the first modes, size = (number of modes, chains each): chains of the model
+    there, and forward runs from references fitted to these. ``describe`` puts a state (d,) in words.
+    """
+
+    @property
+    def options(self) -> AnnealingOptions: ...
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def log_z0(self) -> torch.Tensor: ...
+
+    def begin(self, num_chains: int, seed: int) -> Annealable: ...
+
+    def perfect_states(self, seed: int) -> torch.Tensor | None: ...
+
+    def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None: ...
+
+    def mode_runs(self, run: Run, modes: Modes, size: tuple[int, int]) -> ModeRuns: ...
+
+    def describe(self, state: NDArray[np.generic]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A forward run: states at its end (B, chains, d), log q and slope log q - log q0 of these (B, chains).
+
+    Log weights (B, chains), path, seed. A reverse run takes over the chains.
+    """
+
+    model: AnnealedModel
+    chains: Annealable
+    ends: torch.Tensor
+    log_q: torch.Tensor
+    slope: torch.Tensor
+    log_weights: torch.Tensor
+    betas: torch.Tensor
+    seed: int

@@ -1,101 +1,148 @@
-"""The runs behind annealed importance sampling: paths of temperatures, forward and reverse runs, their starts."""
+"""The engine behind annealed importance sampling: paths of temperatures, forward and reverse runs, their starts."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Self
+from contextlib import nullcontext
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from .annealable import Annealable
+from ..errors import out_of_reach
+from .annealable import Annealable, AnnealedModel, Run
+from .options import AnnealingOptions
 from .weights import log_sum
 
-__all__ = [
-    "adaptive_path",
-    "forward_run",
-    "island_means",
-    "resampled",
-    "reverse_run",
-]
+__all__ = ["Reverse", "derived", "drawn_seed", "forward", "island_means", "resampled", "reverse"]
 
 _PIECES = 100  # parts of a path between which weights are looked at, or progress is shown
 _MAX_STEPS = 100_000  # of an adaptive path
+_TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the estimate
 
 
-def forward_run(
-    chains: Annealable,
-    betas: torch.Tensor,
-    sweeps: int,
-    *,
-    islands: int = 0,
-    below: float | None = None,
-    generator: torch.Generator | None = None,
-    progress: bool = False,
+class Reverse(NamedTuple):
+    """Log weights (B, chains) of a reverse run, where it started (B, chains, d), log q there, and how it was drawn."""
+
+    log_weights: torch.Tensor
+    states: torch.Tensor
+    log_q: torch.Tensor
+    start: Literal["exact", "tempered"]
+
+
+def derived(seed: int, purpose: int) -> int:
+    """Another seed for another part of the same call."""
+    return (seed + purpose * 0x9E3779B97F4A7C15) % 2**62
+
+
+def drawn_seed(generator: torch.Generator | None) -> int:
+    """A seed from ``generator`` or PyTorch's global generator."""
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**62, (), generator=generator, device=device))
+
+
+def _random(seed: int, purpose: int) -> torch.Generator:
+    return torch.Generator().manual_seed(derived(seed, purpose))
+
+
+def forward(model: AnnealedModel, seed: int) -> Run:
+    """A forward run along the path of the options; the mean of its weights over all chains estimates Z / Z0."""
+    options = model.options
+    chains = model.begin(options.num_chains, seed)
+    betas = _path(model, seed)
+    log_weights = _weighted_run(chains, betas, options, _random(seed, 1))
+    ends = (chains.codes, chains.log_q, chains.reference_energy - chains.energy)
+    return Run(model, chains, *ends, log_weights, betas, seed)
+
+
+def _path(model: AnnealedModel, seed: int) -> torch.Tensor:
+    """Inverse temperatures (steps + 1,): those given, or those that a pilot run finds."""
+    options = model.options
+    if options.temperatures is None:
+        return torch.linspace(0, 1, options.num_temperatures + 1, dtype=torch.float64)
+    if not isinstance(options.temperatures, str):
+        return torch.tensor(options.temperatures, dtype=torch.float64)
+    pilot = model.begin(options.num_chains, derived(seed, 2))
+    return _adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, _random(seed, 3))
+
+
+def _weighted_run(
+    chains: Annealable, betas: torch.Tensor, options: AnnealingOptions, generator: torch.Generator
 ) -> torch.Tensor:
-    """Log weights (*batch, chains) of a run through ``betas``; their mean over all chains estimates Z / Z0.
+    """Log weights (B, chains) of a run through ``betas``.
 
-    With ``below`` every one of the ``islands`` (runs of consecutive chains) whose effective share falls below it is
-    resampled; its chains then carry the mean weight of the island, which keeps the estimate free of bias.
+    Every island (consecutive chains) whose effective share falls below that of the options is resampled; its chains
+    then carry the mean weight of the island, which keeps the estimate free of bias.
     """
-    if below is None and not progress:
+    below, sweeps = options.resample_below, options.sweeps_per_step
+    if below is None and not options.progress:
         return chains.anneal(betas, sweeps)
     steps = len(betas) - 1
     ends = [round(steps * k / min(steps, _PIECES)) for k in range(min(steps, _PIECES) + 1)]
     total = betas.new_zeros((), device=chains.energy.device)
-    with _bar(steps, progress) as bar:
+    with _bar(steps, options.progress) as bar:
         for first, last in itertools.pairwise(ends):
             total = total + chains.anneal(betas[first : last + 1], sweeps)
-            bar.update(last - first)
+            if bar is not None:
+                bar.update(last - first)
             if below is not None and last < steps:
-                index, total = resampled(total, islands, below, generator)
+                index, total = resampled(total, options.islands, below, generator)
                 chains.gather(index)
     return total
 
 
-def _bar(steps: int, progress: bool) -> _Bar:
+def _bar(steps: int, progress: bool) -> Any:
+    """A progress bar on standard error, or nothing."""
     if not progress:
-        return _Bar()
+        return nullcontext()
     from tqdm import tqdm
 
-    return _Bar(tqdm(total=steps, desc="annealing", unit="temperature"))
+    return tqdm(total=steps, desc="annealing", unit="temperature")
 
 
-class _Bar:
-    """A progress bar on standard error, or nothing."""
+def reverse(run: Run) -> Reverse:
+    """A reverse run from states of the model, which takes over the chains; the mean of its weights estimates Z0 / Z.
 
-    def __init__(self, bar: Any = None) -> None:
-        self._bar = bar
+    Raises:
+        IntractableError: both runs are to be combined and there are no perfect samples.
+    """
+    options = run.model.options
+    states = run.model.perfect_states(derived(run.seed, 4))
+    is_perfect = states is not None
+    if states is None:
+        if options.combine:
+            problem = "needs perfect samples, which exact methods cannot give for this model within about a second"
+            raise out_of_reach(f"{type(options).__name__} combine", problem, "use combine=False")
+        states = _tempered_states(run)
+    run.chains.set_codes(states)
+    log_q = run.chains.log_q
+    log_weights = run.chains.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True)
+    return Reverse(log_weights, states, log_q, "exact" if is_perfect else "tempered")
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def update(self, number: int) -> None:
-        if self._bar is not None:
-            self._bar.update(number)
-
-
-def reverse_run(chains: Annealable, states: torch.Tensor, betas: torch.Tensor, sweeps: int) -> torch.Tensor:
-    """Log weights (*batch, chains) of the reversed run from states of the model's law; their mean estimates Z0 / Z."""
-    chains.set_codes(states)
-    return chains.anneal(betas.flip(0), sweeps, reverse_order=True)
+def _tempered_states(run: Run) -> torch.Tensor:
+    """States (B, chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
+    options = run.model.options
+    chains = run.model.begin(options.num_chains, derived(run.seed, 5))
+    parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
+    steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
+    log_weights = chains.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
+    chains.gather(resampled(log_weights, 1, 1.0, _random(run.seed, 6))[0])
+    chains.sweep(options.burn_in)
+    return chains.codes
 
 
 def island_means(log_weights: torch.Tensor, islands: int) -> torch.Tensor:
-    """Log means (*batch, islands) of log weights (*batch, chains) over islands of consecutive chains."""
+    """Log means (B, islands) of log weights (B, chains) over islands of consecutive chains."""
     parts = log_weights.unflatten(-1, (islands, -1))
     return log_sum(parts)[..., 0] - math.log(parts.shape[-1])
 
 
 def resampled(
-    log_weights: torch.Tensor, islands: int, below: float, generator: torch.Generator | None
+    log_weights: torch.Tensor, islands: int, below: float, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Systematic resampling inside islands: index of the chain to copy and new log weights, both (*batch, chains).
+    """Systematic resampling inside islands: index of the chain to copy and new log weights, both (B, chains).
 
     Islands whose effective share is at least ``below`` stay as they are.
     """
@@ -112,7 +159,7 @@ def resampled(
     return (picked + start).flatten(-2), torch.where(keep, parts, means).flatten(-2)
 
 
-def adaptive_path(chains: Annealable, target: float, sweeps: int, generator: torch.Generator | None) -> torch.Tensor:
+def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: torch.Generator) -> torch.Tensor:
     r"""Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
 
     Every step is the longest with a conditional effective sample size of ``target`` times the number of chains, in

@@ -1,4 +1,4 @@
-"""Rows of data that the search for probable states starts from. Private to the package."""
+"""Rows of data that the search for probable states starts from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ..errors import out_of_range, unexpected, wrong_type
 
-__all__ = ["Rows", "checked_rows", "chosen_rows", "rows_for"]
+__all__ = ["Rows", "checked_rows", "chosen_rows", "fitting_rows"]
 
 Rows = tuple[tuple[int, ...], ...]
 _MOST = 256  # distinct rows
@@ -34,44 +34,40 @@ def chosen_rows(rows: torch.Tensor, counts: torch.Tensor | None = None) -> torch
 
 
 def checked_rows(value: object, owner: str) -> Rows:
-    """Rows that a user gave for the option ``starts``, chosen, in a form that can be hashed.
-
-    Raises:
-        InputTypeError: not numbers.
-        InputError: not a matrix, no rows, or cells that are no level codes or counts.
-    """
+    """Rows that a user gave for the option ``starts``, chosen, in a form that can be hashed."""
+    argument = f"{owner} starts"
     try:
         rows = torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         rows = torch.zeros(0, dtype=torch.bool)
     if rows.dtype == torch.bool or rows.is_complex():
-        raise wrong_type(f"{owner} starts", "a matrix of level codes or counts", value)
+        raise wrong_type(argument, "a matrix of level codes or counts", value)
     if rows.dim() != 2 or not len(rows):
-        expected = "at least one row, shape (rows, variables)"
-        raise unexpected(f"{owner} starts", expected, received=f"shape {tuple(rows.shape)}", code="wrong-shape")
+        raise unexpected(
+            argument,
+            "at least one row, shape (rows, variables)",
+            received=f"shape {tuple(rows.shape)}",
+            code="wrong-shape",
+        )
     cells = rows.double()
     is_bad = ~((cells >= 0) & (cells <= _LARGEST) & (cells == cells.floor()))
     if bool(is_bad.any()):
-        expected = "complete rows of level codes or counts, whole numbers from 0"
-        hint = "leave out rows with missing cells"
-        found = f"{float(cells[is_bad][0]):g}"
-        raise unexpected(f"{owner} starts", expected, hint=hint, received=found, code="missing-cells")
+        wanted, shown = "complete rows of level codes or counts, whole numbers from 0", f"{float(cells[is_bad][0]):g}"
+        raise unexpected(
+            argument, wanted, hint="leave out rows with missing cells", received=shown, code="missing-cells"
+        )
     return tuple(map(tuple, chosen_rows(rows.long()).tolist()))
 
 
-def rows_for(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tensor:
-    """The rows of the option ``starts`` (n, d) for a model whose variables go up to ``largest``.
-
-    Raises:
-        InputError: another number of variables, or a cell that is too large.
-    """
+def fitting_rows(rows: Rows, largest: Sequence[float], owner: str) -> torch.Tensor:
+    """The rows of the option ``starts`` (n, d), checked for a model whose variables go up to ``largest``."""
     found = torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)
     if found.shape[1] != len(largest):
-        expected = f"rows of {len(largest)} cells, one for every variable of the model"
-        raise unexpected(f"{owner} starts", expected, received=found.shape[1])
+        wanted = f"rows of {len(largest)} cells, one for every variable of the model"
+        raise unexpected(f"{owner} starts", wanted, found.shape[1])
     is_bad = found > torch.tensor(largest, dtype=torch.float64)
     if bool(is_bad.any()):
         row, column = (int(i) for i in is_bad.nonzero()[0])
-        expected = f"at most {largest[column]:g} for variable number {column}"
-        raise out_of_range(f"{owner} starts", expected, received=int(found[row, column]))
+        wanted = f"at most {largest[column]:g} for variable number {column}"
+        raise out_of_range(f"{owner} starts", wanted, int(found[row, column]))
     return found

@@ -1,32 +1,29 @@
-"""The verdict on annealed runs, whatever was annealed: from log weights, forward and reverse, to an estimate of log Z.
-
-Private to the package.
-"""
+"""The verdict on annealed runs, whatever was annealed: from runs, forward and reverse, to an estimate of log Z."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import astuple, dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from ..core.certificate import Certificate
+from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
 from ._mean_limit import log_mean_lower_limit
-from .mode_checks import Weighed
-from .runs import island_means
+from .annealable import Run, Traits
+from .mode_checks import Weighed, pick_modes, weighed
+from .options import AnnealingOptions
+from .runs import Reverse, island_means
 from .weights import MIN_CHAINS, Flags, Floats, WeightEstimate, acceptance_ratio, log_mean_weight, one_sided_limits
 
-__all__ = ["METHOD", "AnnealingOptions", "Checks", "Start", "estimate_of", "islands_of", "num_steps", "result_of"]
+__all__ = ["METHOD", "Checks", "Weights", "checked", "estimate_of", "judged", "result_of", "rows"]
 
 METHOD = "annealed importance sampling"
-Start = Literal["exact", "tempered"]
 
 _GAP = 4.0  # errors between two estimates that count as agreement; normal ones would part once in 16,000 runs
-_ADAPTIVE_STEPS = 1000  # what an adaptive path counts as
 _GAP_NOTE = (
     "{{which}}forward and reverse runs disagree by more than their errors, or hardly overlap, so that at least one has "
     "not seen the whole law; {advice}"
@@ -51,6 +48,8 @@ _UNWEIGHED_NOTE = (
     "from there support no estimate of their weight; log Z may be up to {more:.6g} or more, the runs found {value:.6g}"
 )
 _COMPLETE_NOTE = "{which}every state of the model was met, so that log Z is their sum"
+_RUNS = 4  # modes with runs of their own
+_FEWEST = 64  # chains of such a run, where there are as many
 _ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
 
 
@@ -62,62 +61,27 @@ class Checks:
         certificate: what the states met prove.
         weighed: what runs from the modes found say; None where none were made.
         rounding: error of the arithmetic, (B,), nats.
+        best_states: the best state of every model in words.
     """
 
     certificate: Certificate
     weighed: Weighed | None
     rounding: Floats
+    best_states: tuple[str, ...]
 
 
-class AnnealingOptions(Protocol):
-    """Options that every annealed backend has."""
+class Weights(NamedTuple):
+    """Log Z0 (B,), log weights (B, chains) of forward and of reverse runs, if any, and where all of these started."""
 
-    @property
-    def num_chains(self) -> int:
-        """Chains of a run."""
-        ...
-
-    @property
-    def num_temperatures(self) -> int:
-        """Steps of an even path."""
-        ...
-
-    @property
-    def temperatures(self) -> Sequence[float] | Literal["adaptive"] | None:
-        """The path, None for an even one."""
-        ...
-
-    @property
-    def resample_below(self) -> float | None:
-        """Share of effective chains below which chains are resampled."""
-        ...
-
-    @property
-    def islands(self) -> int:
-        """Independent parts when there is resampling."""
-        ...
-
-    @property
-    def combine(self) -> bool:
-        """Whether both runs are reported together."""
-        ...
-
-    @property
-    def level(self) -> float:
-        """Of the one-sided limits."""
-        ...
+    log_z0: Floats
+    ahead: Floats
+    behind: Floats | None
+    start: Literal["exact", "tempered"] = "exact"
 
 
-def num_steps(options: AnnealingOptions) -> int:
-    """Temperatures of a forward run; an adaptive path counts as 1,000."""
-    if isinstance(options.temperatures, tuple):
-        return len(options.temperatures) - 1
-    return options.num_temperatures if options.temperatures is None else _ADAPTIVE_STEPS
-
-
-def islands_of(options: AnnealingOptions) -> int | None:
-    """Independent groups of chains where there is resampling, else None."""
-    return None if options.resample_below is None else options.islands
+def rows(values: torch.Tensor) -> Floats:
+    """Values (B, n) as an array."""
+    return values.cpu().numpy()
 
 
 def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimate:
@@ -128,38 +92,67 @@ def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimat
     return log_mean_weight(means, options.num_chains // options.islands)
 
 
-def result_of(
-    options: AnnealingOptions,
-    log_z0: Floats,
-    log_weights: Floats,
-    behind: Floats | None,
-    *,
-    start: Start = "exact",
-    is_reversible: bool,
-    checks: Checks,
-    best_states: Sequence[str],
-    advice: str,
-    like: torch.Tensor,
-    cost: Cost,
-    coding: str,
-) -> LogPartition:
-    """The result of forward and perhaps reverse runs over a batch of B models, with the verdict on its error.
+def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Tensor, cost: Cost) -> LogPartition:
+    """The result of forward and perhaps reverse runs, of one or more parts of a batch, as of :func:`result_of`."""
+    is_perfect = all(run.start == "exact" for run in behind or [])
+    weights = Weights(
+        np.concatenate([rows(run.model.log_z0) for run in runs]),
+        np.concatenate([rows(run.log_weights) for run in runs]),
+        None if behind is None else np.concatenate([rows(run.log_weights) for run in behind]),
+        "exact" if is_perfect else "tempered",
+    )
+    checks = [checked(run, None if behind is None else behind[i]) for i, run in enumerate(runs)]
+    return result_of(runs[0].model.options, runs[0].model.traits, weights, _joined(checks), like, cost)
 
-    Args:
-        options: of the backend.
-        log_z0: log Z of the reference (B,).
-        log_weights: of the forward runs (B, chains).
-        behind: of the reverse runs, likewise; None without them.
-        start: where all reverse runs started.
-        is_reversible: whether the two directions are mutual reversals, so that their acceptance ratio means something.
-        checks: what else was found.
-        best_states: the best state of every model in words.
-        advice: what a reader may try.
-        like: a tensor (*batch) of the dtype and on the device of results.
-        cost: of a forward run.
-        coding: of the model.
+
+def checked(run: Run, reverse: Reverse | None) -> Checks:
+    """States met and looked for, and where the reverse run had no perfect samples, runs from the modes found."""
+    model, options = run.model, run.model.options
+    traits = model.traits
+    rounding = traits.conditional_error * math.sqrt(run.ends.shape[-1]) * rows(run.slope).std(-1)
+    ascents = model.ascend(run)
+    if ascents is None:
+        return Checks(Certificate.none(len(rounding)), None, rounding, ("",) * len(rounding))
+    met = [(run.ends, run.log_q), ascents, *([] if reverse is None else [(reverse.states, reverse.log_q)])]
+    proof = certificate([states for states, _ in met], [log_q for _, log_q in met], traits.cardinalities)
+    found: Weighed | None = None
+    is_open = estimate_of(options, rows(run.log_weights)).is_reliable & ~proof.is_complete
+    if reverse is not None and reverse.start == "tempered" and is_open.any():
+        modes = pick_modes(rows(ascents[0]), rows(ascents[1]), traits.num_modes, traits.distance)
+        number = max(1, min(_RUNS, len(modes.states), options.num_chains // _FEWEST))
+        parts = model.mode_runs(run, modes, (number, options.num_chains // number))
+        main = rows(run.log_weights + model.log_z0[:, None])
+        found = weighed(main, rows(run.ends), modes, parts, traits.distance, options.num_groups)
+    rounding = rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q)
+    return Checks(proof, found, rounding, tuple(model.describe(state) for state in proof.best))
+
+
+def _joined(parts: Sequence[Checks]) -> Checks:
+    """The checks of all parts of a batch; where runs from modes were made for some, the others passed them."""
+    if len(parts) == 1:
+        return parts[0]
+    proof = Certificate(
+        *(np.concatenate(column) for column in zip(*(astuple(p.certificate) for p in parts), strict=True))
+    )
+    found: Weighed | None = None
+    if any(part.weighed is not None for part in parts):
+        nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf))
+        columns = zip(*(astuple(part.weighed or nothing) for part in parts), strict=True)
+        found = Weighed(*(np.concatenate(column) for column in columns))
+    words = tuple(state for part in parts for state in part.best_states)
+    return Checks(proof, found, np.concatenate([part.rounding for part in parts]), words)
+
+
+def result_of(
+    options: AnnealingOptions, traits: Traits, weights: Weights, checks: Checks, like: torch.Tensor, cost: Cost
+) -> LogPartition:
+    """The result of runs over a batch of B models, with the verdict on its error.
+
+    It has the shape (*batch), dtype and device of ``like``; ``cost`` is that of a forward run.
     """
-    forward, notes = estimate_of(options, log_weights), Notes(like.numel())
+    log_z0, log_weights, behind, start = weights
+    advice = traits.advice
+    forward, notes = estimate_of(options, log_weights), _Notes(like.numel())
     notes.add(~forward.is_reliable, _weight_note(forward, options, advice))
 
     def shaped(values: Floats) -> torch.Tensor:
@@ -169,17 +162,17 @@ def result_of(
     if behind is None:
         best, reliable, back = forward, forward.is_reliable, None
         lower, upper = one_sided_limits(forward, options.level, reliable)
-        notes.add_general(_ONE_SIDED_NOTE)
+        notes.lines.append(_ONE_SIDED_NOTE)
     else:
         back = log_mean_weight(behind)
-        compared = _compared(options, (log_weights, forward), (behind, back), is_reversible=is_reversible)
+        compared = _compared(options, (log_weights, forward), (behind, back), traits.is_reversible)
         best, lower, upper, reliable = compared[:4]
         if options.combine:
-            notes = Notes(like.numel())
+            notes = _Notes(like.numel())
         elif is_perfect:
             notes.add(compared.is_joint & ~reliable, _COMBINE_NOTE)
         notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
-        notes.add_general(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
+        notes.lines.append(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
     sandwich = None
     if back is not None:
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
@@ -189,7 +182,7 @@ def result_of(
     outcome = _Outcome(
         best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
     )
-    outcome = _with_checks(outcome, checks, best_states, notes, is_perfect)
+    outcome = _with_checks(outcome, checks, notes, is_perfect)
     precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
     is_known = checks.certificate.is_complete
     verified = outcome.reliable & (is_known | is_perfect)
@@ -202,10 +195,10 @@ def result_of(
         shaped(outcome.upper),
         cost,
         METHOD,
-        coding=coding,
+        coding=traits.coding,
         lower_bound=shaped(checks.certificate.bound),
         verdicts=torch.from_numpy(outcome.reliable.astype(np.int8) + verified).to(like.device).reshape(like.shape),
-        notes=notes.lines(),
+        notes=tuple(notes.lines),
         sandwich=sandwich,
     )
 
@@ -229,7 +222,6 @@ def _compared(
     options: AnnealingOptions,
     ahead: tuple[Floats, WeightEstimate],
     behind: tuple[Floats, WeightEstimate],
-    *,
     is_reversible: bool,
 ) -> _Compared:
     """Forward and reverse runs, log weights and the estimates from these, held against each other."""
@@ -260,9 +252,7 @@ class _Outcome(NamedTuple):
     reliable: Flags
 
 
-def _with_checks(
-    found: _Outcome, checks: Checks, best_states: Sequence[str], notes: Notes, is_perfect: bool
-) -> _Outcome:
+def _with_checks(found: _Outcome, checks: Checks, notes: _Notes, is_perfect: bool) -> _Outcome:
     """The outcome in the light of the states that were met and of the runs from modes."""
     value, error, lower, upper, reliable = found
     proof = checks.certificate
@@ -271,9 +261,9 @@ def _with_checks(
     is_beaten &= ~proof.is_complete
     for i in np.flatnonzero(is_beaten).tolist():
         text = _BEATEN_NOTE.format(
-            state=best_states[i], log_q=proof.best_log_q[i], bound=proof.bound[i], value=value[i]
+            state=checks.best_states[i], log_q=proof.best_log_q[i], bound=proof.bound[i], value=value[i]
         )
-        notes.add_general(text if len(value) == 1 else f"batch element {i}: {text}")
+        notes.lines.append(text if len(value) == 1 else f"batch element {i}: {text}")
         if len(value) > _FEW:
             break
     if checks.weighed is not None:
@@ -283,9 +273,8 @@ def _with_checks(
         for where, text in ((contradicted, _MISSED_NOTE), (unweighed, _UNWEIGHED_NOTE)):
             if where.any():
                 i = int(where.argmax())
-                notes.add(
-                    where, text.format(which="{which}", value=value[i], more=modes.log_z[i], state=best_states[i])
-                )
+                facts = {"value": value[i], "more": modes.log_z[i], "state": checks.best_states[i]}
+                notes.add(where, text.format(which="{which}", **facts))
         is_beaten = is_beaten | contradicted | unweighed
         value = np.where(contradicted, modes.log_z, value)
     if not is_perfect:  # the upper limit of perfect starts rests on nothing that the checks have refuted
@@ -346,24 +335,16 @@ def _weight_note(found: WeightEstimate, options: AnnealingOptions, advice: str) 
     )
 
 
-class Notes:
+class _Notes:
     """Sentences about a result, with the number of batch elements they are true of."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._lines: list[str] = []
+        self.lines: list[str] = []
 
     def add(self, where: Flags, text: str) -> None:
         """A sentence that is true where the mask (B,) is."""
         found = int(where.sum())
         if found:
             which = "" if self._count == 1 else f"{found} of {self._count} batch elements: "
-            self._lines.append(text.format(which=which))
-
-    def add_general(self, text: str) -> None:
-        """A sentence that is true of the whole result."""
-        self._lines.append(text)
-
-    def lines(self) -> tuple[str, ...]:
-        """All sentences."""
-        return tuple(self._lines)
+            self.lines.append(text.format(which=which))

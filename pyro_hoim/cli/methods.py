@@ -15,8 +15,7 @@ from ..errors import IntractableError, conflict, out_of_range
 from ..generalized_root.annealed.importance import RootAnnealed
 from ..generalized_root.auto import RootAuto
 from ..generalized_root.energy import GeneralizedRootEnergy
-from ..log_linear.annealed.importance import AnnealedImportance
-from ..log_linear.annealed.result import ADVICE
+from ..log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import ModelFile

@@ -293,24 +293,46 @@ class PartitionBackend(Protocol):
     """
 
     @property
-    def is_exact(self) -> bool: ...  # noqa: D102
+    def is_exact(self) -> bool:
+        """Whether every result is exact; one that may fall back on estimates is not."""
+        ...
 
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost of log Z after conditioning on ``evidence_names``, with a joint table over ``keep`` at the end."""
+        """Cost of log Z after conditioning on ``evidence_names``, with a joint table over ``keep`` at the end.
+
+        Raises:
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
         ...
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z, value (*batch)."""
+        """Log Z in nats, value (*batch).
+
+        Raises:
+            IntractableError: past the budget; nothing was computed.
+            InputError: the tables are not finite.
+        """
         ...
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the probability of every cell of every edge, flat (*batch, num_terms)."""
+        """eta, the probability of every cell of every edge, flat (*batch, num_terms).
+
+        Raises:
+            IntractableError: past the budget; nothing was computed.
+        """
         ...
 
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given."""
+        """Joint probabilities of ``names`` (*batch, *cardinalities), axes in the order given.
+
+        Raises:
+            IntractableError: past the budget; nothing was computed.
+            UnknownNameError: a name is not in the domain.
+            InputError: a name is repeated.
+        """
         ...
 
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -323,11 +345,19 @@ class PartitionBackend(Protocol):
         """Independent states, long (*sample_shape, *batch, d).
 
         Raises:
+            IntractableError: past the budget; nothing was computed.
             InputTypeError: a ``sample_shape`` that is not a sequence of whole numbers, such as a bare number.
             InputError: a negative size.
+
+        Randomness:
+            From ``generator`` or, if it is None, PyTorch's global generator. Same seed and device, same states.
         """
         ...
 
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log q (*batch)."""
+        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
+
+        Raises:
+            IntractableError: past the budget, or the backend only draws states.
+        """
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
+from typing_extensions import override
 
 from ..checks import checked_sample_shape
 from ..core.partition import Cost, LogPartition, Sandwich
@@ -24,7 +25,7 @@ __all__ = ["RootAuto"]
 
 
 @dataclass(frozen=True)
-class RootAuto:
+class RootAuto(RootBackend):
     """Log Z by components that share no term, each by the first row that applies.
 
     ===== ================================================================ ==========================
@@ -78,8 +79,8 @@ class RootAuto:
                 object.__setattr__(self, "annealed", replace(self.annealed, allow_undecided=True))
 
     @property
+    @override
     def is_exact(self) -> bool:
-        """Whether every result is exact: true unless ``annealed`` is given, even where an exact backend is chosen."""
         return self.annealed is None
 
     # The choice
@@ -98,17 +99,13 @@ class RootAuto:
             found.append((names, backend))
         return tuple(found)
 
+    @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
-        """Cost, method and reason of the choice, as far as structure and family tell it."""
         parts = [component_structure(structure, names)[0] for names in _components(structure)]
         return _together([self._choice(p, family, lambda b, s=p: b.plan(s, family))[1] for p in parts])
 
+    @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """Cost, method and reason of the choice for these parameters, of the most expensive element of the batch.
-
-        Raises:
-            InputError: a model without a finite constant.
-        """
         return _together(
             [self._choice(p.structure, p.family, lambda b, e=p: b.plan_energy(e))[1] for _, p, _ in self._parts(energy)]
         )
@@ -163,35 +160,21 @@ class RootAuto:
 
     # Results
 
+    @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            InputError: the model has no finite constant; the direction is told.
-            IntractableError: no backend is within its budget for a component; or it is not known whether the model
-                has a finite constant.
-        """
         results = [backend.log_partition(part) for part, _, backend in self._chosen(energy)]
         return _sum_of(results, energy)
 
+    @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable where exact.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
         chosen = self._chosen(energy)
         if not chosen:
             return energy.psi.clone()
         values = torch.cat([backend.expectations(part) for part, _, backend in chosen], -1)
         return values[..., torch.cat([places for _, places, _ in chosen]).argsort().to(values.device)]
 
+    @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d).
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
         chosen = self._chosen(energy)
         if not chosen:
             nothing = energy.psi.new_zeros((*energy.batch_shape, 0))
@@ -201,19 +184,11 @@ class RootAuto:
         mean, variance = (torch.cat([pair[i] for pair in pairs], -1)[..., order] for i in (0, 1))
         return mean, variance
 
+    @override
     @torch.no_grad()
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """States (*sample_shape, *batch, d): perfect where :meth:`draws_exactly`, ends of chains where annealed.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`; also for interacting reals other than the
-                Gaussian with k <= 2, unless ``annealed`` is given.
-
-        Randomness:
-            From ``generator`` or, if it is None, PyTorch's global generator.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         chosen = self._chosen(energy)
         if not chosen:

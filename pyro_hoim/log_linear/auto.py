@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
+from typing_extensions import override
 
 from ..core.model import LogLinearModel
-from ..core.partition import Cost, LogPartition
+from ..core.partition import Cost, LogPartition, PartitionBackend
 from ..errors import IntractableError, check_type, size_text
 from ..structure.hypergraph import InteractionHypergraph
 from .annealed.importance import AnnealedImportance
@@ -25,7 +26,7 @@ _ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in 
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(PartitionBackend):
     """Inference by the cheapest exact backend, or by sampling if allowed; the first row that applies is taken.
 
     ===== ============================================================== ==========================
@@ -74,8 +75,8 @@ class Auto:
         check_type(self.annealed, AnnealedImportance | None, "Auto annealed", "AnnealedImportance(...) or None")
 
     @property
+    @override
     def is_exact(self) -> bool:
-        """Whether every result is exact: true unless ``annealed`` is given, even where an exact backend is chosen."""
         return self.annealed is None
 
     def select(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Chosen:
@@ -88,74 +89,42 @@ class Auto:
         cost.check()
         return backend
 
+    @override
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost, method and reason of the choice, after conditioning on ``evidence_names``.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         if evidence_names:
-            hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
         return _choose(self, hypergraph, tuple(keep))[1]
 
+    @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            IntractableError: no backend is within its budget; nothing was computed.
-            InputError: the tables are not finite.
-        """
         backend, cost = _choose(self, model.hypergraph, ())
         try:
             return backend.log_partition(model)  # log Z alone may need less memory than the plan, which has marginals
         except IntractableError as error:
             raise IntractableError(cost.reason) from error
 
+    @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
-
-        Raises:
-            IntractableError: no backend is within its budget; nothing was computed.
-        """
         return self.select(model.hypergraph).expectations(model)
 
+    @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
-
-        Raises:
-            IntractableError: no backend is within its budget; nothing was computed.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         return self.select(model.hypergraph, names).log_marginal(model, names)
 
+    @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Probabilities of ``names``, see :meth:`log_marginal`."""
         return self.select(model.hypergraph, names).marginal(model, names)
 
+    @override
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d).
-
-        Raises:
-            IntractableError: no backend is within its budget; nothing was computed.
-
-        Randomness:
-            From ``generator`` or, if it is None, PyTorch's global generator.
-        """
         return self.select(model.hypergraph).sample(model, sample_shape, generator)
 
+    @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
-
-        Raises:
-            IntractableError: no backend is within its budget; nothing was computed.
-        """
         return self.select(model.hypergraph).mode(model)
 
 

@@ -20,11 +20,11 @@ import torch
 from bench_gibbs import spin_table, subsets
 from harness import CORES, ROOT, Report, as_energy, median
 
+from pyro_hoim.annealing import verdict
 from pyro_hoim.annealing.verdict import Checks
 from pyro_hoim.core.certificate import Certificate
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import AnnealedImportance, Enumeration, VariableElimination
-from pyro_hoim.log_linear.annealed import result as _annealed_result
 from pyro_hoim.log_linear.exact import perfect
 
 
@@ -86,7 +86,7 @@ def checks(report):
     torch.set_num_threads(1)
     model, nothing = model_c(), np.zeros(1)
     unknown = Certificate(nothing - np.inf, np.zeros((1, 20), dtype=np.int64), nothing - np.inf, nothing > 0)
-    off = mock.patch.object(_annealed_result, "_checked", return_value=Checks(unknown, None, nothing))
+    off = mock.patch.object(verdict, "checked", return_value=Checks(unknown, None, nothing, ("",)))
     denied = mock.patch.object(perfect, "perfect_backend", return_value=None)
     cases = (
         ("forward run alone", {"reverse": False}, nullcontext()),

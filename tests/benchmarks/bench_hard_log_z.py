@@ -31,7 +31,7 @@ from harness import ROOT, Report
 from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
-from pyro_hoim.generalized_root.annealed import _runs as _root_annealed_runs
+from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, fit
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.structure import InteractionHypergraph
@@ -90,7 +90,7 @@ def without_perfect_starts():
     """Reverse runs start from tempered runs, as in models beyond exact methods."""
     with (
         mock.patch.object(perfect, "perfect_backend", return_value=None),
-        mock.patch.object(_root_annealed_runs, "_perfect_states", return_value=None),
+        mock.patch.object(AnnealedRoot, "perfect_states", return_value=None),
     ):
         yield
 

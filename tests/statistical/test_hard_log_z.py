@@ -15,7 +15,7 @@ import pytest
 
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
-from pyro_hoim.generalized_root.annealed import _runs as _root_annealed_runs
+from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.log_linear import AnnealedImportance
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.testing.hard_models import (
@@ -54,7 +54,7 @@ SEARCHABLE = [name for name in HARD_CLASSES if name not in ("XOR-SAT", "needle",
 @pytest.fixture(autouse=True)
 def _no_perfect_starts(monkeypatch):
     monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
-    monkeypatch.setattr(_root_annealed_runs, "_perfect_states", lambda *_: None)
+    monkeypatch.setattr(AnnealedRoot, "perfect_states", lambda *_: None)
 
 
 def estimated(model, seed, **options):

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import math
-import numbers
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import cast
 
 import torch
+from typing_extensions import override
 
-from ...annealing.autograd import constant, log_z_with_eta
-from ...annealing.path import checked_path
-from ...annealing.start_rows import checked_rows
-from ...annealing.verdict import estimate_of
-from ...annealing.weights import MIN_CHAINS
+from ...annealing.annealable import Run, Traits
+from ...annealing.autograd import constant
+from ...annealing.backend import AnnealedBackend
+from ...annealing.mode_checks import root_distance
+from ...annealing.runs import drawn_seed
+from ...annealing.verdict import METHOD
 from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
-from ...errors import ConvergenceWarning, check_choice, conflict, is_whole, out_of_range, unexpected
+from ...errors import refused
 from ..energy import GeneralizedRootEnergy
-from ..exact.base import checked_psi
+from ..exact.base import RootBackend, checked_psi, element_rows, joined_states
 from ..nodes.families import NodeFamily
 from ..structure import RootStructure
-from . import _runs as runs
-from ._result import annealing_cost, judged
-from ._search import rows_of
+from ._model import AnnealedRoot
 
 __all__ = ["RootAnnealed"]
 
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
+_DRAW = 200  # operations of one draw from a node conditional
+_ADVICE = (
+    "try more temperatures (num_temperatures, temperatures='adaptive'), resampling (resample_below=0.5), more chains, "
+    "or an exact backend with a larger budget"
+)
+_TRAITS = Traits("root", _ADVICE, root_distance, num_modes=8, conditional_error=1e-14)
 
 
 @dataclass(frozen=True)
-class RootAnnealed:
+class RootAnnealed(AnnealedBackend, RootBackend):
     r"""Annealed importance sampling from the independent member: Gibbs chains led to the model, and weighted.
 
     .. math:: \log \hat Z = \sum_s A(\eta_s) + \log \frac1M \sum_{c=1}^M w_c, \qquad
@@ -50,27 +54,11 @@ class RootAnnealed:
     reverse run starts from perfect samples of small models, and from longer annealed runs otherwise; then a mode that
     no chain found stays unseen, and a note says so.
 
-    Args:
-        num_chains: independent chains, 16 or more for an error bar.
-        num_temperatures: steps of the path, equally spaced in beta, where ``temperatures`` is None.
-        temperatures: inverse temperatures that rise from 0 to 1, or ``"adaptive"``: a pilot run with random numbers
-            of its own finds steps of equal difficulty.
-        conditional_ess: effective share of the chains that an adaptive step must leave.
-        sweeps_per_step: sweeps at every temperature.
-        resample_below: resample islands of chains whose effective share falls below it; None never resamples.
-        islands: independent groups of chains when resampling.
-        reverse: make the reverse run; ``"auto"`` does, except where a gradient is asked for.
-        combine: report Bennett's acceptance ratio of both runs instead of the forward estimate; needs perfect samples.
-        level: of the one-sided limits.
-        seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness.
-        starts: states of counts, such as rows of data, that count as met, as of ``AnnealedImportance``; ascents start
-            from the 16 of largest log q.
-        burn_in: sweeps at beta 1 before a state counts as a draw.
-        progress: show a bar.
-        allow_undecided: go on where it is not known whether the model has a finite constant.
+    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, by default 256 chains, 200 temperatures and a
+    burn-in of 100, and one more. Ascents start from the 16 of ``starts`` that have the largest log q.
 
-    Shape:
-        starts (rows, d).
+    Attributes:
+        allow_undecided: go on where it is not known whether the model has a finite constant.
 
     Raises:
         InputError: an option outside its range, or a missing cell in ``starts``.
@@ -93,68 +81,36 @@ class RootAnnealed:
 
     num_chains: int = 256
     num_temperatures: int = 200
-    temperatures: Sequence[float] | Literal["adaptive"] | None = None
-    conditional_ess: float = 0.999
-    sweeps_per_step: int = 1
-    resample_below: float | None = None
-    islands: int = 32
-    reverse: bool | Literal["auto"] = "auto"
-    combine: bool = False
-    level: float = 0.99
-    seed: int | None = None
-    starts: torch.Tensor | Sequence[Sequence[float]] | None = field(default=None, repr=False)
     burn_in: int = 100
-    progress: bool = False
     allow_undecided: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("num_chains", "num_temperatures", "sweeps_per_step", "islands"):
-            _check_whole(getattr(self, name), name, 1)
-        _check_whole(self.burn_in, "burn_in", 0)
-        if self.seed is not None:
-            _check_whole(self.seed, "seed", 0)
-            if self.seed >= 2**62:
-                raise out_of_range("RootAnnealed seed", "a number below 2^62", received=self.seed)
-        for name in ("conditional_ess", "level"):
-            if not _is_share(getattr(self, name)) or getattr(self, name) == 1:
-                raise out_of_range(f"RootAnnealed {name}", "a share between 0 and 1", getattr(self, name))
-        if isinstance(self.temperatures, str):
-            if self.temperatures != "adaptive":
-                expected = "'adaptive', numbers or None"
-                raise unexpected("RootAnnealed temperatures", expected, self.temperatures, code="unknown-choice")
-        elif self.temperatures is not None:
-            object.__setattr__(self, "temperatures", checked_path(self.temperatures))
-        check_choice(self.reverse, (True, False, "auto"), "RootAnnealed reverse")
-        if self.resample_below is not None:
-            if not _is_share(self.resample_below):
-                raise out_of_range("RootAnnealed resample_below", "a share within (0, 1] or None", self.resample_below)
-            if self.islands < MIN_CHAINS or self.num_chains % self.islands:
-                expected = f"at least {MIN_CHAINS} that divide num_chains={self.num_chains}"
-                raise out_of_range("RootAnnealed islands", expected, received=self.islands)
-        if self.starts is not None:
-            object.__setattr__(self, "starts", checked_rows(self.starts, "RootAnnealed"))
-        if self.combine and (self.reverse is False or self.resample_below is not None):
-            raise conflict("RootAnnealed combine", "needs the reverse run, and no resampling")
+    @override
+    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+        steps, d = self.num_steps, len(structure.domain)
+        members = sum(key[1] * (where.stop - where.start) for key, where in structure.slices.items())
+        return Cost(
+            cells=1,
+            total_cells=structure.num_terms,
+            flops=self.num_chains * steps * self.sweeps_per_step * (_DRAW * d + 2 * members),
+            memory_bytes=8 * (self.num_chains * d * (structure.order + 1) + structure.num_terms),
+            feasible=True,
+            reason=f"{self.num_chains} chains through {steps} temperatures",
+            method=METHOD,
+        )
 
-    @property
-    def is_exact(self) -> bool:
-        """Always false: results are random estimates."""
-        return False
-
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:  # noqa: ARG002
-        """Cost of a forward run; an adaptive path counts as 1,000 steps."""
-        return annealing_cost(self, structure)
-
+    @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """As :meth:`plan`."""
-        return annealing_cost(self, energy.structure)
+        return self.plan(energy.structure, energy.family)
 
-    def _elements(self, energy: GeneralizedRootEnergy) -> list[GeneralizedRootEnergy]:
+    def _models(self, energy: GeneralizedRootEnergy) -> list[AnnealedRoot]:
         """The elements of the batch, without a graph, in float64."""
         psi = checked_psi(energy.detach(), self.allow_undecided)
-        rows = psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms)
-        return [GeneralizedRootEnergy(energy.structure, row, energy.family) for row in rows]
+        return [
+            AnnealedRoot(GeneralizedRootEnergy(energy.structure, row, energy.family), self, _TRAITS)
+            for row in element_rows(energy, psi)
+        ]
 
+    @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         """Estimated log Z in nats, value (*batch), differentiable once in psi.
 
@@ -172,36 +128,27 @@ class RootAnnealed:
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
-        rows_of(self, energy)
-        elements = self._elements(energy)
-        if not elements:
+        cost, family = self.plan_energy(energy), energy.family
+        if self.starts is not None and not family.is_discrete:
+            problem = "densities bound nothing, so that rows help with counts only"
+            raise refused("RootAnnealed starts", problem, "leave them out")
+        self.rows_within([family.largest_value] * len(energy.domain))
+        models = self._models(energy)
+        if not models:
             nothing = energy.psi.sum(-1)
-            return LogPartition(
-                nothing, "biased", nothing, nothing, nothing, nothing, self.plan_energy(energy), "none", coding="root"
-            )
-        differentiable = torch.is_grad_enabled() and energy.psi.requires_grad
-        found = runs.forward(self, elements)
-        slopes = self._shaped(energy, [run.expectations() for run in found]) if differentiable else None
-        wanted = self.combine or (not differentiable if self.reverse == "auto" else self.reverse)
-        result = judged(self, energy, found, [runs.reverse(self, run) for run in found] if wanted else None)
-        if slopes is not None:
-            multiplicity = energy.structure.multiplicity.to(slopes)
-            result = replace(result, value=log_z_with_eta(energy.psi, result.value, slopes * multiplicity))
-        if result.verdict == "unreliable":
-            _warn()
-        return result
+            return LogPartition(nothing, "biased", nothing, nothing, nothing, nothing, cost, "none", coding="root")
+
+        def slope(runs: Sequence[Run]) -> torch.Tensor:
+            found = self._shaped(energy, [_expectations(run) for run in runs])
+            return found * energy.structure.multiplicity.to(found)
+
+        return self._estimated(models, energy.psi, cost, slope)
 
     def _shaped(self, energy: GeneralizedRootEnergy, parts: list[torch.Tensor]) -> torch.Tensor:
         """One tensor (*batch, ...) in the dtype of psi from those of all elements."""
         return torch.stack(parts).reshape(*energy.batch_shape, *parts[0].shape).to(energy.psi.device, energy.psi.dtype)
 
-    def _weighted(self, energy: GeneralizedRootEnergy) -> list[runs.AnnealedRun]:
-        """Forward runs, with a warning where their weights are degenerate."""
-        found = runs.forward(self, self._elements(energy))
-        if not all(bool(estimate_of(self, run.log_weights.numpy()[None]).is_reliable.all()) for run in found):
-            _warn(4)
-        return found
-
+    @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
         """Estimated expectations of the statistics of all terms, (*batch, num_terms), bias of order one over M.
 
@@ -214,28 +161,22 @@ class RootAnnealed:
         Warns:
             ConvergenceWarning: the weights are degenerate.
         """
-        found = self._weighted(energy)
+        found = self._weighted(self._models(energy))
         if not found:
             return torch.zeros_like(energy.psi)
-        values = self._shaped(energy, [run.expectations() for run in found])
+        values = self._shaped(energy, [_expectations(run) for run in found])
         return constant(energy.psi, values) if energy.psi.requires_grad else values
 
+    @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Estimated mean and variance of every variable, both (*batch, d); no gradient.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-
-        Warns:
-            ConvergenceWarning: the weights are degenerate.
-        """
-        found = self._weighted(energy)
+        found = self._weighted(self._models(energy))
         if not found:
             nothing = energy.psi.new_zeros((*energy.batch_shape, len(energy.domain)))
             return nothing, nothing
-        both = self._shaped(energy, [run.moments() for run in found])
+        both = self._shaped(energy, [_moments(run) for run in found])
         return both[..., 0, :], both[..., 1, :]
 
+    @override
     @torch.no_grad()
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
@@ -251,31 +192,24 @@ class RootAnnealed:
             One seed per element of the batch from ``generator`` or, if it is None, PyTorch's global generator.
         """
         sample_shape = checked_sample_shape(sample_shape)
-        draws, parts = math.prod(sample_shape), [torch.zeros(0)][:0]
-        for element in self._elements(energy) if draws else []:
-            annealer = runs.Annealer(element, draws, runs.drawn_seed(generator))
+        draws, parts = math.prod(sample_shape), list[torch.Tensor]()
+        for model in self._models(energy) if draws else []:
+            chains = model.begin(draws, drawn_seed(generator))
             if not energy.structure.is_independent:
-                annealer.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
-                annealer.chains.sweep(self.burn_in)
-            parts.append(annealer.chains.states)
-        shape = (*sample_shape, *energy.batch_shape, len(energy.domain))
-        states = torch.stack(parts, 1) if parts else torch.zeros(shape)
-        return states.reshape(shape).to(energy.psi.device, energy.psi.dtype)
+                chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
+                chains.sweep(self.burn_in)
+            parts.append(chains.codes[0])
+        return joined_states(energy, sample_shape, parts)
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1
+def _expectations(run: Run) -> torch.Tensor:
+    """Self-normalised means of the statistics of all terms (num_terms,)."""
+    energy = cast("AnnealedRoot", run.model).energy
+    return torch.softmax(run.log_weights[0], -1) @ energy.statistics(run.ends[0], validate=False)
 
 
-def _check_whole(value: object, name: str, least: int) -> None:
-    if not is_whole(value) or value < least:
-        raise out_of_range(f"RootAnnealed {name}", f"a whole number of at least {least}", value)
-
-
-def _warn(stacklevel: int = 3) -> None:
-    warnings.warn(
-        "RootAnnealed: the estimate is unreliable (see notes of log_partition); use more temperatures or resampling, "
-        "or an exact backend with a larger budget",
-        ConvergenceWarning,
-        stacklevel=stacklevel,
-    )
+def _moments(run: Run) -> torch.Tensor:
+    """Self-normalised means and variances of the variables (2, d)."""
+    shares, states = torch.softmax(run.log_weights[0], -1), run.ends[0]
+    mean = shares @ states
+    return torch.stack([mean, shares @ (states - mean).square()])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import torch
+from typing_extensions import override
 
 from ...checks import refuse_transforms
 from ...core.partition import Cost, LogPartition
@@ -43,42 +45,107 @@ class RootBackend(Protocol):
     """
 
     @property
-    def is_exact(self) -> bool: ...  # noqa: D102
+    def is_exact(self) -> bool:
+        """Whether every result is exact; one that may fall back on estimates is not."""
+        ...
 
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
         """Cost of log Z as far as structure and family tell it; the parameters may still change the verdict."""
         ...
 
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """Cost of log Z of one element of the batch, the most expensive, for these very parameters."""
+        """Cost of log Z of one element of the batch, the most expensive, for these very parameters.
+
+        Raises:
+            InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
+            IntractableError: whether the model has a finite constant is not known.
+        """
         ...
 
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch), coding ``root``."""
+        """Log Z in nats, value (*batch), coding ``root``.
+
+        Raises:
+            InputError: the model has no finite constant (the direction in which it grows is told), psi is not finite,
+                log Z is beyond the range of its dtype, or a torch.func transformation is at work.
+            IntractableError: past the budget, another kind of model than the method is for, or it is not known whether
+                the model has a finite constant.
+        """
         ...
 
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms)."""
+        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi where exact.
+
+        Raises:
+            InputError, IntractableError: as :meth:`log_partition`.
+        """
         ...
 
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d)."""
+        """Mean and variance of every variable, both (*batch, d).
+
+        Raises:
+            InputError, IntractableError: as :meth:`log_partition`.
+        """
         ...
 
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states (*sample_shape, *batch, d), or IntractableError where the method cannot draw them."""
+        """Independent states (*sample_shape, *batch, d), of the dtype of psi.
+
+        Raises:
+            InputError, IntractableError: as :meth:`log_partition`; also where the method cannot draw.
+
+        Randomness:
+            From ``generator`` or, if it is None, PyTorch's global generator.
+        """
         ...
 
 
-def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.Tensor:
-    """Parameters of a model that has a finite constant, float64 on the CPU, with their graph.
+class ExactRoot(RootBackend):
+    """A backend whose results are exact to the relative error that it states."""
 
-    Raises:
-        InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
-        IntractableError: whether it has one is not known, and ``allow_undecided`` is False.
-    """
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return True
+
+    @override
+    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
+        return self.plan(energy.structure, energy.family)
+
+    @override
+    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
+        structure, psi = energy.structure, energy.psi
+        multiplicity = structure.multiplicity.to(psi.device, psi.dtype)
+        keep = torch.is_grad_enabled() and psi.requires_grad
+        with torch.enable_grad():
+            own = psi if keep else psi.detach().requires_grad_(True)
+            model = energy if keep else GeneralizedRootEnergy(structure, own, energy.family)
+            total = self.log_partition(model).value.sum()
+            if not total.requires_grad:
+                return torch.zeros_like(psi)
+            (slope,) = torch.autograd.grad(total, own, create_graph=keep)
+        return slope / multiplicity
+
+
+def element_rows(energy: GeneralizedRootEnergy, psi: torch.Tensor) -> torch.Tensor:
+    """Parameters of the elements of the batch, (B, num_terms)."""
+    return psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms)
+
+
+def joined_states(
+    energy: GeneralizedRootEnergy, sample_shape: Sequence[int], parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Draws (*sample_shape, *batch, d) in dtype and on the device of psi from those (n, d) of every element."""
+    shape = (*sample_shape, *energy.batch_shape, len(energy.domain))
+    states = torch.stack(list(parts), 1) if parts else torch.zeros(shape)
+    return states.reshape(shape).to(energy.psi.device, energy.psi.dtype)
+
+
+def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.Tensor:
+    """Parameters of a model that has a finite constant, or is allowed, float64 on the CPU, with their graph."""
     psi = energy.psi
     refuse_transforms("log_partition", psi)
     if not bool(torch.isfinite(psi.detach()).all()):
@@ -90,31 +157,12 @@ def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.T
 
 
 def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, *notes: str) -> LogPartition:
-    """Exact result from float64 values (batch,), in dtype and shape of the energy.
-
-    Raises:
-        InputError: a value is not finite.
-    """
+    """Exact result from float64 values (batch,), checked, in dtype and shape of the energy."""
     shaped = value.reshape(energy.batch_shape).to(energy.psi.device, energy.psi.dtype)
     if not bool(torch.isfinite(shaped.detach()).all()):
         problem = "log Z is not finite; psi leads beyond the range of floating-point numbers"
         raise refused("log_partition", problem, code="not-finite")
     return LogPartition(shaped, "exact", 0.0, None, shaped, shaped, cost, cost.method, coding="root", notes=notes)
-
-
-def gradient_as_expectations(backend: RootBackend, energy: GeneralizedRootEnergy) -> torch.Tensor:
-    """Expectations (*batch, num_terms) as the gradient of log Z over multiplicity, differentiable if psi is."""
-    structure, psi = energy.structure, energy.psi
-    multiplicity = structure.multiplicity.to(psi.device, psi.dtype)
-    keep = torch.is_grad_enabled() and psi.requires_grad
-    with torch.enable_grad():
-        own = psi if keep else psi.detach().requires_grad_(True)
-        model = energy if keep else GeneralizedRootEnergy(structure, own, energy.family)
-        total = backend.log_partition(model).value.sum()
-        if not total.requires_grad:
-            return torch.zeros_like(psi)
-        (slope,) = torch.autograd.grad(total, own, create_graph=keep)
-    return slope / multiplicity
 
 
 @lru_cache(maxsize=512)

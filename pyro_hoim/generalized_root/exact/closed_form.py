@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
@@ -15,13 +16,13 @@ from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..nodes.log_partition import node_log_partition, node_moments
 from ..structure import RootStructure
-from .base import checked_psi, gradient_as_expectations, root_result
+from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 
 __all__ = ["GaussianClosedForm", "IndependentClosedForm"]
 
 
 @dataclass(frozen=True)
-class GaussianClosedForm:
+class GaussianClosedForm(ExactRoot):
     r"""Gaussian models with k <= 2: multivariate normal laws with precision :math:`\Lambda` and shift h.
 
     .. math:: \log Z = \tfrac{d}{2} \log 2\pi - \tfrac12 \log \det \Lambda + \tfrac12 h^T \Lambda^{-1} h
@@ -42,13 +43,8 @@ class GaussianClosedForm:
 
     allow_undecided: bool = False
 
-    @property
-    def is_exact(self) -> bool:
-        """True."""
-        return True
-
+    @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
-        """One factorisation; refused for other families and for roots above 2."""
         d = len(structure.domain)
         feasible = family.name == "gaussian" and structure.order <= 2
         reason = f"one factorisation of a {d} x {d} matrix"
@@ -59,10 +55,6 @@ class GaussianClosedForm:
             )
         return Cost(d * d, d * d, d**3, 24 * d * d, feasible, reason, "Gaussian closed form")
 
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """As :meth:`plan`."""
-        return self.plan(energy.structure, energy.family)
-
     def _parameters(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor, Cost]:
         """Mean and precision in float64 with their graph."""
         cost = self.plan(energy.structure, energy.family).check()
@@ -70,48 +62,24 @@ class GaussianClosedForm:
         loc, precision = GeneralizedRootEnergy(energy.structure, psi, energy.family).gaussian_parameters()
         return loc, precision, cost
 
+    @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            InputError: the precision is not positive definite; the direction is told.
-            IntractableError: another family, or roots above 2.
-        """
         loc, precision, cost = self._parameters(energy)
         quadratic = (loc * (precision @ loc.unsqueeze(-1)).squeeze(-1)).sum(-1)
         value = (len(energy.domain) * math.log(2 * math.pi) - torch.logdet(precision) + quadratic) / 2
         return root_result(value, energy, cost)
 
-    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
-        return gradient_as_expectations(self, energy)
-
+    @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d); differentiable in psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
         loc, precision, _ = self._parameters(energy)
         variance = torch.linalg.inv(precision).diagonal(dim1=-2, dim2=-1)
         return loc.to(energy.psi), variance.to(energy.psi)
 
+    @override
     @torch.no_grad()
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Perfect independent draws (*sample_shape, *batch, d) of the dtype of psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-
-        Randomness:
-            d normal numbers per state, from ``generator`` or, if it is None, PyTorch's global generator.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         loc, precision, _ = self._parameters(energy)
         noise = torch.randn((*sample_shape, *loc.shape), dtype=torch.float64, generator=generator)
@@ -121,7 +89,7 @@ class GaussianClosedForm:
 
 
 @dataclass(frozen=True)
-class IndependentClosedForm:
+class IndependentClosedForm(ExactRoot):
     r"""Models without interactions: the sum of the node log partitions, :math:`\log Z = \sum_s A(\eta_s)`.
 
     Exact to the error of :func:`~pyro_hoim.generalized_root.nodes.log_partition` (about 1e-10), linear in d, twice
@@ -141,13 +109,8 @@ class IndependentClosedForm:
 
     allow_undecided: bool = False
 
-    @property
-    def is_exact(self) -> bool:
-        """True."""
-        return True
-
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:  # noqa: ARG002
-        """One node log partition per variable; refused where a term has two or more variables."""
+    @override
+    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
         d = len(structure.domain)
         reason = f"{d} node log partitions"
         if not structure.is_independent:
@@ -155,38 +118,17 @@ class IndependentClosedForm:
             reason = f"IndependentClosedForm: expected no interactions, received {ties} terms of two or more variables"
         return Cost(1, d, 10_000 * d, 1000 * d, structure.is_independent, reason, "independent closed form")
 
-    def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """As :meth:`plan`."""
-        return self.plan(energy.structure, energy.family)
-
+    @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            InputError: a variable's law has no finite constant; the direction is told.
-            IntractableError: a term of two or more variables.
-        """
         cost = self.plan(energy.structure, energy.family).check()
         natural = node_naturals(energy, checked_psi(energy, self.allow_undecided))
         if not natural.numel():
             return root_result(natural.sum((-1, -2)), energy, cost)
         return root_result(node_log_partition(energy.family, natural).sum(-1), energy, cost)
 
-    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
-        return gradient_as_expectations(self, energy)
-
+    @override
     @torch.no_grad()
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d); no gradient.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
         place = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
@@ -198,30 +140,21 @@ class IndependentClosedForm:
         assert found.covariance is not None
         return found.mean[..., place].to(energy.psi), found.covariance[..., place, place].to(energy.psi)
 
+    @override
     @torch.no_grad()
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent draws (*sample_shape, *batch, d) of the dtype of psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-
-        Randomness:
-            ``generator`` or, if it is None, PyTorch's global generator.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
-        draws, size = math.prod(sample_shape), len(energy.domain)
-        rows = psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms)
+        draws = math.prod(sample_shape)
         parts = [
             independent_samples(GeneralizedRootEnergy(energy.structure, row, energy.family), draws, generator=generator)
-            for row in rows
-            if draws and size
+            for row in element_rows(energy, psi)
+            if draws and len(energy.domain)
         ]
-        states = torch.stack(parts, 1) if parts else torch.zeros(draws, len(rows), size, dtype=torch.float64)
-        return states.reshape((*sample_shape, *energy.batch_shape, size)).to(energy.psi.device, energy.psi.dtype)
+        return joined_states(energy, sample_shape, parts)
 
 
 def node_naturals(energy: GeneralizedRootEnergy, psi: torch.Tensor, at_least: int = 1) -> torch.Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from typing_extensions import override
 
 from ...checks import checked_sample_shape
 from ...core.partition import Cost, LogPartition
@@ -18,7 +19,7 @@ from ..structure import RootStructure
 from ._contraction import Contraction, contract, draw, elimination
 from ._envelope import Terms
 from ._grid import Grid, Window, grid_of, windows_of
-from .base import checked_psi, gradient_as_expectations, root_result
+from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 
 __all__ = ["RootEnumeration"]
 
@@ -29,7 +30,7 @@ _OPERATIONS = 100  # elementary operations behind a cell of a table
 
 
 @dataclass(frozen=True)
-class RootEnumeration:
+class RootEnumeration(ExactRoot):
     r"""Log Z by sums over counts, or by product quadrature over reals, one variable after the other.
 
     .. math:: Z = \sum_{x_1} \sum_{x_2} \cdots \sum_{x_d} q(x), \qquad
@@ -79,13 +80,8 @@ class RootEnumeration:
         if not isinstance(self.tolerance, float) or not 1e-14 <= self.tolerance < 1:
             raise out_of_range("RootEnumeration tolerance", "a number from 1e-14 to below 1", self.tolerance)
 
-    @property
-    def is_exact(self) -> bool:
-        """True: results hold to ``tolerance``."""
-        return True
-
+    @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
-        """Cost with 64 values per variable, or as many as the family has; :meth:`plan_energy` knows the windows."""
         values = int(min(_NOMINAL, family.largest_value + 1))
         found = self._order(structure, [values] * len(structure.domain))
         return self._cost(found, f"at {values} values of every variable, the largest table")
@@ -94,20 +90,13 @@ class RootEnumeration:
         """An order for grids of these sizes, found as far as the budget allows."""
         return elimination(_scopes(structure), sizes, self.max_cells)
 
+    @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        """Cost with the windows of these parameters; reals are reckoned with 68 nodes.
-
-        Windows that cannot be found, or reach too far, give a refusal with the reason, not an error.
-
-        Raises:
-            InputError: the model has no finite constant, psi is not finite, or a torch.func transformation is at work.
-            IntractableError: whether the model has a finite constant is not known.
-        """
         psi = checked_psi(energy.detach(), self.allow_undecided)
         worst = self._least(energy.structure)
         if not worst.feasible:
             return worst
-        for row in psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms):
+        for row in element_rows(energy, psi):
             try:
                 windows, _ = self._windows(energy, row)
             except IntractableError as error:
@@ -179,19 +168,12 @@ class RootEnumeration:
         """Relative error of Z, the absolute error of log Z, that is allowed at a value of log Z."""
         return self.tolerance * max(1.0, 1e-3 * abs(log_z))
 
+    @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        """Log Z in nats, value (*batch), to the relative error of Z that its notes tell; twice differentiable in psi.
-
-        Raises:
-            InputError: the model has no finite constant (the direction in which it grows is told), psi is not finite,
-                log Z is beyond the range of its dtype, or a torch.func transformation is at work.
-            IntractableError: whether it has one is not known; a table of more than ``max_cells`` cells; windows that
-                cannot be found or reach too far; quadrature that does not settle.
-        """
         psi = checked_psi(energy, self.allow_undecided)
         values: list[torch.Tensor] = []
         worst = Contraction((), 1, 0)
-        for row in psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms):
+        for row in element_rows(energy, psi):
             grids, found = self._grids(energy, row)
             worst = max(worst, found, key=lambda c: c.largest)
             values.append(contract(_factors(energy, row, grids), found.order)[0])
@@ -200,23 +182,11 @@ class RootEnumeration:
         note = f"relative error of Z at most {self._allowed(largest):g}"
         return root_result(value, energy, self._cost(worst, "the largest table"), note)
 
-    def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
-        """Expectations of the statistics of all terms, (*batch, num_terms); differentiable in psi.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
-        return gradient_as_expectations(self, energy)
-
+    @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of every variable, both (*batch, d), from its marginal law on the grid; no gradient.
-
-        Raises:
-            InputError, IntractableError: as :meth:`log_partition`.
-        """
         psi = checked_psi(energy.detach(), self.allow_undecided)
         pairs: list[torch.Tensor] = []
-        for row in psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms):
+        for row in element_rows(energy, psi):
             grids, found = self._grids(energy, row)
             pairs.append(_marginal_moments(energy, row, grids, found))
         size = len(energy.domain)
@@ -224,35 +194,23 @@ class RootEnumeration:
         both = both.reshape((*energy.batch_shape, 2, size)).to(energy.psi.device, energy.psi.dtype)
         return both[..., 0, :], both[..., 1, :]
 
+    @override
     @torch.no_grad()
     def sample(
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states (*sample_shape, *batch, d) of the dtype of psi, for counts only.
-
-        Their law is the model's to the relative error told above.
-
-        Raises:
-            IntractableError: a family of reals, whose grid is no sample; as :meth:`log_partition`.
-            InputError: as :meth:`log_partition`.
-
-        Randomness:
-            One uniform number per variable, from ``generator`` or, if it is None, PyTorch's global generator.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         if not energy.family.is_discrete:
             problem = "draws of counts only; quadrature nodes are no sample"
             raise out_of_reach("RootEnumeration sample", problem, code="no-method")
         psi = checked_psi(energy.detach(), self.allow_undecided)
-        draws, size = math.prod(sample_shape), len(energy.domain)
         parts: list[torch.Tensor] = []
-        for row in psi.reshape(math.prod(energy.batch_shape), energy.structure.num_terms):
+        for row in element_rows(energy, psi):
             grids, found = self._grids(energy, row)
             steps = contract(_factors(energy, row, grids), found.order, keep=True)[1]
-            places = draw(steps, draws, size, generator)
+            places = draw(steps, math.prod(sample_shape), len(grids), generator)
             parts.append(places + torch.tensor([int(grid.values[0]) for grid in grids], dtype=torch.long))
-        states = torch.stack(parts, 1) if parts else torch.zeros(draws, 0, size, dtype=torch.long)
-        return states.reshape((*sample_shape, *energy.batch_shape, size)).to(energy.psi.device, energy.psi.dtype)
+        return joined_states(energy, sample_shape, parts)
 
 
 @lru_cache(maxsize=1024)

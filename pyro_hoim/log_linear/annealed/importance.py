@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
+from typing_extensions import override
 
-from ...annealing.autograd import constant, log_z_with_eta
-from ...checks import checked_sample_shape
+from ...annealing.annealable import Run, Traits
+from ...annealing.autograd import constant
+from ...annealing.backend import AnnealedBackend
+from ...annealing.mode_checks import hamming
+from ...annealing.runs import drawn_seed
+from ...annealing.verdict import METHOD
+from ...checks import checked_sample_shape, is_transformed
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition
-from ...errors import ConvergenceWarning, out_of_reach
+from ...core.partition import Cost, LogPartition, PartitionBackend
+from ...errors import IntractableError, check_choice, check_type, out_of_reach, refused, size_text, unexpected
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName
-from . import _runs as runs
-from ._options import check_options
-from ._search import rows_of
-from .reference import log_frequencies
-from .result import annealing_cost, estimate, judged
+from ..energy import LogLinearEnergy
+from ._model import AnnealedChains, AnnealedLogLinear
+from .reference import log_frequencies, single_terms
 
-__all__ = ["AnnealedImportance", "log_frequencies"]
+__all__ = ["ADVICE", "AnnealedImportance", "log_frequencies"]
+
+ADVICE = (
+    "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
+    "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
+)
+"""What a note on an unreliable estimate advises."""
 
 _MAX_CHAINS = 2**16  # chains of one call of sample
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _THIN = 20  # sweeps between two draws of one chain
+_MAX_CELLS = 2**26  # of a marginal table
+_MODES = 16  # told apart
+_CONDITIONALS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
 
 
 @dataclass(frozen=True)
-class AnnealedImportance:
+class AnnealedImportance(AnnealedBackend, PartitionBackend):
     r"""Annealed importance sampling: Gibbs chains led from a product law to the model, and weighted.
 
     .. math:: \log \hat Z = \log Z_0 + \log \frac1M \sum_{c=1}^M w_c, \qquad
@@ -72,42 +85,16 @@ class AnnealedImportance:
     proof; a mode that no search finds stays unseen. "unreliable", with a note and a
     :class:`~pyro_hoim.errors.ConvergenceWarning`: otherwise.
 
-    Args:
-        num_chains: independent chains, 16 or more for an error bar.
-        num_temperatures: steps of the path, equally spaced in beta, where ``temperatures`` is None.
-        temperatures: inverse temperatures that rise from 0 to 1, or ``"adaptive"``: a pilot run with random numbers
-            of its own finds steps of equal difficulty, and the estimate then uses them as given, without bias.
-        conditional_ess: effective share of the chains that an adaptive step must leave.
-        sweeps_per_step: sweeps at every temperature.
+    *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below. The reverse run starts from
+    perfect samples where elimination or enumeration gives them within about a second, otherwise from runs through four
+    times as many temperatures.
+
+    Attributes:
         schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
         reference: the product law at beta 0: ``"singles"`` (the model's own single-variable terms), ``"uniform"``, or
             log weights of all levels, one variable after the other (see :func:`log_frequencies`).
-        resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
-            error then comes from the ``islands``. None never resamples.
-        islands: independent groups of chains when resampling.
-        reverse: make the reverse run, and without perfect samples the runs from modes. ``"auto"`` does, except where
-            a gradient is asked for; it starts from perfect
-            samples where elimination or enumeration gives them within about a second, otherwise from runs through
-            four times as many temperatures. True also does it under a gradient, False never.
-        combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
-            one run alone is poor. Needs perfect samples, so models within reach of exact methods.
-        level: of the one-sided limits.
-        seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness:
-            the estimate is then the same function of the whole batch of tables in every call (streams belong to rows,
-            so that equal tables in two rows, or in another row, get other numbers), as Hamiltonian samplers need. Its
-            error biases their results. The function jumps where a state changes, and its gradient is the eta of the
-            weighted chains, the slope of the true log Z as chains are added: Hamiltonian samplers stay valid with
-            any such force, but accept less.
-        starts: states, such as rows of data, that count as met and that ascents start from, too: a mode that holds one
-            is not missed. Of more than 256 distinct rows the 128 most frequent are taken and 128 evenly spaced among
-            the others, in lexicographic order. All other random numbers stay as they are without.
-        burn_in: sweeps at beta 1 before :meth:`sample` takes a state, and before a tempered reverse run.
         engine: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
         precision: of their conditionals.
-        progress: show a bar on standard error.
-
-    Shape:
-        starts (rows, d), level codes.
 
     Raises:
         InputError: an option outside its range, or a missing cell in ``starts``.
@@ -131,48 +118,47 @@ class AnnealedImportance:
         (True, 'verified', 'exact')
     """
 
-    num_chains: int = 512
-    num_temperatures: int = 1000
-    temperatures: Sequence[float] | Literal["adaptive"] | None = None
-    conditional_ess: float = 0.999
-    sweeps_per_step: int = 1
     schedule: GibbsSchedule = field(default_factory=GibbsSchedule)
     reference: Sequence[float] | torch.Tensor | Literal["singles", "uniform"] = "singles"
-    resample_below: float | None = None
-    islands: int = 32
-    reverse: bool | Literal["auto"] = "auto"
-    combine: bool = False
-    level: float = 0.99
-    seed: int | None = None
-    starts: torch.Tensor | Sequence[Sequence[int]] | None = field(default=None, repr=False)
-    burn_in: int = 200
     engine: EngineName = "auto"
     precision: torch.dtype = torch.float32
-    progress: bool = False
+
+    _remedies: ClassVar[str] = "use more temperatures, block moves or resampling"
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
+        check_type(self.schedule, GibbsSchedule, "AnnealedImportance schedule")
+        if self.combine and not self._is_reversible:
+            raise refused("AnnealedImportance combine", "needs a sequential schedule without emphasis")
+        if not isinstance(self.reference, str):
+            weights = torch.as_tensor(self.reference).detach()
+            if weights.dim() != 1 or not bool(torch.isfinite(weights).all()):
+                raise unexpected(
+                    "AnnealedImportance reference",
+                    "a vector of finite log weights, one for every level of every variable",
+                    received=f"shape {tuple(weights.shape)} or numbers that are not finite",
+                )
+            object.__setattr__(self, "reference", tuple(weights.double().tolist()))
+        elif self.reference not in ("singles", "uniform"):
+            raise unexpected("AnnealedImportance reference", "'singles', 'uniform' or log weights", self.reference)
+        check_choice(self.engine, get_args(EngineName), "AnnealedImportance engine")
+        check_choice(self.precision, tuple(_CONDITIONALS), "AnnealedImportance precision")
 
     @property
-    def is_exact(self) -> bool:
-        """Always false: results are random estimates."""
-        return False
+    def _is_reversible(self) -> bool:
+        """Whether a reverse run makes the very sweeps of the forward run, in reverse."""
+        return self.schedule.scan == "sequential" and not self.schedule.emphasised
 
+    @override
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost of a forward run after conditioning on ``evidence_names``; an adaptive path counts as 1,000 steps.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         if evidence_names:
-            hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
         hypergraph.domain.indices(keep)
-        return annealing_cost(self, hypergraph, tuple(keep))
+        return _cost(self, hypergraph, tuple(keep))
 
+    @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Estimated log Z in nats, value (*batch), differentiable once in the tables.
 
@@ -187,27 +173,39 @@ class AnnealedImportance:
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
-        self.plan(model.hypergraph).check()
-        rows_of(self, model.hypergraph)
-        differentiable = torch.is_grad_enabled() and model.tables.requires_grad
-        run = runs.forward(self, model)
-        eta = runs.statistics(run) if differentiable else None
-        wanted = self.combine or (not differentiable if self.reverse == "auto" else self.reverse)
-        result = judged(self, run, runs.reverse(self, run) if wanted else None)
-        if eta is not None:
-            result = replace(result, value=log_z_with_eta(model.tables, result.value, eta))
-        if result.verdict == "unreliable":
-            _warn()
-        return result
+        cost = self.plan(model.hypergraph).check()
+        self.rows_within([k - 1 for k in model.hypergraph.domain.cardinalities])
+        return self._estimated([self._annealed(model)], model.tables, cost, lambda runs: _statistics(runs[0], model))
 
-    def _weighted(self, model: LogLinearModel, keep: Sequence[str] = ()) -> runs.Run:
-        """A forward run, with a warning where its weights are degenerate."""
-        self.plan(model.hypergraph, keep=keep).check()
-        run = runs.forward(self, model)
-        if not bool(estimate(self, run.log_weights).is_reliable.all()):
-            _warn(4)
-        return run
+    def _annealed(self, model: LogLinearModel) -> AnnealedLogLinear:
+        """The model without a graph, its batch flat, as the engine sees it."""
+        graph, tables = model.hypergraph, model.tables
+        if is_transformed(tables):
+            raise refused(
+                "AnnealedImportance",
+                "torch.func transformations cannot go through sampling",
+                "give a batch of tables instead of vmap and use backward() instead of torch.func.grad",
+            )
+        tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
+        error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities
+        traits = Traits("balanced", ADVICE, hamming, _MODES, error, cards, self._is_reversible)
+        energy = LogLinearEnergy(graph, tables, validate=False)
+        own: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
+        return AnnealedLogLinear(energy, self._reference(energy), self, traits, own)
 
+    def _reference(self, model: LogLinearEnergy) -> torch.Tensor:
+        """Log weights of the reference law, float64 (B, sum of cardinalities) or without the batch."""
+        size = sum(model.domain.cardinalities)
+        if isinstance(self.reference, str):
+            if self.reference == "singles":
+                return single_terms(model.hypergraph, model.tables)
+            return model.tables.new_zeros(size, dtype=torch.float64)
+        if len(self.reference) != size:
+            wanted = f"{size} log weights, one for every level of every variable"
+            raise unexpected("AnnealedImportance reference", wanted, len(self.reference))
+        return torch.as_tensor(self.reference, dtype=torch.float64, device=model.device)
+
+    @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Estimated eta, flat (*batch, num_terms); its bias is of order one over the number of chains.
 
@@ -220,36 +218,29 @@ class AnnealedImportance:
         Warns:
             ConvergenceWarning: the weights are degenerate.
         """
-        eta = runs.statistics(self._weighted(model))
+        self.plan(model.hypergraph).check()
+        eta = _statistics(self._weighted([self._annealed(model)])[0], model)
         return constant(model.tables, eta) if model.tables.requires_grad else eta
 
+    @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Estimated probabilities of ``names`` (*batch, *cardinalities), axes in the order given; no gradient.
-
-        Raises:
-            IntractableError: a table of more than 2^26 cells.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-
-        Warns:
-            ConvergenceWarning: the weights are degenerate.
-        """
         indices = model.hypergraph.domain.indices(names)
         shape = [model.hypergraph.domain.cardinalities[i] for i in indices]
-        run = self._weighted(model, names)
-        codes = run.chains.codes
+        self.plan(model.hypergraph, keep=names).check()
+        (run,) = self._weighted([self._annealed(model)])
         index = torch.zeros_like(run.log_weights, dtype=torch.long)
         for i, levels in zip(indices, shape, strict=True):
-            index = index * levels + codes[..., i]
-        table = run.log_weights.new_zeros(*index.shape[:-1], math.prod(shape))
+            index = index * levels + run.ends[..., i]
+        table = run.log_weights.new_zeros(len(index), math.prod(shape))
         table.scatter_add_(-1, index, torch.softmax(run.log_weights, -1))
-        probs = table.to(model.tables.dtype).reshape((*index.shape[:-1], *shape))
+        probs = table.to(model.tables.dtype).reshape((*model.tables.shape[:-1], *shape))
         return constant(model.tables, probs) if model.tables.requires_grad else probs
 
+    @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Logarithms of :meth:`marginal`, in nats; minus infinity where no chain ended."""
         return self.marginal(model, names).log()
 
+    @override
     @torch.no_grad()
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
@@ -267,13 +258,13 @@ class AnnealedImportance:
         """
         sample_shape = checked_sample_shape(sample_shape)
         self.plan(model.hypergraph).check()
-        plain = runs.Plain.of(model)
-        batch, d = plain.tables.shape[:-1], len(model.hypergraph.domain)
+        annealed = self._annealed(model)
+        batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
         draws = math.prod(sample_shape)
         if not draws or not batch.numel():
-            return torch.zeros(*sample_shape, *batch, d, dtype=torch.long, device=plain.tables.device)
+            return torch.zeros(*sample_shape, *batch, d, dtype=torch.long, device=model.tables.device)
         num_chains = min(draws, max(1, _MAX_CHAINS // batch.numel()))
-        chains = runs.make_chains(self, plain, num_chains, runs.drawn_seed(generator))
+        chains = annealed.begin(num_chains, drawn_seed(generator))
         chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
         chains.sweep(self.burn_in)
         parts = [chains.codes]
@@ -283,21 +274,45 @@ class AnnealedImportance:
         states = torch.cat(parts, -2).narrow(-2, 0, draws).movedim(-2, 0)
         return states.reshape(*sample_shape, *batch, d)
 
-    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
-        """Not available.
+    @override
+    def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        raise out_of_reach(
+            "mode",
+            "AnnealedImportance draws states and cannot say which is the most probable",
+            "use an exact backend such as VariableElimination(max_cells=...)",
+            code="no-method",
+        )
 
-        Raises:
-            IntractableError: always; exact backends find the mode.
-        """
-        problem = "AnnealedImportance draws states and cannot say which is the most probable"
-        hint = "use an exact backend such as VariableElimination(max_cells=...)"
-        raise out_of_reach("mode", problem, hint, code="no-method")
+
+def _statistics(run: Run, model: LogLinearModel) -> torch.Tensor:
+    """Self-normalised mean of the edge statistics at the end of a run, in shape and dtype of the tables."""
+    found = cast("AnnealedChains", run.chains).statistics(torch.softmax(run.log_weights, -1))
+    return found.to(model.tables.dtype).reshape(model.tables.shape)
 
 
-def _warn(stacklevel: int = 3) -> None:
-    warnings.warn(
-        "AnnealedImportance: the estimate is unreliable (see notes of log_partition); use more temperatures, block "
-        "moves or resampling, or an exact backend with a larger budget",
-        ConvergenceWarning,
-        stacklevel=stacklevel,
+@lru_cache(maxsize=256)
+def _cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> Cost:
+    """Cost of a forward run; refused where a block or the table over ``keep`` is too large."""
+    cards = hypergraph.domain.cardinalities
+    lookups = sum(cards[i] for edge in hypergraph.edge_indices for i in edge) + sum(cards)
+    steps = options.num_steps
+    cells = math.prod(cards[i] for i in hypergraph.domain.indices(keep))
+    reason = f"{options.num_chains} chains through {steps} temperatures"
+    feasible = cells <= _MAX_CELLS
+    if not feasible:
+        reason = (
+            f"a joint table of {size_text(cells, 'cells')} is asked for, more than {_MAX_CELLS}; keep fewer variables"
+        )
+    try:
+        options.schedule.resolve(hypergraph)
+    except IntractableError as error:
+        feasible, reason = False, str(error)
+    return Cost(
+        cells=max((math.prod(shape) for shape in hypergraph.edge_shapes), default=1),
+        total_cells=hypergraph.num_terms + (cells if keep else 0),
+        flops=options.num_chains * steps * options.sweeps_per_step * lookups,
+        memory_bytes=options.num_chains * (16 * len(cards) + 64) + 8 * (hypergraph.num_terms + cells),
+        feasible=feasible,
+        reason=reason,
+        method=METHOD,
     )

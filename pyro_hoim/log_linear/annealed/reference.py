@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from ...data.observations import Observations
 from ...errors import check_positive, check_type
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["log_frequencies", "reference_normaliser", "single_terms"]
+__all__ = ["fitted", "log_frequencies", "reference_normaliser", "single_terms"]
 
 
 class _Layout(NamedTuple):
@@ -88,3 +89,18 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
         counts = torch.zeros(levels, dtype=torch.float64).index_add_(0, codes[known], observations.counts[known])
         parts.append(((counts + smoothing / levels) / (counts.sum() + smoothing)).log())
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def fitted(graph: InteractionHypergraph, codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log weights (..., sum of cardinalities) of the product law of states (..., m, d), and its entropy (...)."""
+    cards, count = graph.domain.cardinalities, codes.shape[-2]
+    first = list(itertools.accumulate(cards, initial=0))
+    weights = codes.new_zeros((*codes.shape[:-2], first[-1]), dtype=torch.float64)
+    entropy = codes.new_zeros(codes.shape[:-2], dtype=torch.float64)
+    for levels in sorted(set(cards)):
+        at = [i for i, number in enumerate(cards) if number == levels]
+        shares = torch.stack([(codes[..., at] == k).sum(-2) for k in range(levels)], -1).double()
+        shares = (shares + 1 / levels) / (count + 1)
+        entropy = entropy - (shares * shares.log()).sum((-2, -1))
+        weights[..., [first[i] + k for i in at for k in range(levels)]] = shares.log().flatten(-2)
+    return weights, entropy

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from typing_extensions import override
 
 from ...checks import checked_sample_shape
 from ...core.model import LogLinearModel
@@ -18,6 +19,7 @@ from . import _linear_samples as linear_samples, _linear_space as linear_space, 
 from ._autograd import is_recorded
 from ._buckets import BucketPlan, sliced_plan
 from ._program import memory_cells
+from .base import ExactBackend
 
 __all__ = ["VariableElimination"]
 
@@ -45,7 +47,7 @@ def _task(tables: torch.Tensor) -> Task:
 
 
 @dataclass(frozen=True)
-class VariableElimination:
+class VariableElimination(ExactBackend):
     r"""Exact inference by summing variables out one at a time (bucket elimination).
 
     .. math:: m_k(x_{C_k \setminus v_k}) = \sum_{x_{v_k}} \prod_{f \in \text{bucket } k} f(x), \qquad
@@ -110,22 +112,11 @@ class VariableElimination:
                     "VariableElimination order", "each name once", received=self.order, code="missing-part"
                 )
 
-    @property
-    def is_exact(self) -> bool:
-        """Always true."""
-        return True
-
+    @override
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost of log Z after conditioning on ``evidence_names``, keeping a joint table over ``keep``.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated, or is both kept and conditioned on.
-        """
         if evidence_names:
-            hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
         return self._cost(self._plan(hypergraph, keep))
 
@@ -211,59 +202,31 @@ class VariableElimination:
     def _is_linear(self, tables: torch.Tensor) -> bool:
         return self.space == "auto" and linear_space.is_supported(tables)
 
+    @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            IntractableError: cells, operations or memory exceed the budget; nothing was computed. Without a gradient
-                to find, memory is that of log Z alone, which may be within it where :meth:`plan` is not.
-            InputError: the tables are not finite.
-        """
         plan, cost, tables = self._ready(model, _task(model.tables))
         log_z = linear_space.log_z if self._is_linear(tables) else log_space.log_z
         return LogPartition.exact(log_z(plan, tables).reshape(model.tables.shape[:-1]), cost)
 
+    @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
-
-        Raises:
-            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
-        """
         plan, _, tables = self._ready(model, "gradient")
         eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
         return eta(plan, tables).reshape(model.tables.shape)
 
+    @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
-
-        Raises:
-            IntractableError: a table, or the result itself, exceeds the budget; nothing was computed.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         plan, _, tables = self._ready(model, _task(model.tables), names)
         joint = log_space.log_z(plan, tables)
         flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
         result = flat - torch.logsumexp(flat, -1, keepdim=True)
         return result.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
 
-    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Probabilities of ``names``, see :meth:`log_marginal`."""
-        return self.log_marginal(model, names).exp()
-
+    @override
     @torch.no_grad()
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d), by sampling backwards along the elimination order.
-
-        Raises:
-            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
-
-        Randomness:
-            One uniform number per state and variable (and one per state for the slice), from ``generator`` or, if it
-            is None, from PyTorch's global generator. Same seed and device, same states.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
@@ -291,13 +254,9 @@ class VariableElimination:
             parts.append(part.reshape(*own.shape, d))
         return torch.cat(parts, 1)
 
+    @override
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
-
-        Raises:
-            IntractableError: cells, operations or memory exceed the budget; nothing was computed.
-        """
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
         parts: list[torch.Tensor] = []

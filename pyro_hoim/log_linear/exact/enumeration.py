@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...checks import checked_sample_shape, is_transformed
 from ...core.model import LogLinearModel
@@ -17,6 +18,7 @@ from ...core.partition import Cost, LogPartition
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ._autograd import is_recorded, log_z_with_gradient
+from .base import ExactBackend
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]
 
@@ -148,7 +150,7 @@ def _distribute(node: _Node, probs: Any, found: list[Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Enumeration:
+class Enumeration(ExactBackend):
     r"""Exact inference by forming the table of all joint states.
 
     .. math:: \log Z = \log \sum_x \exp \sum_S \theta^S_{x_S}
@@ -180,23 +182,12 @@ class Enumeration:
         if self.max_states < 1:
             raise out_of_range("Enumeration max_states", "at least 1", received=self.max_states)
 
-    @property
-    def is_exact(self) -> bool:
-        """Always true."""
-        return True
-
+    @override
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost of log Z after conditioning on ``evidence_names``; ``keep`` costs nothing more.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         hypergraph.domain.indices(keep)
         if evidence_names:
-            hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
         states = hypergraph.domain.num_states
         feasible = states <= self.max_states
@@ -307,23 +298,14 @@ class Enumeration:
             )
         return self._evaluate(hypergraph, tables.detach(), want_eta=False)[0]
 
+    @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch).
-
-        Raises:
-            IntractableError: more states than the budget; nothing was computed.
-            InputError: the tables are not finite.
-        """
         values = [self._log_z(model.hypergraph, chunk) for chunk in self._chunks(model)]
         value = torch.cat(values).reshape(model.tables.shape[:-1])
         return LogPartition.exact(value, self.plan(model.hypergraph))
 
+    @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
-
-        Raises:
-            IntractableError: more states than the budget; nothing was computed.
-        """
         hypergraph = model.hypergraph
         if is_recorded(model.tables) or is_transformed(model.tables):
             parts = [self._differentiable_eta(hypergraph, chunk) for chunk in self._chunks(model)]
@@ -331,14 +313,8 @@ class Enumeration:
             parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in self._chunks(model)]
         return torch.cat(parts).reshape(model.tables.shape)
 
+    @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Log probabilities of ``names`` (*batch, *cardinalities), axes in the order given; differentiable.
-
-        Raises:
-            IntractableError: more states than the budget; nothing was computed.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         hypergraph = model.hypergraph
         wanted = hypergraph.domain.indices(names)
         axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
@@ -354,22 +330,11 @@ class Enumeration:
         joint = torch.cat(parts)
         return joint.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
 
-    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        """Probabilities of ``names``, see :meth:`log_marginal`."""
-        return self.log_marginal(model, names).exp()
-
+    @override
     @torch.no_grad()
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """Independent states, long (*sample_shape, *batch, d), by inversion of the cumulative table.
-
-        Raises:
-            IntractableError: more states than the budget; nothing was computed.
-
-        Randomness:
-            One float64 uniform number per state, from ``generator`` or, if it is None, PyTorch's global generator.
-        """
         sample_shape = checked_sample_shape(sample_shape)
         draws = math.prod(sample_shape)
         parts: list[torch.Tensor] = []
@@ -383,13 +348,9 @@ class Enumeration:
         states = decode_states(model.hypergraph, torch.cat(parts).T)
         return states.reshape(*sample_shape, *model.tables.shape[:-1], len(model.hypergraph.domain))
 
+    @override
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats.
-
-        Raises:
-            IntractableError: more states than the budget; nothing was computed.
-        """
         best = [self._log_joint(model, chunk).max(-1) for chunk in self._chunks(model)]
         batch = model.tables.shape[:-1]
         states = decode_states(model.hypergraph, torch.cat([b.indices for b in best]))

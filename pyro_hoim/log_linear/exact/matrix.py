@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...checks import is_transformed
 from ...core.model import LogLinearModel
@@ -105,18 +106,12 @@ class MatrixEnumeration(Enumeration):
         if self.max_entries < 1:
             raise out_of_range("MatrixEnumeration max_entries", "at least 1", received=self.max_entries)
 
+    @override
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
-        """Cost of log Z after conditioning on ``evidence_names``; ``keep`` costs nothing more.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         hypergraph.domain.indices(keep)
         if evidence_names:
-            hypergraph.domain.indices(evidence_names)
             hypergraph = hypergraph.restrict(evidence_names)
         states, terms = hypergraph.domain.num_states, hypergraph.num_terms
         entries = states * max(terms, 1)
@@ -137,23 +132,14 @@ class MatrixEnumeration(Enumeration):
             tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
         )
 
+    @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch): two operations, which plain autograd differentiates fastest.
-
-        Raises:
-            IntractableError: more states or entries than the budget; nothing was computed.
-            InputError: the tables are not finite.
-        """
         cost = self.plan(model.hypergraph).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
         return LogPartition.exact(torch.logsumexp(_logits(model.tables, design), -1), cost)
 
+    @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        """Eta, the marginal tables of all edges, flat (*batch, num_terms); differentiable.
-
-        Raises:
-            IntractableError: more states or entries than the budget; nothing was computed.
-        """
         self.plan(model.hypergraph).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
         return torch.matmul(torch.softmax(_logits(model.tables, design), -1), design)

@@ -13,9 +13,10 @@ from scipy import stats
 
 from pyro_hoim.annealing import log_mean_weight, one_sided_limits
 from pyro_hoim.annealing._mean_limit import log_mean_lower_limit
+from pyro_hoim.annealing.annealable import Traits
 from pyro_hoim.annealing.mode_checks import hamming, pick_modes, root_distance
 from pyro_hoim.annealing.start_rows import chosen_rows
-from pyro_hoim.annealing.verdict import Checks, result_of
+from pyro_hoim.annealing.verdict import Checks, Weights, result_of
 from pyro_hoim.core import LogPartition, Verdict
 from pyro_hoim.core.certificate import Certificate, certificate
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
@@ -27,10 +28,10 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.generalized_root.annealed import _result as _root_annealed_result, _runs as _root_annealed_runs
+from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.generalized_root.structure import RootStructure
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
-from pyro_hoim.log_linear.annealed import result as _annealed_result
+from pyro_hoim.log_linear.annealed._model import AnnealedLogLinear
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -51,7 +52,7 @@ QUICK = {"num_chains": 128, "num_temperatures": 100}
 def no_perfect_starts(monkeypatch):
     """Reverse runs begin with tempered runs, as beyond exact methods."""
     monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
-    monkeypatch.setattr(_root_annealed_runs, "_perfect_states", lambda *_: None)
+    monkeypatch.setattr(AnnealedRoot, "perfect_states", lambda *_: None)
 
 
 def run(backend, energy):
@@ -140,14 +141,12 @@ def reverse_runs(share, repeats, count, seed):
     noise = rng.normal(0, 0.002, (2, repeats, count))
     ahead = math.log1p(-share) + noise[0]
     behind = np.where(rng.random((repeats, count)) < share, -40.0, -math.log1p(-share)) + noise[1]
-    checks = Checks(Certificate.none(repeats), None, np.zeros(repeats))
+    checks = Checks(Certificate.none(repeats), None, np.zeros(repeats), ("",) * repeats)
     like = torch.zeros(repeats, dtype=torch.float64)
     options = AnnealedImportance(num_chains=count, num_temperatures=10)
     cost = options.plan(curie_weiss(4, 1.0).energy.hypergraph)
-    words = {"is_reversible": True, "best_states": [""] * repeats, "advice": "", "coding": "balanced"}
-    return behind, result_of(
-        options, np.zeros(repeats), ahead, behind, start="exact", checks=checks, like=like, cost=cost, **words
-    )
+    traits = Traits("balanced", "", hamming, num_modes=16, conditional_error=0.0)
+    return behind, result_of(options, traits, Weights(np.zeros(repeats), ahead, behind), checks, like, cost)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.002, 0.004, 0.02])
@@ -211,12 +210,8 @@ def test_counterexamples_are_not_believed(name, no_perfect_starts, monkeypatch):
     if name == "condensing level":
         return  # the runs themselves see that they are poor
     assert result.verdict == "unreliable"
-    if is_root:
-        monkeypatch.setattr(
-            _root_annealed_result, "climbed_counts", lambda run, rows: (run.ends, -run.energy.energy(run.ends))
-        )
-    else:
-        monkeypatch.setattr(_annealed_result, "ascend", lambda options, run: (run.ends, run.log_q))
+    kind = AnnealedRoot if is_root else AnnealedLogLinear
+    monkeypatch.setattr(kind, "ascend", lambda _, run: (run.ends, run.log_q))
     assert is_false_claim(run(backend, model.energy), model.log_z)  # the control: without the search they are
 
 
@@ -364,7 +359,7 @@ def test_no_state_gets_more_than_probability_one(monkeypatch):
     up = torch.ones(30, dtype=torch.long)
     with pytest.warns(ConvergenceWarning):
         assert float(law.log_prob(up)) < 1e-9  # what the search finds becomes the value
-    monkeypatch.setattr(_annealed_result, "ascend", lambda options, run: (run.ends, run.log_q))
+    monkeypatch.setattr(AnnealedLogLinear, "ascend", lambda _, run: (run.ends, run.log_q))
     blind = HierarchicalLogLinear.from_tables(model.energy.hypergraph, model.energy.tables, partition=backend)
     assert float(blind.log_prob(torch.zeros(2, 30, dtype=torch.long)).max()) <= 0  # the control
     states = torch.stack([1 - up, up])
@@ -386,9 +381,7 @@ def test_a_log_probability_within_the_error_stays_a_number():
 
 def test_counts_are_held_to_it_and_densities_are_not(no_perfect_starts, monkeypatch):
     model = root_counts(12, -14.0, (math.log(20.0) + 14.0) / 11)
-    monkeypatch.setattr(
-        _root_annealed_result, "climbed_counts", lambda run, rows: (run.ends, -run.energy.energy(run.ends))
-    )
+    monkeypatch.setattr(AnnealedRoot, "ascend", lambda _, run: (run.ends, run.log_q))
     backend = RootAnnealed(num_chains=64, num_temperatures=20, seed=1, reverse=False)
     law = GeneralizedRoot(model.energy.structure, model.energy.psi, model.energy.family, partition=backend)
     with pytest.raises(IntractableError, match="x0=20, x1=20"):

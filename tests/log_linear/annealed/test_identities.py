@@ -9,12 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.annealing import weights
+from pyro_hoim.annealing import runs as annealed_runs, weights
 from pyro_hoim.annealing.runs import island_means, resampled
 from pyro_hoim.annealing.weights import acceptance_ratio, log_mean_weight
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy
-from pyro_hoim.log_linear.annealed import _runs as annealed_runs
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -119,8 +118,8 @@ def runs_of(blocks, num_chains, seed):
     options = AnnealedImportance(
         num_chains=num_chains, temperatures=BETAS, reference=torch.tensor(reference), schedule=schedule, seed=seed
     )
-    run = annealed_runs.forward(options, found)
-    return run.log_weights.numpy(), annealed_runs.reverse(options, run).log_weights.numpy()
+    run = annealed_runs.forward(options._annealed(found), seed)
+    return run.log_weights[0].numpy(), annealed_runs.reverse(run).log_weights[0].numpy()
 
 
 @pytest.mark.parametrize("blocks", [SITES, PAIRS])

@@ -22,7 +22,7 @@ from pyro_hoim.log_linear import (
     VariableElimination,
     log_frequencies,
 )
-from pyro_hoim.log_linear.annealed import _runs as annealed_runs, result as _annealed_result
+from pyro_hoim.log_linear.annealed._model import AnnealedLogLinear
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -94,11 +94,11 @@ def test_estimate_agrees_with_enumeration(name):
 def test_negative_control_a_wrong_start_is_noticed():
     model = model_of(GRAPH, scale=1.0)
     backend = AnnealedImportance(num_chains=4096, num_temperatures=3, seed=1)
-    plain = annealed_runs.Plain.of(model)
-    chains = annealed_runs.make_chains(backend, plain, 4096, 1)
+    annealed = backend._annealed(model)
+    chains = annealed.begin(4096, 1)
     chains.set_codes(torch.zeros(4, dtype=torch.long))  # not the reference law
     weights = chains.anneal([0.0, 0.3, 0.6, 1.0]).numpy()
-    log_z0 = float(annealed_runs.forward(backend, model).log_z0)
+    log_z0 = float(annealed.log_z0)
     value = np.log(np.exp(weights).mean()) + log_z0
     error = np.exp(weights).std() / np.exp(weights).mean() / 64
     assert abs(value - exact_of(model)) > 10 * error
@@ -298,7 +298,7 @@ def test_a_missed_mode_is_flagged(monkeypatch):
     one_sided = AnnealedImportance(num_chains=64, num_temperatures=30, seed=1, reverse=False)
     with pytest.warns(ConvergenceWarning):  # the strongest interaction leads to the state without a reverse run too
         assert one_sided.log_partition(model).verdict == "unreliable"
-    monkeypatch.setattr(_annealed_result, "ascend", lambda options, run: (run.ends, run.log_q))
+    monkeypatch.setattr(AnnealedLogLinear, "ascend", lambda _, run: (run.ends, run.log_q))
     with warnings.catch_warnings():  # the control: without the search, the forward run looks perfect from inside
         warnings.simplefilter("error")
         blind = one_sided.log_partition(model)

@@ -1,0 +1,134 @@
+"""Options of annealed importance sampling that every family has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+
+from ..errors import check_choice, check_fraction, check_whole, refused, unexpected
+from .start_rows import Rows, checked_rows, fitting_rows
+from .weights import MIN_CHAINS
+
+__all__ = ["AnnealingOptions"]
+
+_ADAPTIVE_STEPS = 1000  # what an adaptive path counts as
+
+
+@dataclass(frozen=True)
+class AnnealingOptions:
+    """Chains, path, directions and randomness of annealed runs; checked when made, compared by value.
+
+    Args:
+        num_chains: independent chains, 16 or more for an error bar.
+        num_temperatures: steps of the path, equally spaced in beta, where ``temperatures`` is None.
+        temperatures: inverse temperatures that rise from 0 to 1, or ``"adaptive"``: a pilot run with random numbers
+            of its own finds steps of equal difficulty, and the estimate then uses them as given, without bias.
+        conditional_ess: effective share of the chains that an adaptive step must leave.
+        sweeps_per_step: sweeps at every temperature.
+        resample_below: resample islands of chains whose effective share falls below it (sequential Monte Carlo); the
+            error then comes from the ``islands``. None never resamples.
+        islands: independent groups of chains when resampling.
+        reverse: make the reverse run, and without perfect samples the runs from modes. ``"auto"`` does, except where
+            a gradient is asked for; True also does it there, False never.
+        combine: report Bennett's acceptance ratio of both runs instead of the forward estimate: much better where
+            one run alone is poor. Needs perfect samples, so models within reach of exact methods.
+        level: of the one-sided limits.
+        seed: None draws a fresh one from PyTorch's global generator in every call. A number fixes all randomness:
+            the estimate is then the same function of the whole batch in every call (streams belong to rows, so that
+            equal parameters in two rows, or in another row, get other numbers), as Hamiltonian samplers need. Its
+            error biases their results. The function jumps where a state changes, and its gradient is the expectation
+            under the weighted chains, the slope of the true log Z as chains are added: Hamiltonian samplers stay valid
+            with any such force, but accept less.
+        starts: states of level codes or counts, such as rows of data, that count as met and that ascents start from,
+            too: a mode that holds one is not missed. Of more than 256 distinct rows the 128 most frequent are taken
+            and 128 evenly spaced among the others, in lexicographic order. All other random numbers stay as they are.
+        burn_in: sweeps at beta 1 before a state counts as a draw, and before a tempered reverse run.
+        progress: show a bar on standard error.
+
+    Shape:
+        starts (rows, d).
+
+    Raises:
+        InputError: an option outside its range, or a missing cell in ``starts``.
+        InputTypeError: ``starts`` that are no numbers.
+    """
+
+    num_chains: int = 512
+    num_temperatures: int = 1000
+    temperatures: Sequence[float] | Literal["adaptive"] | None = None
+    conditional_ess: float = 0.999
+    sweeps_per_step: int = 1
+    resample_below: float | None = None
+    islands: int = 32
+    reverse: bool | Literal["auto"] = "auto"
+    combine: bool = False
+    level: float = 0.99
+    seed: int | None = None
+    starts: torch.Tensor | Sequence[Sequence[float]] | None = field(default=None, repr=False)
+    burn_in: int = 200
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name in ("num_chains", "num_temperatures", "sweeps_per_step", "islands"):
+            check_whole(getattr(self, name), f"{owner} {name}")
+        check_whole(self.burn_in, f"{owner} burn_in", 0)
+        if self.seed is not None:
+            check_whole(self.seed, f"{owner} seed", 0, 2**62 - 1)
+        for name in ("conditional_ess", "level"):
+            check_fraction(getattr(self, name), f"{owner} {name}")
+        if isinstance(self.temperatures, str):
+            if self.temperatures != "adaptive":
+                raise unexpected(f"{owner} temperatures", "'adaptive', numbers or None", self.temperatures)
+        elif self.temperatures is not None:
+            object.__setattr__(self, "temperatures", _checked_path(self.temperatures))
+        if self.starts is not None:
+            object.__setattr__(self, "starts", checked_rows(self.starts, owner))
+        check_choice(self.reverse, (True, False, "auto"), f"{owner} reverse")
+        below = self.resample_below
+        if below is not None:
+            if below != 1:
+                check_fraction(below, f"{owner} resample_below")
+            if self.islands < MIN_CHAINS or self.num_chains % self.islands:
+                wanted = f"at least {MIN_CHAINS} that divide num_chains={self.num_chains}"
+                raise unexpected(f"{owner} islands", wanted, self.islands)
+        if self.combine and (self.reverse is False or below is not None):
+            raise refused(f"{owner} combine", "needs the reverse run, and no resampling")
+
+    @property
+    def num_steps(self) -> int:
+        """Temperatures of a forward run; an adaptive path counts as 1,000."""
+        if isinstance(self.temperatures, tuple):
+            return len(self.temperatures) - 1
+        return self.num_temperatures if self.temperatures is None else _ADAPTIVE_STEPS
+
+    @property
+    def num_groups(self) -> int | None:
+        """Independent groups of chains where there is resampling, else None."""
+        return None if self.resample_below is None else self.islands
+
+    def rows_within(self, largest: Sequence[float]) -> torch.Tensor | None:
+        """The rows of ``starts`` (n, d), long, for a model whose variables go up to ``largest``; None without any.
+
+        Raises:
+            InputError: another number of variables, or a cell that is too large.
+        """
+        if self.starts is None:
+            return None
+        return fitting_rows(cast("Rows", self.starts), largest, type(self).__name__)
+
+
+def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
+    """Temperatures of the user as floats."""
+    try:
+        path = tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        raise unexpected("temperatures", "numbers that rise from 0 to 1", values) from None
+    if len(path) < 2 or path[0] != 0 or path[-1] != 1 or not all(a < b for a, b in itertools.pairwise(path)):
+        shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else path
+        raise unexpected("temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown)
+    return path

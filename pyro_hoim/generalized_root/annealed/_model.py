@@ -1,0 +1,152 @@
+"""Generalized root models as annealed runs see them, one at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...annealing.annealable import Run, Traits
+from ...annealing.mode_checks import ModeRuns, Modes
+from ...annealing.options import AnnealingOptions
+from ...annealing.runs import derived
+from ...core.certificate import state_text
+from ...errors import IntractableError
+from ..chains.draws import draw_from_nodes, independent_log_partition
+from ..chains.gibbs import RootChains
+from ..energy import GeneralizedRootEnergy
+from ..exact.closed_form import GaussianClosedForm
+from ..exact.enumeration import RootEnumeration
+from ..nodes.log_partition import node_log_partition
+from ._search import climbed_counts
+
+_PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
+
+
+class RootAnnealer:
+    r"""Chains of one model, from the independent member on, as a batch of one.
+
+    The path of unnormalised laws is :math:`q_0(x) \exp(\beta U(x))` with U the terms of two or more variables. With
+    other natural parameters ``single`` (d, k) for the independent member, these turn into the model's along the path.
+    """
+
+    def __init__(
+        self, energy: GeneralizedRootEnergy, num_chains: int, seed: int, single: torch.Tensor | None = None
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+        start = None
+        if single is not None:
+            single = single.detach().cpu().double()
+            start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
+        self._chains = RootChains(energy, num_chains, start=start, generator=random, check=False)
+        self._single, self._own = single, self._chains.single_terms
+
+    @property
+    def codes(self) -> torch.Tensor:
+        return self._chains.states[None]
+
+    @property
+    def log_q(self) -> torch.Tensor:
+        return -self._chains.energy.energy(self._chains.states, validate=False)[None]
+
+    @property
+    def energy(self) -> torch.Tensor:
+        return -self._chains.interaction_score()[None]
+
+    @property
+    def reference_energy(self) -> torch.Tensor:
+        return torch.zeros(1, self._chains.num_chains, dtype=torch.float64)
+
+    def sweep(self, num_sweeps: int) -> None:
+        self._chains.sweep(num_sweeps)
+
+    def anneal(
+        self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, *, reverse_order: bool = False
+    ) -> torch.Tensor:
+        total = torch.zeros(self._chains.num_chains, dtype=torch.float64)
+        for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
+            total += (beta - before) * (self._chains.interaction_score() + self._single_score())
+            if self._single is not None:
+                self._chains.set_single_terms(torch.lerp(self._single, self._own, beta))
+            self._chains.sweep(sweeps, beta, reverse_order=reverse_order)
+        return total[None]
+
+    def _single_score(self) -> torch.Tensor | float:
+        """What changes with beta in the terms of single variables (chains,)."""
+        if self._single is None:
+            return 0.0
+        family, states = self._chains.energy.family, self._chains.states.cpu().double()
+        change = self._own - self._single
+        return sum((family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1])), torch.tensor(0.0))
+
+    def gather(self, index: torch.Tensor) -> None:
+        self._chains.set_states(self._chains.states[index[0]])
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        self._chains.set_states(codes[0])
+
+
+@dataclass(frozen=True)
+class AnnealedRoot:
+    """One model without a graph, in float64."""
+
+    energy: GeneralizedRootEnergy
+    options: AnnealingOptions
+    traits: Traits
+
+    @property
+    def log_z0(self) -> torch.Tensor:
+        return independent_log_partition(self.energy).double().reshape(1)
+
+    def begin(self, num_chains: int, seed: int) -> RootAnnealer:
+        return RootAnnealer(self.energy, num_chains, seed)
+
+    def perfect_states(self, seed: int) -> torch.Tensor | None:
+        energy, shape = self.energy, (self.options.num_chains,)
+        random = torch.Generator().manual_seed(seed)
+        closed = GaussianClosedForm(allow_undecided=True)
+        if closed.plan(energy.structure, energy.family).feasible:
+            return closed.sample(energy, shape, random)[None]
+        listed = RootEnumeration(max_cells=_PERFECT_CELLS, allow_undecided=True)
+        if energy.family.is_discrete and listed.plan(energy.structure, energy.family).feasible:
+            try:
+                return listed.sample(energy, shape, random)[None]
+            except IntractableError:  # wide windows
+                return None
+        return None
+
+    def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if not self.energy.family.is_discrete:
+            return None
+        largest = [self.energy.family.largest_value] * len(self.energy.domain)
+        rows = self.options.rows_within(largest)
+        states = climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
+        return states[None], -self.energy.energy(states, validate=False)[None]
+
+    def mode_runs(self, run: Run, modes: Modes, size: tuple[int, int]) -> ModeRuns:
+        parts = [self._run_from(run, torch.from_numpy(modes.states[k, 0]), size[1], k) for k in range(size[0])]
+        return ModeRuns(*(np.stack([part.numpy() for part in column]) for column in zip(*parts, strict=True)))
+
+    def _run_from(self, run: Run, mode: torch.Tensor, count: int, number: int) -> tuple[torch.Tensor, ...]:
+        """The fields of :class:`ModeRuns` for one mode."""
+        energy = self.energy
+        chains = self.begin(count, derived(run.seed, 20 + 2 * number))
+        chains.set_codes(mode.expand(1, count, -1))
+        chains.sweep(self.options.burn_in)
+        local = chains.codes[0]
+        natural = energy.node_natural(local, validate=False).mean(0)
+        score = energy.family.log_base(local)
+        for j in range(1, energy.order + 1):
+            score = score + natural[:, j - 1] * energy.family.root(local, j)
+        log_z0 = node_log_partition(energy.family, natural)
+        entropy = (log_z0 - score).sum(-1).mean()
+        fitted = RootAnnealer(energy, count, derived(run.seed, 21 + 2 * number), natural)
+        log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0.sum()
+        return chains.codes, chains.log_q, entropy[None], log_weights, fitted.codes
+
+    def describe(self, state: NDArray[np.generic]) -> str:
+        return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""
