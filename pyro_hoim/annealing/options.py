@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 import torch
 
-from ..errors import check_choice, check_fraction, check_whole, refused, unexpected
+from ..errors import check_choice, check_fraction, check_whole, conflict, out_of_range, unexpected
 from .start_rows import Rows, checked_rows, fitting_rows
 from .weights import MIN_CHAINS
 
@@ -83,7 +83,8 @@ class AnnealingOptions:
             check_fraction(getattr(self, name), f"{owner} {name}")
         if isinstance(self.temperatures, str):
             if self.temperatures != "adaptive":
-                raise unexpected(f"{owner} temperatures", "'adaptive', numbers or None", self.temperatures)
+                wanted = "'adaptive', numbers or None"
+                raise unexpected(f"{owner} temperatures", wanted, self.temperatures, code="unknown-choice")
         elif self.temperatures is not None:
             object.__setattr__(self, "temperatures", _checked_path(self.temperatures))
         if self.starts is not None:
@@ -95,9 +96,9 @@ class AnnealingOptions:
                 check_fraction(below, f"{owner} resample_below")
             if self.islands < MIN_CHAINS or self.num_chains % self.islands:
                 wanted = f"at least {MIN_CHAINS} that divide num_chains={self.num_chains}"
-                raise unexpected(f"{owner} islands", wanted, self.islands)
+                raise out_of_range(f"{owner} islands", wanted, self.islands)
         if self.combine and (self.reverse is False or below is not None):
-            raise refused(f"{owner} combine", "needs the reverse run, and no resampling")
+            raise conflict(f"{owner} combine", "needs the reverse run, and no resampling")
 
     @property
     def num_steps(self) -> int:

@@ -20,7 +20,7 @@ from ...annealing.verdict import METHOD
 from ...checks import checked_sample_shape, is_transformed
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, PartitionBackend
-from ...errors import IntractableError, check_choice, check_type, out_of_reach, refused, size_text, unexpected
+from ...errors import IntractableError, check_choice, check_type, conflict, out_of_reach, refused, size_text, unexpected
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName
@@ -129,7 +129,7 @@ class AnnealedImportance(AnnealedBackend, PartitionBackend):
         super().__post_init__()
         check_type(self.schedule, GibbsSchedule, "AnnealedImportance schedule")
         if self.combine and not self._is_reversible:
-            raise refused("AnnealedImportance combine", "needs a sequential schedule without emphasis")
+            raise conflict("AnnealedImportance combine", "needs a sequential schedule without emphasis")
         if not isinstance(self.reference, str):
             weights = torch.as_tensor(self.reference).detach()
             if weights.dim() != 1 or not bool(torch.isfinite(weights).all()):
@@ -137,10 +137,12 @@ class AnnealedImportance(AnnealedBackend, PartitionBackend):
                     "AnnealedImportance reference",
                     "a vector of finite log weights, one for every level of every variable",
                     received=f"shape {tuple(weights.shape)} or numbers that are not finite",
+                    code="wrong-shape",
                 )
             object.__setattr__(self, "reference", tuple(weights.double().tolist()))
         elif self.reference not in ("singles", "uniform"):
-            raise unexpected("AnnealedImportance reference", "'singles', 'uniform' or log weights", self.reference)
+            wanted = "'singles', 'uniform' or log weights"
+            raise unexpected("AnnealedImportance reference", wanted, self.reference, code="unknown-choice")
         check_choice(self.engine, get_args(EngineName), "AnnealedImportance engine")
         check_choice(self.precision, tuple(_CONDITIONALS), "AnnealedImportance precision")
 
