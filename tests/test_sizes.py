@@ -26,7 +26,6 @@ WIDE_FUNCTIONS = {
     "generalized_root/chains/run.py sample_root_chains",
     "annealing/verdict.py result_of",
     "dependency_network/chains/pseudo_gibbs.py __init__",
-    "interop/arviz.py to_arviz",
     "log_linear/chains/run.py sample_chains",
     "log_linear/fitting/fit.py fit",
     "log_linear/learning/_search.py __init__",

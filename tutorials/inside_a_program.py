@@ -30,7 +30,7 @@ from pyro.infer import MCMC
 
 from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics, load_table, to_arviz
 from pyro_hoim.inference import RecordingNUTS
-from pyro_hoim.interop import compare_by_cell
+from pyro_hoim.interop import ArvizNames, compare_by_cell
 
 seed = 1
 torch.set_num_threads(1)
@@ -113,8 +113,10 @@ def analysed(hypergraph):
         chains,
         log_likelihood={"applicants": log_likelihood_by_cell(hypergraph, theta)},
         cell_count=table.flatten(0, 1).flatten(),
-        dims={"theta": ["department", "coordinate"], "common": ["coordinate"], "spread": ["coordinate"]},
-        coords={"department": departments, "coordinate": [":".join(edge) for edge in hypergraph.edges]},
+        names=ArvizNames(
+            dims={"theta": ["department", "coordinate"], "common": ["coordinate"], "spread": ["coordinate"]},
+            coords={"department": departments, "coordinate": [":".join(edge) for edge in hypergraph.edges]},
+        ),
     )
 
 

@@ -44,7 +44,7 @@ from pyro_hoim.generalized_root import (
     fit_roots,
 )
 from pyro_hoim.inference import NUTSSettings, sample_root_posterior
-from pyro_hoim.interop import to_arviz
+from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Variable
 from pyro_hoim.study.recovery import draw_root_rows
 
@@ -190,7 +190,7 @@ posterior = sample_root_posterior(
     seed=seed,
     progress=False,
 )
-named = to_arviz(posterior.run, dims={"psi": ["term"]}, coords={"term": posterior.term_names})
+named = to_arviz(posterior.run, names=ArvizNames({"psi": ["term"]}, {"term": posterior.term_names}))
 summary = az.summary(named, kind="all", round_to=3)
 multiplicity = np.array([1, 1, 1, 2, 2, 2])
 known = np.array([planted.get(names, -1.2 if len(names) == 1 else 0.0) for _, names in full.names])

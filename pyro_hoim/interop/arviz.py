@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from .backend import BackendName, choose_backend, get_group, set_group
 from .coordinates import THETA_DIM, table_variables, theta_coords
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 
-__all__ = ["CELL_GROUP", "to_arviz"]
+__all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
 
 CELL_GROUP = "cell_log_likelihood"
 """Group of the log-likelihoods that hold one term per observed cell instead of one per row."""
@@ -27,49 +28,70 @@ _MAX_EXPANDED = 2**25
 Group = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class ArvizNames:
+    """What dimensions, coordinates and the site of the free parameters are called.
+
+    Attributes:
+        dims: dimension names by variable, without chain and draw.
+        coords: coordinate values by dimension.
+        theta: site whose coordinates a hypergraph names.
+        coding: coding of that site.
+        layout: "flat" gives that site the dimension ``interaction_level`` ("smoke:mental[n,n]", see
+            :func:`theta_coords`) with the further coordinates ``interaction`` and ``level`` on it; "tables" makes it
+            one variable per interaction, ``theta[smoke:mental]``, its balanced table, with dimensions ``smoke_level``
+            and ``mental_level`` whose coordinates are the labels.
+
+    Raises:
+        InputError: an unknown layout.
+    """
+
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    theta: str = "theta"
+    coding: Coding = "free"
+    layout: Literal["flat", "tables"] = "flat"
+
+    def __post_init__(self) -> None:
+        check_choice(self.layout, ("flat", "tables"), "layout")
+
+
+class Groups(TypedDict, total=False):
+    """Further groups of ArviZ data; draws are (chain, draw, ...) or flat, (draw, ...) for the prior."""
+
+    sample_stats: Group | None
+    posterior_predictive: Group | Callable[..., Group] | None
+    prior: Group | None
+    prior_predictive: Group | None
+    observed_data: Group | None
+    constant_data: Group | None
+
+
 def to_arviz(
     posterior: Any = None,
     *,
     num_chains: int | None = None,
     hypergraph: InteractionHypergraph | None = None,
-    theta: str = "theta",
-    coding: Coding = "free",
-    layout: Literal["flat", "tables"] = "flat",
-    sample_stats: Group | None = None,
+    names: ArvizNames | None = None,
     log_likelihood: Group | Callable[..., Group] | None = None,
     cell_count: Any = None,
     expand_cells: bool | None = None,
-    posterior_predictive: Group | Callable[..., Group] | None = None,
-    prior: Group | None = None,
-    prior_predictive: Group | None = None,
-    observed_data: Group | None = None,
-    constant_data: Group | None = None,
     integer_sites: Iterable[str] | None = None,
-    coords: Mapping[str, Sequence[Any]] | None = None,
-    dims: Mapping[str, Sequence[str]] | None = None,
     backend: BackendName | None = None,
+    **groups: Unpack[Groups],
 ) -> Any:
     r"""ArviZ data from the draws of any Pyro program: ``InferenceData`` before ArviZ 1.0, ``DataTree`` from then on.
 
-    The call is the same for both generations. Faults of Pyro 1.9.2 are undone on the way: integer sites that came
-    back as floats are integers again; values that ``MCMC(save_params=...)`` handed to the wrong names go back to
-    their own; diagnostics that are missing, None or without divergences are left out instead of raising; entries
-    that never change are counted in the attribute ``constant_sites``, since their R-hat is NaN.
+    Faults of Pyro 1.9.2 are undone on the way: integer sites that came back as floats are integers again; values that
+    ``MCMC(save_params=...)`` handed to the wrong names go back to their own; diagnostics that are missing, None or
+    without divergences are left out instead of raising; entries that never change are counted in the attribute
+    ``constant_sites``, since their R-hat is NaN.
 
     Args:
         posterior: a Pyro ``MCMC`` object after ``run()``, ``{site: draws}``, or None.
         num_chains: None if the arrays of a dict are (chain, draw, \*shape); a number if they are flat. Not for MCMC.
-        hypergraph: names the coordinates of the site ``theta``. With ``layout="flat"`` that site gets the dimension
-            ``interaction_level`` ("smoke:mental[n,n]", see :func:`theta_coords`) with the further coordinates
-            ``interaction`` and ``level`` on it; with ``layout="tables"`` it becomes one variable per interaction,
-            ``theta[smoke:mental]``, its balanced table, with dimensions ``smoke_level`` and ``mental_level`` whose
-            coordinates are the labels.
-        theta: name of that site.
-        coding: coding of that site.
-        layout: see ``hypergraph``.
-        sample_stats: further statistics of each draw, (chain, draw) or flat, for instance ``{"lp": ...}``; they
-            replace those found in the MCMC object. Found are ``diverging`` with any HMC kernel, ``step_size`` with
-            one chain; energy, tree depth, steps and acceptance with ``pyro_hoim.inference.RecordingNUTS``.
+        hypergraph: names the coordinates of the site ``names.theta``.
+        names: of dimensions and coordinates.
         log_likelihood: ``{name: terms}`` in nats, (chain, draw, \*observations) or flat, or a function that gets the
             draws as tensors (chain, draw, \*shape) and returns that, such as one that calls
             ``pyro_hoim.inference.pointwise_log_likelihood``.
@@ -79,16 +101,12 @@ def to_arviz(
         expand_cells: whether the group ``log_likelihood`` gets one term per row, cell after cell, so that
             ArviZ's own ``loo`` is right; None does so up to 2^25 numbers. Per-cell terms are never put there, because
             ``loo`` would then count every cell once.
-        posterior_predictive: ``{name: draws}``, grouped or flat as ``Predictive`` gives them, or such a function.
-        prior: ``{site: draws}``, flat (draw, \*shape).
-        prior_predictive: ``{name: draws}``, flat (draw, \*shape).
-        observed_data: ``{name: array}``.
-        constant_data: ``{name: array}``.
         integer_sites: sites to be returned as int64; None finds them in an MCMC run (every draw whole, not all
             equal); an empty tuple switches that off.
-        coords: coordinate values by dimension.
-        dims: dimension names by variable, without chain and draw.
         backend: "arviz", "arviz_base" or None, see :func:`pyro_hoim.interop.choose_backend`.
+        groups: further groups of ArviZ as ``{name: array}``: ``sample_stats``, which replace those found in the MCMC
+            object, ``posterior_predictive``, which may be a function as above, ``prior``, ``prior_predictive``,
+            ``observed_data`` and ``constant_data``.
 
     Returns:
         ``arviz.InferenceData`` or ``xarray.DataTree`` with the groups for which there was something.
@@ -100,55 +118,56 @@ def to_arviz(
 
     Example:
         >>> import numpy as np
-        >>> data = to_arviz({"mu": np.zeros((2, 50, 3))}, dims={"mu": ["city"]}, coords={"city": ["a", "b", "c"]})
+        >>> names = ArvizNames(dims={"mu": ["city"]}, coords={"city": ["a", "b", "c"]})
+        >>> data = to_arviz({"mu": np.zeros((2, 50, 3))}, names=names)
         >>> data.posterior["mu"].dims
         ('chain', 'draw', 'city')
     """
-    check_choice(layout, ("flat", "tables"), "layout")
+    names = ArvizNames() if names is None else names
+    check_names(groups, list(Groups.__annotations__), "to_arviz", noun="group")
     engine = choose_backend(backend)
     draws = (
         Draws({}) if posterior is None else read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
     )
     lead, variables = draws.lead, dict(draws.arrays)
-    all_dims = {name: list(value) for name, value in (dims or {}).items()}
-    all_coords: dict[str, Any] = {name: list(value) for name, value in (coords or {}).items()}
+    all_dims = {name: list(value) for name, value in names.dims.items()}
+    all_coords: dict[str, Any] = {name: list(value) for name, value in names.coords.items()}
+    prior = groups.get("prior")
     prior_arrays = {} if prior is None else _like(read_group("prior", prior, None, {}), variables)
 
     extra_coords: dict[str, list[str]] = {}
     if hypergraph is not None:
         if variables or not prior_arrays:
-            check_names([theta], list(variables), "theta", noun="site")
-        named = (variables, prior_arrays)
-        extra_coords = _name_theta(hypergraph, theta, coding, layout, named, all_dims, all_coords)
+            check_names([names.theta], list(variables), "theta", noun="site")
+        extra_coords = _name_theta(hypergraph, names, (variables, prior_arrays), all_dims, all_coords)
 
-    groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
+    data_groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
     stats = dict(draws.sample_stats)
-    stats.update(read_group("sample_stats", sample_stats or {}, lead, {}))
-    groups["sample_stats"] = stats
-    if posterior_predictive is not None:
-        predictive = read_group("posterior_predictive", posterior_predictive, lead, draws.arrays)
-        groups["posterior_predictive"] = predictive
-    if prior_predictive is not None:
-        groups["prior_predictive"] = read_group("prior_predictive", prior_predictive, None, {})
-    for group, values in (("observed_data", observed_data), ("constant_data", constant_data)):
-        groups[group] = {name: to_array(value) for name, value in (values or {}).items()}
+    stats.update(read_group("sample_stats", groups.get("sample_stats") or {}, lead, {}))
+    data_groups["sample_stats"] = stats
+    if (predictive := groups.get("posterior_predictive")) is not None:
+        data_groups["posterior_predictive"] = read_group("posterior_predictive", predictive, lead, draws.arrays)
+    if (simulated := groups.get("prior_predictive")) is not None:
+        data_groups["prior_predictive"] = read_group("prior_predictive", simulated, None, {})
+    for group in ("observed_data", "constant_data"):
+        data_groups[group] = {name: to_array(value) for name, value in (groups.get(group) or {}).items()}
 
     terms = {} if log_likelihood is None else read_group("log_likelihood", log_likelihood, lead, draws.arrays)
     counts = _counts(terms, cell_count)
     cells = {name: terms.pop(name) for name in counts}
     for name, count in counts.items():
-        groups["constant_data"][f"{name}_count"] = count
+        data_groups["constant_data"][f"{name}_count"] = count
         all_dims.setdefault(f"{name}_count", [f"{name}_cell"])
         size = int(count.sum()) * int(np.prod(cells[name].shape[:2]))
         if expand_cells or (expand_cells is None and size <= _MAX_EXPANDED):
             terms[name] = np.repeat(cells[name], count, axis=2)
             all_dims[name] = [f"{name}_row"]
-    groups["log_likelihood"] = terms
+    data_groups["log_likelihood"] = terms
 
-    if not any(groups.values()) and not cells:
+    if not any(data_groups.values()) and not cells:
         hint = "give posterior draws or at least one other group"
         raise refused("to_arviz", "nothing to convert", hint, code="missing-part")
-    data = engine.from_dict(groups, all_coords, _usable(all_dims, groups))
+    data = engine.from_dict(data_groups, all_coords, _usable(all_dims, data_groups))
     if cells:
         cell_dims = {name: [f"{name}_cell"] for name in cells}
         set_group(data, CELL_GROUP, engine.dataset(cells, all_coords, cell_dims))
@@ -158,16 +177,15 @@ def to_arviz(
 
 def _name_theta(
     hypergraph: InteractionHypergraph,
-    theta: str,
-    coding: Coding,
-    layout: str,
+    labels: ArvizNames,
     groups: Sequence[dict[str, np.ndarray]],
     dims: dict[str, list[str]],
     coords: dict[str, Any],
 ) -> dict[str, list[str]]:
     """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
-    labels = theta_coords(hypergraph, coding)
-    names = labels.pop(THETA_DIM)
+    theta, coding = labels.theta, labels.coding
+    found = theta_coords(hypergraph, coding)
+    names = found.pop(THETA_DIM)
     extra: dict[str, list[str]] = {}
     for group in groups:
         if theta not in group:
@@ -178,8 +196,8 @@ def _name_theta(
                 f"site {theta!r} has shape {group[theta].shape[2:]}, but the hypergraph has {len(names)} coordinates "
                 f"in the {coding!r} coding",
             )
-        if layout == "flat":
-            dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, labels
+        if labels.layout == "flat":
+            dims[theta], coords[THETA_DIM], extra = [THETA_DIM], names, found
             continue
         values = torch.as_tensor(group.pop(theta))
         tables = parametrization(hypergraph).to_tables(values, coding, validate=False)

@@ -24,7 +24,7 @@ from ..data.observations import Observations
 from ..errors import ConvergenceWarning, check_type, refused
 from ..inference.kernels import r_hat_limit
 from ..inference.log_likelihood import cell_log_likelihood
-from ..interop.arviz import to_arviz
+from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.named_priors import Prior
 from ..runs.arguments import checked_seed
@@ -236,8 +236,10 @@ def _describe(
             groups |= {
                 "posterior_predictive": {"table": replicated[0]},
                 "observed_data": {"table": replicated[1]},
-                "dims": {"table": axes},
-                "coords": {axis: list(v.labels) for axis, v in zip(axes, hypergraph.domain, strict=True)},
+                "names": ArvizNames(
+                    dims={"table": axes},
+                    coords={axis: list(v.labels) for axis, v in zip(axes, hypergraph.domain, strict=True)},
+                ),
             }
     arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
     summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")

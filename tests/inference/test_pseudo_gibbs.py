@@ -28,7 +28,7 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import PseudoGibbs, run_mcmc
-from pyro_hoim.interop import diagnose_discrete_chains, get_group, to_arviz
+from pyro_hoim.interop import diagnose_chains, get_group, to_arviz
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -157,7 +157,7 @@ def test_arviz_takes_a_run_of_many_chains_with_its_diagnostics() -> None:
         assert get_group(data, "posterior")["x"].dtype == np.int64
         assert get_group(data, "sample_stats")["log_pseudo_prob"].shape == (4, 300)
     hypergraph = InteractionHypergraph.from_order(DOMAIN, 1)
-    report = diagnose_discrete_chains(hypergraph, drawn.samples["x"], edges="all")
+    report = diagnose_chains(hypergraph, drawn.samples["x"], edges="all")
     assert report.max_r_hat is not None and report.max_r_hat < 1.05
     assert report.min_ess is not None and report.min_ess > 200
     law = stationary_law(network()).probs

@@ -29,7 +29,7 @@ from pyro_hoim.inference import (
     sample_root_posterior,
 )
 from pyro_hoim.inference._potential import PotentialNUTS
-from pyro_hoim.interop import to_arviz
+from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -205,7 +205,7 @@ def test_names_and_arviz():
         )
     assert found.term_names == ["a", "b", "a^(1/2)", "b^(1/2)", "a:b"]
     torch.testing.assert_close(found.coefficients[..., -1], 2 * found.psi[..., -1])
-    data = to_arviz(found.run, dims={"psi": ["term"]}, coords={"term": found.term_names})
+    data = to_arviz(found.run, names=ArvizNames({"psi": ["term"]}, {"term": found.term_names}))
     assert data["posterior"]["psi"].sel(term="a:b").shape == (2, 20)
     assert repr(found).endswith(f"calibrated, {found.status})")
     assert found.num_lawless == 0

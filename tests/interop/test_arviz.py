@@ -18,7 +18,7 @@ from pyro.infer import HMC, MCMC, NUTS, Predictive
 
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import RecordingNUTS, pointwise_log_likelihood
-from pyro_hoim.interop import choose_backend, get_group, theta_coords, to_arviz
+from pyro_hoim.interop import ArvizNames, choose_backend, get_group, theta_coords, to_arviz
 from pyro_hoim.log_linear import LogLinearStatistics, parametrization
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -77,8 +77,7 @@ def test_plain_pyro_program(backend, num_chains, tmp_path):
         prior=Predictive(_normal_model, num_samples=7)(data),
         prior_predictive={"y": torch.zeros(7, 8)},
         observed_data={"y": data},
-        dims={"y": ["row"]},
-        coords={"row": list("abcdefgh")},
+        names=ArvizNames({"y": ["row"]}, {"row": list("abcdefgh")}),
         backend=backend,
     )
     assert isinstance(result, xarray.DataTree) == choose_backend(backend).is_tree
@@ -271,7 +270,6 @@ def test_one_group_is_enough_and_none_is_an_error(backend):
         ({"x": np.zeros((2, 5)), "y": np.zeros((5, 2))}, {}, "equal"),
         (SimpleNamespace(get_samples=lambda group_by_chain: {}, _samples=None), {}, "run"),
         (SimpleNamespace(get_samples=lambda group_by_chain: {"x": np.zeros((1, 2))}), {"num_chains": 2}, "num_chains"),
-        ({"x": np.zeros((2, 5))}, {"layout": "tree"}, "layout"),
         ({"x": np.zeros((2, 5))}, {"backend": "stan"}, "backend"),
     ],
 )
@@ -327,14 +325,16 @@ def test_flat_layout(backend, graph, tmp_path):
 
 
 def test_interaction_and_level_make_an_index(backend, graph):
-    posterior = to_arviz({"theta": np.zeros((1, 4, 5))}, hypergraph=graph, coding="corner", backend=backend).posterior
+    posterior = to_arviz(
+        {"theta": np.zeros((1, 4, 5))}, hypergraph=graph, names=ArvizNames(coding="corner"), backend=backend
+    ).posterior
     indexed = posterior["theta"].set_index(interaction_level=["interaction", "level"])
     assert indexed.sel(interaction="smoke:age", level="n,mid").shape == (1, 4)
 
 
 def test_tables_layout(backend, graph, tmp_path):
     theta = np.random.default_rng(1).standard_normal((2, 30, 5))
-    result = to_arviz({"theta": theta}, hypergraph=graph, layout="tables", backend=backend)
+    result = to_arviz({"theta": theta}, hypergraph=graph, names=ArvizNames(layout="tables"), backend=backend)
     posterior = result.posterior
     assert set(posterior.data_vars) == {"theta[smoke]", "theta[age]", "theta[smoke:age]"}
     pair = posterior["theta[smoke:age]"]
@@ -362,7 +362,7 @@ def test_theta_that_does_not_fit(backend, graph):
     with pytest.raises(UnknownNameError, match="theta"):
         to_arviz({"tehta": np.zeros((1, 4, 5))}, hypergraph=graph, backend=backend)
     with pytest.raises(InputError, match="11 coordinates"):
-        to_arviz({"theta": np.zeros((1, 4, 5))}, hypergraph=graph, coding="balanced", backend=backend)
+        to_arviz({"theta": np.zeros((1, 4, 5))}, hypergraph=graph, names=ArvizNames(coding="balanced"), backend=backend)
     with pytest.raises(InputError, match="5 coordinates"):
         to_arviz({"theta": np.zeros((1, 4, 6))}, hypergraph=graph, backend=backend)
 

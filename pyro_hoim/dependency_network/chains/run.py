@@ -163,7 +163,7 @@ def sample_pseudo_gibbs(
 
     Returns:
         Estimates and the chains in their last states. The estimates are those of a Markov chain: biased by its start
-        and autocorrelated. :func:`~pyro_hoim.interop.diagnose_discrete_chains` takes a run with codes for ESS and
+        and autocorrelated. :func:`~pyro_hoim.interop.diagnose_chains` takes a run with codes for ESS and
         R-hat.
 
     Raises:

@@ -147,8 +147,8 @@ def sample_root_chains(
 
     Returns:
         Draws, autocorrelated and biased by what is left of the start.
-        :func:`~pyro_hoim.interop.diagnose_root_chains` gives R-hat and effective sample sizes,
-        :func:`~pyro_hoim.interop.root_chains_to_arviz` ArviZ data.
+        :func:`~pyro_hoim.interop.diagnose_chains` gives R-hat and effective sample sizes,
+        :func:`~pyro_hoim.interop.chains_to_arviz` ArviZ data.
 
     Raises:
         InputError: a checkpoint that exists, is damaged or belongs to a run with other arguments, and everything that

@@ -22,7 +22,7 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.dependency_network.chains import run as module
 from pyro_hoim.errors import ConvergenceWarning, InputError, UnknownNameError
-from pyro_hoim.interop import diagnose_discrete_chains, discrete_chains_to_arviz, get_group
+from pyro_hoim.interop import chains_to_arviz, diagnose_chains, get_group
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -120,13 +120,13 @@ def test_arviz_diagnoses_a_run() -> None:
     run = sample_pseudo_gibbs(
         network(), 4, 300, burn_in=30, record=("statistics", "codes"), edges=[("a", "c")], seed=3, engine=ENGINE
     )
-    report = diagnose_discrete_chains(run.chains, run, edges=[("a", "c")])
+    report = diagnose_chains(run.chains, run, edges=[("a", "c")])
     assert (report.num_chains, report.num_draws) == (4, 300)
     assert [row.name for row in report][:4] == ["a:c[no,0]", "a:c[no,1]", "a:c[yes,0]", "a:c[yes,1]"]
     assert report.max_r_hat is not None and report.max_r_hat < 1.05
     assert report.min_ess is not None and report.min_ess > 200
     assert report["b[x]"].mean == pytest.approx(float(run.marginal("b")[0][0]), abs=1e-12)
-    data = discrete_chains_to_arviz(run.chains, run)
+    data = chains_to_arviz(run.chains, run)
     assert get_group(data, "posterior")["level"].shape == (4, 300, 7)
 
 

@@ -20,7 +20,7 @@ from pyro_hoim.generalized_root import (
     sample_root_chains,
 )
 from pyro_hoim.generalized_root.chains import run as module
-from pyro_hoim.interop import diagnose_root_chains, get_group, root_chains_to_arviz
+from pyro_hoim.interop import chains_to_arviz, diagnose_chains, get_group
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close
 
@@ -116,26 +116,26 @@ def test_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_arviz_diagnoses_a_run() -> None:
     run = run_of(200, given={"c": 2.0})
-    report = diagnose_root_chains(run, functions={"total": lambda x: x.sum(-1)})
+    report = diagnose_chains(run, functions={"total": lambda x: x.sum(-1)})
     assert [row.name for row in report] == ["log_q", "a", "b", "c", "total"]
     assert report.constants == {"c": 2.0}
     assert report.max_r_hat is not None and report.max_r_hat < 1.05
     assert report.min_ess is not None and report.min_ess > 100
     assert_close(report["a"].mean, run.values("a").mean())
-    assert [row.name for row in diagnose_root_chains(run, variables=["b"])] == ["log_q", "b"]
-    data = root_chains_to_arviz(run)
-    posterior, stats = get_group(data, "posterior"), get_group(data, "sample_stats")
-    assert posterior["x"].dims == ("chain", "draw", "variable")
-    assert posterior["variable"].values.tolist() == ["a", "b", "c"]
-    assert_close(posterior["x"].values, run.draws)
-    assert_close(stats["lp"].values, run.log_q)
+    assert [row.name for row in diagnose_chains(run, variables=["b"])] == ["log_q", "b"]
+    data = chains_to_arviz(run)
+    posterior = get_group(data, "posterior")
+    assert posterior["value"].dims == ("chain", "draw", "value_name")
+    assert posterior["value_name"].values.tolist() == ["a", "b", "c"]
+    assert_close(posterior["value"].values, run.draws)
+    assert_close(posterior["log_q"].values, run.log_q)
 
 
 def test_diagnostics_see_chains_that_do_not_mix() -> None:
     start = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 60.0]], dtype=torch.float64)
     given = {"c": start[:, 2]}
     run = run_of(50, num_chains=2, start=start, given=given)
-    report = diagnose_root_chains(run)
+    report = diagnose_chains(run)
     assert report["c"].r_hat == float("inf")
     assert report.max_r_hat is not None and report.max_r_hat > 1.5
 
@@ -147,14 +147,14 @@ def test_bad_input() -> None:
         run_of(thin=0)
     with pytest.raises(InputError, match="warmup"):
         run_of(warmup=-1)
-    with pytest.raises(InputTypeError, match="run"):
-        diagnose_root_chains("run")  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="run"):
-        root_chains_to_arviz("run")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="model"):
+        diagnose_chains("run")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="model"):
+        chains_to_arviz("run")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 4 draws"):
-        diagnose_root_chains(run_of(3))
+        diagnose_chains(run_of(3))
     run = run_of(10)
     with pytest.raises(UnknownNameError):
-        diagnose_root_chains(run, variables=["z"])
+        diagnose_chains(run, variables=["z"])
     with pytest.raises(InputError, match="taken"):
-        diagnose_root_chains(run, functions={"a": lambda x: x[..., 0]})
+        diagnose_chains(run, functions={"a": lambda x: x[..., 0]})

@@ -13,9 +13,9 @@ from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.inference import BlockGibbs, run_mcmc
 from pyro_hoim.interop import (
     ChainDiagnostics,
+    chains_to_arviz,
     choose_backend,
-    diagnose_discrete_chains,
-    discrete_chains_to_arviz,
+    diagnose_chains,
     get_group,
 )
 from pyro_hoim.log_linear import GibbsChains, HierarchicalLogLinear, sample_chains
@@ -49,7 +49,7 @@ def independent(chains: int = 4, draws: int = 200, seed: int = 0) -> np.ndarray:
 
 def test_figures_are_those_of_arviz_on_the_statistic(backend):
     codes = independent()
-    report = diagnose_discrete_chains(
+    report = diagnose_chains(
         LAW, codes, edges=[("age", "smoke")], functions={"sum": lambda x: x.sum(-1)}, backend=backend
     )
     arviz = choose_backend(backend).stats
@@ -75,7 +75,7 @@ def test_figures_are_those_of_arviz_on_the_statistic(backend):
 def test_constant_statistics_are_constant_and_not_nan(backend):
     codes = independent()
     codes[..., 2] = 1
-    report = diagnose_discrete_chains(HYPERGRAPH, codes, edges="all", energies=np.full((4, 200), 3.5), backend=backend)
+    report = diagnose_chains(HYPERGRAPH, codes, edges="all", energies=np.full((4, 200), 3.5), backend=backend)
     assert report["energy"].is_constant
     assert report.constants["energy"] == 3.5
     assert report.constants["site[A]"] == 0.0
@@ -96,7 +96,7 @@ def test_constant_statistics_are_constant_and_not_nan(backend):
 
 
 def test_everything_constant(backend):
-    report = diagnose_discrete_chains(HYPERGRAPH, np.zeros((2, 10, 3), dtype=int), backend=backend)
+    report = diagnose_chains(HYPERGRAPH, np.zeros((2, 10, 3), dtype=int), backend=backend)
     assert len(report.constants) == len(report) == 7
     assert report.max_r_hat is None
     assert report.min_ess is None
@@ -105,7 +105,7 @@ def test_everything_constant(backend):
 def test_stuck_chains_have_infinite_r_hat(backend):
     codes = independent()
     codes[..., 0] = np.array([0, 1, 0, 1])[:, None]
-    report = diagnose_discrete_chains(HYPERGRAPH, codes, backend=backend)
+    report = diagnose_chains(HYPERGRAPH, codes, backend=backend)
     assert report["smoke[y]"].r_hat == math.inf
     assert report.max_r_hat == math.inf
     assert "inf" in str(report)
@@ -115,10 +115,10 @@ def test_stuck_chains_have_infinite_r_hat(backend):
 def test_chains_that_disagree_are_seen_and_one_chain_has_no_r_hat(backend):
     codes = independent()
     codes[0, :150, 1] = 0
-    report = diagnose_discrete_chains(HYPERGRAPH, codes, backend=backend)
+    report = diagnose_chains(HYPERGRAPH, codes, backend=backend)
     assert report["age[old]"].r_hat > 1.1
     assert report["smoke[y]"].r_hat < 1.05
-    single = diagnose_discrete_chains(HYPERGRAPH, codes[1:2], backend=backend)
+    single = diagnose_chains(HYPERGRAPH, codes[1:2], backend=backend)
     assert all(row.r_hat is None for row in single)
     assert single.max_r_hat is None
     assert single["smoke[y]"].ess_bulk > 10
@@ -129,7 +129,7 @@ def test_rare_levels_leak_no_warning(backend):
     codes = np.zeros((4, 100, 3), dtype=int)
     codes[0, 50, 1] = 1
     codes[1, 20, 2] = 1
-    report = diagnose_discrete_chains(HYPERGRAPH, codes, edges="all", backend=backend)
+    report = diagnose_chains(HYPERGRAPH, codes, edges="all", backend=backend)
     for row in report:
         for value in (row.mean, row.sd, row.ess_bulk, row.ess_tail, row.mcse_mean, row.r_hat):
             assert value is None or not math.isnan(value), row
@@ -139,19 +139,17 @@ def test_recorded_chains_and_runs_fit(backend):
     chains = GibbsChains(LAW.energy_model, 4, seed=1, engine="torch")
     record = chains.sweep(200, thin=2, codes=True, energies=True)
     codes, energies = record.codes.transpose(0, 1), record.energies.transpose(0, 1)
-    given = diagnose_discrete_chains(HYPERGRAPH, codes, energies=energies, backend=backend)
-    computed = diagnose_discrete_chains(LAW, codes, backend=backend)
+    given = diagnose_chains(HYPERGRAPH, codes, energies=energies, backend=backend)
+    computed = diagnose_chains(LAW, codes, backend=backend)
     assert_close(given["energy"].mean, computed["energy"].mean, relative=1e-9)
     stored = sample_chains(LAW.energy_model, 4, 200, thin=2, seed=1, engine="torch", record=("codes", "energy"))
-    report = diagnose_discrete_chains(LAW, stored, backend=backend)  # the axes of a run are turned
+    report = diagnose_chains(LAW, stored, backend=backend)  # the axes of a run are turned
     assert (report.num_chains, report.num_draws) == (4, 100)
-    turned = diagnose_discrete_chains(LAW, stored.codes.transpose(0, 1), backend=backend)
+    turned = diagnose_chains(LAW, stored.codes.transpose(0, 1), backend=backend)
     assert_close(report["energy"].ess_bulk, turned["energy"].ess_bulk, relative=1e-9)
-    assert discrete_chains_to_arviz(LAW, stored, backend=backend).posterior.sizes["chain"] == 4
+    assert chains_to_arviz(LAW, stored, backend=backend).posterior.sizes["chain"] == 4
     run = run_mcmc(BlockGibbs(LAW, engine="torch"), 300, burn_in=20, num_chains=4, seed=1, progress=False)
-    report = diagnose_discrete_chains(
-        LAW, run.samples["x"], energies=run.sample_stats["energy"], edges="all", backend=backend
-    )
+    report = diagnose_chains(LAW, run.samples["x"], energies=run.sample_stats["energy"], edges="all", backend=backend)
     exact = LAW.eta.numpy()
     cells = [row.mean for row in report if row.kind == "cell"]
     errors = [row.mcse_mean for row in report if row.kind == "cell"]
@@ -162,8 +160,13 @@ def test_recorded_chains_and_runs_fit(backend):
 
 def test_arviz_data_have_named_coordinates(backend):
     codes = independent()
-    data = discrete_chains_to_arviz(
-        LAW, codes, edges=[("smoke", "site")], levels=["age"], functions={"sum": lambda x: x.sum(-1)}, backend=backend
+    data = chains_to_arviz(
+        LAW,
+        codes,
+        edges=[("smoke", "site")],
+        variables=["age"],
+        functions={"sum": lambda x: x.sum(-1)},
+        backend=backend,
     )
     posterior = get_group(data, "posterior")
     assert set(posterior.data_vars) == {"energy", "cell", "level", "sum"}
@@ -190,9 +193,9 @@ CODES = independent(2, 10)
         ({"edges": [("smoke", "age", "site")]}, InputError, "no interaction of the hypergraph"),
         ({"edges": "none"}, InputTypeError, "or 'all'"),
         ({"edges": ["smoke"]}, InputTypeError, "sequences of names"),
-        ({"levels": ["agee"]}, UnknownNameError, "'age'"),
-        ({"levels": "age"}, InputTypeError, "levels: expected a sequence"),
-        ({"levels": ()}, InputError, "nothing to look at"),
+        ({"variables": ["agee"]}, UnknownNameError, "'age'"),
+        ({"variables": "age"}, InputTypeError, "variables: expected a sequence"),
+        ({"variables": ()}, InputError, "nothing to look at"),
         ({"functions": {"f": lambda x: x}}, InputError, r"functions\['f'\]: expected shape"),
         ({"functions": {"energy": lambda x: x.sum(-1)}}, InputError, "are taken"),
         ({"backend": "other"}, InputError, "backend: expected"),
@@ -200,19 +203,19 @@ CODES = independent(2, 10)
 )
 def test_bad_input(options, error, message):
     with pytest.raises(error, match=message):
-        diagnose_discrete_chains(**{"model": HYPERGRAPH, "codes": CODES, **options})
+        diagnose_chains(**{"model": HYPERGRAPH, "codes": CODES, **options})
 
 
 def test_runs_without_codes_or_of_a_batch_are_refused():
     with pytest.raises(InputError, match="the run recorded no codes"):
-        diagnose_discrete_chains(LAW, sample_chains(LAW.energy_model, 4, 8, engine="torch"))
+        diagnose_chains(LAW, sample_chains(LAW.energy_model, 4, 8, engine="torch"))
     batch = LAW.energy_model.expand([2])
     with pytest.raises(InputError, match="one of a batch"):
-        diagnose_discrete_chains(LAW, sample_chains(batch, 4, 8, engine="torch", record=("codes",)))
+        diagnose_chains(LAW, sample_chains(batch, 4, 8, engine="torch", record=("codes",)))
 
 
 def test_unknown_statistic():
-    report = diagnose_discrete_chains(HYPERGRAPH, CODES)
+    report = diagnose_chains(HYPERGRAPH, CODES)
     assert isinstance(report, ChainDiagnostics)
     with pytest.raises(UnknownNameError, match=r"smoke\[y\]"):
         _ = report["smoke[z]"]

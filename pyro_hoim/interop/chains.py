@@ -1,6 +1,6 @@
-"""Diagnostics of discrete chains: energy, cells of interactions, levels and functions of the state, through ArviZ.
+"""Diagnostics of chains: energy, cells of interactions, levels or values, and functions of the state, through ArviZ.
 
-Codes themselves have no order that a mean could respect; statistics of them do, and theirs are the diagnostics.
+Codes of levels have no order that a mean could respect; statistics of them do, and theirs are the diagnostics.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 
 from ..errors import check_names, conflict, out_of_range, refused, unexpected, wrong_shape, wrong_type
 from ..runs.chain_run import ChainRun
+from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import BackendName, choose_backend
 from .coordinates import interaction_name
 from .samples import to_array
 
-__all__ = ["ChainDiagnostics", "StatisticDiagnostics", "diagnose_discrete_chains", "discrete_chains_to_arviz"]
+__all__ = ["ChainDiagnostics", "StatisticDiagnostics", "chains_to_arviz", "diagnose_chains"]
 
 MIN_DRAWS = 4
 """Fewest draws per chain that R-hat and effective sample sizes exist for."""
@@ -29,7 +30,7 @@ MIN_DRAWS = 4
 _MAX_STATISTICS = 100_000
 
 Array = np.ndarray
-Kind = Literal["energy", "cell", "level", "function", "variable", "log_q"]
+Kind = Literal["energy", "cell", "level", "value", "function", "log_q"]
 Functions = Mapping[str, Callable[[torch.Tensor], Any]]
 Groups = dict[Kind, tuple[list[str], Array]]
 """Names and values (chains, draws, statistics) of everything looked at, by kind."""
@@ -65,7 +66,7 @@ class StatisticDiagnostics:
 
 @dataclass(frozen=True)
 class ChainDiagnostics:
-    """Diagnostics of all statistics of some discrete chains; printing it shows the table.
+    """Diagnostics of all statistics of some chains; printing it shows the table.
 
     Attributes:
         rows: one entry per statistic.
@@ -141,30 +142,33 @@ class ChainDiagnostics:
         return "\n".join(lines)
 
 
-def diagnose_discrete_chains(
+def diagnose_chains(
     model: Any,
-    codes: Any,
+    codes: Any = None,
     *,
     energies: Any = None,
     edges: Sequence[Sequence[str]] | Literal["all"] = (),
-    levels: Sequence[str] | Literal["all"] = "all",
+    variables: Sequence[str] | Literal["all"] = "all",
     functions: Functions | None = None,
     backend: BackendName | None = None,
 ) -> ChainDiagnostics:
-    r"""R-hat, effective sample sizes and Monte Carlo errors of statistics of discrete chains, computed by ArviZ.
+    r"""R-hat, effective sample sizes and Monte Carlo errors of statistics of chains, computed by ArviZ.
 
-    Statistics that never change are reported as constant with their value, whatever ArviZ would say of them.
+    Statistics that never change, such as clamped variables, are reported as constant with their value, whatever ArviZ
+    would say of them.
 
     Args:
-        model: the hypergraph of the codes, or anything with ``hypergraph`` (a log-linear law or energy model); if it
-            also has ``energy(codes)``, energies are computed where they are not given.
-        codes: states of the chains, chains first; or the result of :func:`~pyro_hoim.log_linear.sample_chains` of one
-            model that recorded its codes, whose energies are then used too. (A bare tensor of recorded codes has the
-            draws first and needs ``.transpose(0, 1)``.)
+        model: of chains of levels the hypergraph, or anything with ``hypergraph`` (a log-linear law or energy model);
+            if it also has ``energy(codes)``, energies are computed where they are not given. Of chains of counts or
+            reals their run, with ``draws``, ``domain`` and ``log_q``, such as that of
+            :func:`~pyro_hoim.generalized_root.sample_root_chains`.
+        codes: level codes, chains first; or the result of :func:`~pyro_hoim.log_linear.sample_chains` of one model that
+            recorded its codes, whose energies are then used too. (A bare tensor of recorded codes has the draws first
+            and needs ``.transpose(0, 1)``.) None with a run of numbers.
         energies: energy of every state in nats, such as those recorded with the codes.
         edges: interactions whose cells are looked at, the sufficient statistics; "all" takes every one.
-        levels: variables whose levels are looked at.
-        functions: further statistics by name; each gets the codes as a tensor (chains, draws, d) and returns a number
+        variables: those whose levels or values are looked at.
+        functions: further statistics by name; each gets the states as a tensor (chains, draws, d) and returns a number
             per state.
         backend: see :func:`pyro_hoim.interop.choose_backend`.
 
@@ -173,7 +177,7 @@ def diagnose_discrete_chains(
 
     Raises:
         InputError: shapes that do not fit, codes that are no levels, fewer than 4 draws, values that are not finite,
-            nothing to look at, or an edge that is not in the hypergraph.
+            nothing to look at, an edge that is not in the hypergraph, or a function with the name of another statistic.
         UnknownNameError: a variable that is not in the domain.
 
     References:
@@ -185,19 +189,17 @@ def diagnose_discrete_chains(
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
         >>> codes = np.random.default_rng(0).integers(0, 2, (4, 100, 2))
         >>> codes[..., 1] = 0
-        >>> report = diagnose_discrete_chains(hypergraph, codes, functions={"sum": lambda x: x.sum(-1)})
+        >>> report = diagnose_chains(hypergraph, codes, functions={"sum": lambda x: x.sum(-1)})
         >>> [row.name for row in report]
         ['a[0]', 'a[1]', 'b[0]', 'b[1]', 'sum']
         >>> report.constants, report["sum"].r_hat < 1.1
         ({'b[0]': 1.0, 'b[1]': 0.0}, True)
     """
-    if isinstance(codes, ChainRun):
-        codes, energies = _of_run(codes, energies)
-    return diagnose(_statistics(model, codes, energies, edges, levels, functions or {}), backend)
+    options: dict[str, Any] = {"energies": energies, "edges": edges, "variables": variables, "functions": functions}
+    return _diagnose(_statistics(model, codes, **options), backend)
 
 
-def diagnose(groups: Groups, backend: BackendName | None) -> ChainDiagnostics:
-    """Diagnostics of statistics of any chains."""
+def _diagnose(groups: Groups, backend: BackendName | None) -> ChainDiagnostics:
     names = [name for labels, _ in groups.values() for name in labels]
     kinds = [kind for kind, (labels, _) in groups.items() for _ in labels]
     values = np.concatenate([array for _, array in groups.values()], axis=-1)
@@ -224,53 +226,35 @@ def diagnose(groups: Groups, backend: BackendName | None) -> ChainDiagnostics:
     return ChainDiagnostics(tuple(rows), num_chains, num_draws)
 
 
-def discrete_chains_to_arviz(
-    model: Any,
-    codes: Any,
-    *,
-    energies: Any = None,
-    edges: Sequence[Sequence[str]] | Literal["all"] = (),
-    levels: Sequence[str] | Literal["all"] = "all",
-    functions: Functions | None = None,
-    backend: BackendName | None = None,
-) -> Any:
-    """Statistics of discrete chains as ArviZ data, for its plots: ``InferenceData`` or, from ArviZ 1.0, ``DataTree``.
+def chains_to_arviz(model: Any, codes: Any = None, *, backend: BackendName | None = None, **options: Any) -> Any:
+    """Statistics of chains as ArviZ data, for its plots: ``InferenceData`` or, from ArviZ 1.0, ``DataTree``.
 
-    The group ``posterior`` has the variables ``energy``, ``cell`` with the dimension ``cell_name`` ("a:b[0,1]"),
-    ``level`` with ``level_name`` ("a[1]"), and one per function, as far as they were asked for.
+    The group ``posterior`` has the variables ``energy`` or ``log_q``, ``cell`` with the dimension ``cell_name``
+    ("a:b[0,1]"), ``level`` with ``level_name`` ("a[1]") or ``value`` with ``value_name`` ("a"), and one per function.
 
     Args:
-        model: as in :func:`diagnose_discrete_chains`, like the other arguments.
+        model: as in :func:`diagnose_chains`, like all other arguments.
         codes: likewise.
-        energies: likewise.
-        edges: likewise.
-        levels: likewise.
-        functions: likewise; none may be called "energy", "cell" or "level".
         backend: likewise.
-
-    Raises:
-        InputError: as :func:`diagnose_discrete_chains`.
+        options: likewise.
 
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
-        >>> data = discrete_chains_to_arviz(hypergraph, np.zeros((2, 10, 2), dtype=int), edges=[("a", "b")])
+        >>> data = chains_to_arviz(hypergraph, np.zeros((2, 10, 2), dtype=int), edges=[("a", "b")])
         >>> data.posterior["cell"].dims
         ('chain', 'draw', 'cell_name')
     """
-    if isinstance(codes, ChainRun):
-        codes, energies = _of_run(codes, energies)
-    groups = _statistics(model, codes, energies, edges, levels, functions or {})
-    variables: dict[str, Array] = {}
+    found: dict[str, Array] = {}
     coords: dict[str, list[str]] = {}
     dims: dict[str, list[str]] = {}
-    for kind, (labels, array) in groups.items():
-        if kind in ("cell", "level"):
-            variables[kind], dims[kind] = array, [f"{kind}_name"]
+    for kind, (labels, array) in _statistics(model, codes, **options).items():
+        if kind in ("cell", "level", "value"):
+            found[kind], dims[kind] = array, [f"{kind}_name"]
             coords[f"{kind}_name"] = labels
         else:
-            variables.update({name: array[..., k] for k, name in enumerate(labels)})
-    return choose_backend(backend).from_dict({"posterior": variables}, coords, dims)
+            found.update({name: array[..., k] for k, name in enumerate(labels)})
+    return choose_backend(backend).from_dict({"posterior": found}, coords, dims)
 
 
 def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
@@ -285,44 +269,68 @@ def _of_run(run: ChainRun, energies: Any) -> tuple[Any, Any]:
     return run.codes.transpose(0, 1), energies
 
 
-def _statistics(model: Any, codes: Any, energies: Any, edges: Any, levels: Any, functions: Functions) -> Groups:
+def _statistics(
+    model: Any,
+    codes: Any,
+    *,
+    energies: Any = None,
+    edges: Any = (),
+    variables: Any = "all",
+    functions: Functions | None = None,
+) -> Groups:
     """The statistics that were asked for."""
-    hypergraph = model if isinstance(model, InteractionHypergraph) else getattr(model, "hypergraph", None)
-    if not isinstance(hypergraph, InteractionHypergraph):
-        raise wrong_type("model", "a hypergraph or a model with one", model)
-    states = _checked_codes(codes, hypergraph.domain.cardinalities)
-    lead = states.shape[:2]
-    chosen_edges = _checked_edges(hypergraph, edges)
-    names = list(hypergraph.domain.names) if isinstance(levels, str) and levels == "all" else levels
-    if isinstance(names, str):
-        raise wrong_type("levels", "a sequence of names or 'all'", received=repr(names))
-    check_names(names, hypergraph.domain.names, "levels")
-    names = [name for name in names if (name,) not in chosen_edges]  # those are cells already
     groups: Groups = {}
-    energy_of = getattr(model, "energy", None)
-    if energies is None and callable(energy_of):
-        energies = energy_of(torch.from_numpy(states))
-    if energies is not None:
-        groups["energy"] = (["energy"], checked_values(energies, lead, "energies")[..., None])
-    if chosen_edges:
-        groups["cell"] = _cells(hypergraph, chosen_edges, states)
-    if names:
-        groups["level"] = _cells(hypergraph, [(name,) for name in names], states)
+    chosen: list[tuple[str, ...]] = []
+    if codes is None:
+        domain, states, log_q = _numbers(model)
+        groups["log_q"] = (["log_q"], _checked_values(log_q, states, "log_q")[..., None])
+    else:
+        if isinstance(codes, ChainRun):
+            codes, energies = _of_run(codes, energies)
+        hypergraph = model if isinstance(model, InteractionHypergraph) else getattr(model, "hypergraph", None)
+        if not isinstance(hypergraph, InteractionHypergraph):
+            raise wrong_type("model", "a hypergraph or a model with one", model)
+        domain, states = hypergraph.domain, torch.from_numpy(_checked_codes(codes, hypergraph.domain.cardinalities))
+        energy_of = getattr(model, "energy", None)
+        if energies is None and callable(energy_of):
+            energies = energy_of(states)
+        if energies is not None:
+            groups["energy"] = (["energy"], _checked_values(energies, states, "energies")[..., None])
+        chosen = _checked_edges(hypergraph, edges)
+        if chosen:
+            groups["cell"] = _cells(domain, chosen, states.numpy())
+    names = domain.names if isinstance(variables, str) and variables == "all" else variables
+    if isinstance(names, str):
+        raise wrong_type("variables", "a sequence of names or 'all'", received=repr(names))
+    check_names(names, domain.names, "variables")
+    if codes is None:
+        if names:
+            groups["value"] = (list(names), states[..., list(domain.indices(names))].cpu().numpy())
+    elif levels := [(name,) for name in names if (name,) not in chosen]:  # those are cells already
+        groups["level"] = _cells(domain, levels, states.numpy())
     if functions:
-        if taken := {"energy", "cell", "level"} & set(functions):
+        if taken := {*groups, *(("log_q", *names) if codes is None else ("energy", "cell", "level"))} & set(functions):
             raise refused("functions", f"the names {sorted(taken)} are taken", "choose others", code="repeated-name")
-        values = [checked_values(f(torch.from_numpy(states)), lead, f"functions[{n!r}]") for n, f in functions.items()]
+        values = [_checked_values(f(states), states, f"functions[{name!r}]") for name, f in functions.items()]
         groups["function"] = (list(functions), np.stack(values, axis=-1))
     if not groups:
-        raise refused("levels", "nothing to look at", "give energies, edges, levels or functions", code="missing-part")
+        hint = "give energies, edges, variables or functions"
+        raise refused("variables", "nothing to look at", hint, code="missing-part")
     return groups
 
 
-def _cells(
-    hypergraph: InteractionHypergraph, edges: Sequence[tuple[str, ...]], states: Array
-) -> tuple[list[str], Array]:
-    """Indicators of every cell of some sets of variables."""
-    domain = hypergraph.domain
+def _numbers(run: Any) -> tuple[Domain, torch.Tensor, Any]:
+    """Variables, states (chains, draws, d) and log q of a run of chains of numbers."""
+    domain, draws, log_q = (getattr(run, name, None) for name in ("domain", "draws", "log_q"))
+    if not isinstance(domain, Domain) or not isinstance(draws, torch.Tensor) or log_q is None:
+        raise wrong_type("model", "a run of chains of numbers, or codes beside the model", run)
+    if draws.shape[1] < MIN_DRAWS:
+        raise out_of_range("model", f"at least {MIN_DRAWS} draws per chain", received=draws.shape[1])
+    return domain, draws, log_q
+
+
+def _cells(domain: Domain, edges: Sequence[tuple[str, ...]], states: Array) -> tuple[list[str], Array]:
+    """Names of the cells of some sets of variables, and their indicators (chains, draws, cells)."""
     names: list[str] = []
     columns: list[Array] = []
     for edge in edges:
@@ -330,7 +338,7 @@ def _cells(
         labels = itertools.product(*(domain[name].labels for name in edge))
         names += [f"{interaction_name(edge)}[{','.join(label)}]" for label in labels]
         if len(names) > _MAX_STATISTICS:
-            raise refused("edges, levels", f"more than {_MAX_STATISTICS} statistics", "choose fewer")
+            raise refused("edges, variables", f"more than {_MAX_STATISTICS} statistics", "choose fewer")
         index = np.ravel_multi_index(tuple(states[..., i] for i in positions), cards)
         columns.append((index[..., None] == np.arange(int(np.prod(cards)))).astype(np.float64))
     return names, np.concatenate(columns, axis=-1)
@@ -369,8 +377,8 @@ def _checked_edges(hypergraph: InteractionHypergraph, edges: Any) -> list[tuple[
     return list(dict.fromkeys(result))
 
 
-def checked_values(values: Any, lead: tuple[int, ...], argument: str) -> Array:
-    array = to_array(values).astype(np.float64)
+def _checked_values(values: Any, states: torch.Tensor, argument: str) -> Array:
+    array, lead = to_array(values).astype(np.float64), tuple(states.shape[:2])
     if array.shape != lead:
         raise wrong_shape(argument, f"{lead} (chains, draws)", array)
     if not np.isfinite(array).all():
