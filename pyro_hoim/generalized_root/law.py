@@ -33,24 +33,13 @@ class GeneralizedRoot(EnergyLaw):
               + \sum_s B(x_s) - \log Z(\psi)
 
     A value is a vector in schema order, so the event shape is (d,). The law is an ordinary Pyro site: put a prior on
-    ``psi``, use it in plates and mixtures, observe it, or leave it latent. What is exact depends on the backend and
-    on the connected components of the terms (:class:`~pyro_hoim.generalized_root.RootAuto` has the table, and tells):
+    ``psi``, use it in plates and mixtures, observe it, or leave it latent.
 
-    ========================================  ==========================================  ==========================
-    quantity                                  Gaussian with k <= 2, no interactions, or   ``RootAnnealed``
-                                              thin components within the budget
-    ========================================  ==========================================  ==========================
-    ``energy``, ``log_pseudo_prob``           exact                                       exact
-    ``condition``                             exact                                       exact
-    ``log_prob``, ``log_partition``           exact (relative error of Z 1e-10)           estimates; ``log_prob``
-                                                                                          biased high
-    ``expectations``, ``mean``, ``variance``  exact                                       estimates
-    Kullback-Leibler divergence               exact, for equal structures                 IntractableError
-    ``sample``                                exact; for interacting reals other than     ends of Gibbs chains
-                                              the first kind ends of Gibbs chains
-    ``enumerate_support``                     bounded counts, up to                       the same
-                                              ``max_enumerated_states`` states
-    ========================================  ==========================================  ==========================
+    Energies, pseudo-likelihoods and :meth:`condition` are exact always; log Z (to 1e-10), :meth:`log_prob`, moments and
+    draws where :class:`~pyro_hoim.generalized_root.RootAuto` finds closed forms or sums within its budget, except that
+    interacting reals beyond Gaussian pairs are drawn by Gibbs chains. With
+    :class:`~pyro_hoim.generalized_root.RootAnnealed` they are estimates, :meth:`log_prob` biased high. Kullback-Leibler
+    divergences are exact, for equal structures, or refused.
 
     A latent site of bounded counts is summed out by ``TraceEnum_ELBO`` and NUTS, or drawn by
     :class:`~pyro_hoim.inference.MixedGibbs`; other latent counts cannot be inferred in a program.
@@ -67,7 +56,8 @@ class GeneralizedRoot(EnergyLaw):
 
     Args:
         structure: the terms.
-        psi: entries of the super-symmetric tensors; l! times an entry multiplies the product of roots.
+        psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too; l! times an entry
+            multiplies the product of roots.
         family: Poisson, truncated Poisson, exponential or Gaussian.
         partition: backend; ``RootAuto()``, which is exact, when None.
         num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
@@ -76,10 +66,6 @@ class GeneralizedRoot(EnergyLaw):
             its log-probability is NaN, which HMC treats as a divergence; with False it is refused on use. So is, with
             a warning, a psi whose log Z alone is beyond a budget that the structure is within, as trial steps of HMC
             meet it: a posterior that reaches there would be cut off, so raise the budget if the warning comes later.
-
-    Shape:
-        psi (*batch, num_terms); samples (*sample, *batch, d), of the dtype of psi for counts too; :meth:`log_prob`
-        takes integer or floating values and returns (*sample, *batch).
 
     Raises:
         InputError: psi of the wrong shape or not finite; variables of another kind than the family's; a psi that is
@@ -234,20 +220,6 @@ class GeneralizedRoot(EnergyLaw):
             InputError: a value of the wrong shape or outside the support, when validating; a conditional that cannot
                 be normalised, unless validation is off globally: then the result is NaN; a psi of a traced program;
                 psi or a value inside a torch.func transformation.
-
-        Example:
-            >>> import pyro
-            >>> from pyro_hoim.generalized_root import PoissonFamily
-            >>> from pyro_hoim.schema import Domain, Variable
-            >>> domain = Domain([Variable("a", kind="count"), Variable("b", kind="count")])
-            >>> structure = RootStructure.complete(domain, 2)
-            >>> rows = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
-            >>> def program():
-            ...     psi = pyro.sample("psi", pyro.distributions.Normal(0.0, 0.3).expand([5]).to_event(1))
-            ...     law = GeneralizedRoot(structure, psi, PoissonFamily())
-            ...     pyro.factor("rows", law.log_pseudo_prob(rows).sum())
-            >>> list(pyro.poutine.trace(program).get_trace().nodes)
-            ['_INPUT', 'psi', 'rows', '_RETURN']
         """
         if self._validate_args:
             self._validate_sample(value)

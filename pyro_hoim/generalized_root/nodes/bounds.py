@@ -67,15 +67,9 @@ def node_bounds(
 
     Args:
         family: the node family.
-        natural: natural parameters :math:`\eta_1, ..., \eta_k` of one row.
+        natural: natural parameters :math:`\eta_1, ..., \eta_k` of one row, (k,).
         power: a, from 0; the power of \|x\|.
         num_subdomains: number of parts, from 1; there are never fewer than intervals of constant concavity.
-
-    Shape:
-        natural (k,).
-
-    Returns:
-        Lower and upper bound with subdomains and lines; the upper bound is never below M(a), the lower never above.
 
     Raises:
         InputTypeError, InputError: a family, parameter, power or number that cannot be used; parameters whose density

@@ -73,27 +73,17 @@ class RootStability:
     instability: tuple[float, ...]
 
     def selected(self, threshold: float = 0.75) -> list[Term]:
-        """Tuples found in at least this share of the subsamples under some penalty, most frequent first.
-
-        Raises:
-            InputError: a threshold outside (0, 1].
-        """
+        """Tuples found in at least this share of the subsamples under some penalty, most frequent first."""
         if not 0 < threshold <= 1:
             raise out_of_range("threshold", "a share above 0 and up to 1", threshold)
         best = {term: max(shares) for term, shares in self.frequencies.items()}
         return sorted((t for t, share in best.items() if share >= threshold), key=lambda t: (-best[t], t))
 
     def expected_false(self, threshold: float = 0.75) -> float:
-        r"""Upper bound of the expected number of wrong tuples among :meth:`selected`, :math:`q^2 / ((2t - 1) p)`.
+        """Upper bound of the expected number of wrong tuples among :meth:`selected`, :math:`q^2 / ((2t - 1) p)`.
 
-        It holds for thresholds t above 1/2 where wrong tuples are exchangeable and no better than chance; q is
-        :attr:`mean_selected`, p is :attr:`num_tuples`.
-
-        Raises:
-            InputError: a threshold that is not above 1/2, up to 1.
-
-        References:
-            Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010, theorem 1.
+        It holds for thresholds t above 1/2, others are refused, where wrong tuples are exchangeable and no better than
+        chance; q is :attr:`mean_selected`, p is :attr:`num_tuples` (Meinshausen and Bühlmann, 2010, theorem 1).
         """
         if not 0.5 < threshold <= 1:
             raise out_of_range("threshold", "a share above 1/2 and up to 1", threshold)
@@ -128,15 +118,12 @@ def choose_l1(
         family: node family.
         rule: how to choose; ``L1Rule()``, which is held-out, when None.
         validation: rows to score on instead of leaving parts out.
-        generator: random numbers that shuffle the rows.
+        generator: random numbers that shuffle the rows into parts or draw the subsamples; without one, a new generator
+            of seed 0.
         options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`.
 
     Raises:
         InputError: arguments out of range; whatever ``fit_root_path`` raises.
-
-    Randomness:
-        ``generator`` shuffles the rows into parts or draws the subsamples; without one, a new generator of seed 0.
-        Global random state is not touched. ``ebic`` and a given ``validation`` use none.
 
     References:
         Jiahua Chen and Zehua Chen, Extended Bayesian information criteria for model selection, 2008. Rina Foygel and
@@ -197,16 +184,10 @@ def root_stability(
         data: rows, as ``fit_roots`` takes them.
         l1s: penalties in falling order.
         family: node family.
-        num_subsamples: number of subsamples.
+        num_subsamples: number of subsamples, from 2.
         share: share of the rows in each, above 0 and below 1.
-        generator: random numbers.
+        generator: random numbers; without one, a new generator of seed 0.
         options: further arguments of :func:`~pyro_hoim.generalized_root.fit_root_path`; a refit is left out.
-
-    Raises:
-        InputError: fewer than two subsamples, or a share out of range; whatever ``fit_root_path`` raises.
-
-    Randomness:
-        ``generator``; without one, a new generator of seed 0. Global random state is not touched.
 
     References:
         Nicolai Meinshausen and Peter Bühlmann, Stability selection, 2010.

@@ -63,13 +63,11 @@ def fit_roots(
     or counts that are more spread than the family's law, they can predict worse than independent columns. ``refit``
     maximises the pseudo-likelihood of the joint model anew.
 
-    Counts up to 2^53 are served. A status of ``stalled`` says that rounding or the edge of the family's domain stops
-    the line search. Rounding: from counts of 10^12 on two modes of a conditional law swap within one unit of it. The
-    edge: a few spread rows of the exponential family under ``full`` drive an intercept to its end 0, beyond which no
-    conditional law exists; a larger penalty, or leaving out ``full``, keeps away from it, more steps do not.
-
-    A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one evaluation of the node log partition
-    for every row that a feature of the working set touches. Features are never stored as a matrix.
+    Counts up to 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
+    the family's domain stops the line search, as a few spread rows of the exponential family under ``full`` drive an
+    intercept to its end 0: a larger penalty, or leaving out ``full``, keeps away from it, more steps do not. A scan
+    costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one node log partition for every row that a
+    feature of the working set touches. Features are never stored as a matrix.
 
     Args:
         data: (n, d) rows: SciPy sparse matrix, array, tensor, or an object with ``domain`` and ``matrix``.
@@ -124,27 +122,9 @@ def fit_root_path(
 ) -> tuple[RootFitResult, ...]:
     """Fits for several penalties, each started from the one before (the strong rule chooses the first features).
 
-    Args:
-        data: rows, as :func:`fit_roots` takes them, like all that follows.
-        l1s: penalties, or mappings from root orders to penalties, best in falling order.
-        family: node family.
-        order: largest root k.
-        names: column names.
-        full: all keys (j, l).
-        refit: whether the joint models are refitted, each by itself.
-        settings: how to search, solve, join and refit.
-        checkpoint: file with the nodes that are done.
-        resume: continue from it.
-
-    Returns:
-        One result per penalty, in the order given; every one is certified by itself, so it equals that of
-        :func:`fit_roots` up to the tolerance.
-
-    Raises:
-        InputError, InputTypeError, IntractableError, UnknownNameError: as :func:`fit_roots`, or no penalty.
-
-    Warns:
-        ConvergenceWarning: as :func:`fit_roots`.
+    Arguments, errors and warnings are those of :func:`fit_roots`, with several penalties ``l1s`` (numbers, or mappings
+    from root orders), best in falling order, in place of one. There is one result per penalty, in the order given; each
+    is certified and refitted by itself, so it equals that of :func:`fit_roots` up to the tolerance.
 
     Example:
         >>> path = fit_root_path([[2, 1], [0, 0], [1, 3], [3, 2]], [1.0, 0.1, 0.01], order=2)

@@ -30,12 +30,11 @@ def refit_roots(
     .. math:: \min_c \frac1n \sum_{i, s} \Bigl[A(\eta_{si}) - \sum_j \eta_{jsi} T_j(x_{is})\Bigr]
         + r \sum_{(j, \ell) \ne (1, 1)} \ell \lambda_j \sum_S |c_S|
 
-    The joined regressions are no optimum of anything: their coefficients changed, their intercepts did not. ``singles``
-    keeps the coefficients of all tuples and refits the terms of single columns, one column at a time, with r = 1.
-    ``all`` refits every term of the model under a share r of the regressions' penalties. With r = 1 the objective is
-    the sum of those of the regressions, under the constraint that the members of a tuple share its coefficient. Both
-    problems are convex and solved by proximal Newton steps. Independent columns are among the models that ``all``
-    compares, so that its pseudo-likelihood on the rows is never below theirs.
+    ``singles`` keeps the coefficients of all tuples and refits the terms of single columns, one column at a time, with
+    r = 1. ``all`` refits every term of the model under a share r of the regressions' penalties; with r = 1 the
+    objective is the sum of those of the regressions, under the constraint that the members of a tuple share its
+    coefficient. Both problems are convex and solved by proximal Newton steps. Independent columns are among the models
+    that ``all`` compares, so that its pseudo-likelihood on the rows is never below theirs.
 
     Where the law of an optimum has no normalising constant, it is not returned. All coefficients, for ``singles`` those
     of the tuples too, then stop on the straight way to it, from independent columns or from the joined regressions:
@@ -57,8 +56,7 @@ def refit_roots(
         IntractableError: ``all`` needs more memory than the limit.
 
     Warns:
-        ConvergenceWarning: the largest subgradient is above the tolerance, or the refit was shortened; the message
-            names the share of the way to the optimum.
+        ConvergenceWarning: the largest subgradient is above the tolerance, or the refit was shortened.
 
     References:
         Holger Höfling and Robert Tibshirani, Estimation of sparse binary pairwise Markov networks using

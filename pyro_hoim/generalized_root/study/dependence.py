@@ -199,16 +199,6 @@ def log_odds_ratio(
     Raises:
         UnknownNameError: a name that is not in the domain.
         InputError: values missing, or outside the support of the family.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily, RootStructure
-        >>> from pyro_hoim.schema import Domain, Variable
-        >>> domain = Domain([Variable(name, kind="count") for name in "abc"])
-        >>> structure = RootStructure.simplified(domain, [("a", "b", "c")])
-        >>> psi = torch.tensor([0.0, 0.0, 0.0, 0.1], dtype=torch.float64)
-        >>> model = GeneralizedRootEnergy(structure, psi, PoissonFamily())
-        >>> [round(log_odds_ratio(model, ("a", "b"), {"c": c}), 6) for c in (0, 1, 8)]  # 3! 0.1 times the cube root
-        [0.0, 0.6, 1.2]
     """
     if len(names) != 2 or names[0] == names[1]:
         raise out_of_range("names", "two different variables", names)
