@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-sys.path.append(str(_HERE / "tests" / "guard"))
+sys.path += [str(_HERE / "tests" / "guard"), str(_HERE / "tutorials")]  # the second for the studies in it
 
 import offline  # noqa: E402
 import seed_shift  # noqa: E402

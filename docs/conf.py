@@ -30,7 +30,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "myst_nb",
 ]
-exclude_patterns = ["_build", "conf.py", "jupyter_execute"]
+exclude_patterns = ["_build", "conf.py", "jupyter_execute", "tutorials/studies"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 

@@ -90,3 +90,12 @@ def test_control_a_name_that_is_only_imported_is_not_used() -> None:
 
 def test_there_are_tutorials() -> None:
     assert len(TUTORIALS) >= 2
+
+
+def test_the_page_on_families_shows_what_the_tests_run() -> None:
+    page = (DOCS / "add_a_family.md").read_text(encoding="utf-8")
+    (file,) = set(re.findall(r"literalinclude} \.\./(\S+)", page))
+    source = (ROOT / file).read_text(encoding="utf-8")
+    shown = [name or words for name, words in re.findall(r':pyobject: (\w+)|:(?:start-at|end-before): "(.+)"', page)]
+    assert len(shown) >= 7
+    assert [words for words in shown if not re.search(rf"^(class |def )?{re.escape(words)}", source, re.M)] == []

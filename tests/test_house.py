@@ -35,3 +35,46 @@ def test_control_options_are_found_in_every_kind_of_string() -> None:
     source = '"""Use --full."""\nf"--resume: {path}, try --l1"\na = "x -- y, e--f, ---, a - -b"\n'
     assert list(_options(source)) == ["--full", "--resume", "--l1"]
     assert list(_options((PACKAGE / "cli" / "wording.py").read_text(encoding="utf-8")))
+
+
+_FAMILIES = {"log_linear", "generalized_root", "dependency_network", "study", "by_family"}
+_READ_BY_ALL = [
+    *(PACKAGE / "cli" / "commands").glob("*.py"),
+    PACKAGE / "cli" / "asking.py",
+    PACKAGE / "report" / "render.py",
+]
+
+
+def _family_knowledge(source: str) -> list[str]:
+    """Imports of a family, and questions of what something is."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            module = getattr(node, "module", None) or ""
+            names = [*module.split("."), *(part for alias in node.names for part in alias.name.split("."))]
+            found += sorted(_FAMILIES & set(names))
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if re.fullmatch(r"is_roots|is_network|is_log_linear", name):
+            found.append(name)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            what = ast.unparse(node.args[1])
+            found += [] if what in ("str", "click.Argument") else [f"isinstance of {what}"]
+    return found
+
+
+def test_commands_and_the_page_know_no_family() -> None:
+    assert len(_READ_BY_ALL) >= 5
+    assert {path.name: found for path in _READ_BY_ALL if (found := _family_knowledge(path.read_text("utf-8")))} == {}
+
+
+def test_control_every_way_to_know_a_family_is_found() -> None:
+    for line, found in (
+        ("from ...log_linear.file import load_model", "log_linear"),
+        ("from .. import dependency_network", "dependency_network"),
+        ("import pyro_hoim.generalized_root.file", "generalized_root"),
+        ("if model.is_roots(path): pass", "is_roots"),
+        ("a = isinstance(analysis, RootAnalysis)", "isinstance of RootAnalysis"),
+    ):
+        assert _family_knowledge(line) == [found]
+    assert _family_knowledge("from ..core.family import Family\na = isinstance(b, str)") == []
+    assert _family_knowledge((PACKAGE / "cli" / "families.py").read_text(encoding="utf-8"))

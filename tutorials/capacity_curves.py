@@ -29,7 +29,7 @@ import pandas as pd
 from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, select
-from pyro_hoim.report.figures.selection_figures import capacity_figure
+from pyro_hoim.log_linear.search.figures import capacity_figure
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 table = load_mushroom()

@@ -33,6 +33,7 @@ from pyro_hoim.dependency_network import (
     check_ergodic,
     conditional_inference_error,
     cyclic_laws,
+    decision_graph_figure,
     fc_limit,
     full_conditional_divergence,
     full_conditionals,
@@ -40,7 +41,6 @@ from pyro_hoim.dependency_network import (
     sample_pseudo_gibbs,
     stationary_law,
 )
-from pyro_hoim.report import decision_graph_figure
 
 seed = 7
 rows = load_table("titanic")

@@ -111,7 +111,7 @@ print(f"gain over independent columns on the test rows: {learned.gain(test):.3f}
 # and 2 are the same pairs, first hardly held back, then held back as strongly as the rows ask for.
 
 # %%
-from pyro_hoim.report.figures.selection_figures import capacity_figure
+from pyro_hoim.log_linear.search.figures import capacity_figure
 
 curve = learned.selection.capacity_curve()
 capacity_figure({"survey": curve})
@@ -150,7 +150,7 @@ table.head(10).round(4)
 # the city go with nothing.
 
 # %%
-from pyro_hoim.report.figures.hypergraph_figure import hypergraph_figure
+from pyro_hoim.core.figures.hypergraph_figure import hypergraph_figure
 
 worth = {tuple(line["edge"]): line["removal"].value for line in analysis.interactions}
 hypergraph_figure(learned.structure.hypergraph, worth)

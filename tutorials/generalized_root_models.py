@@ -48,9 +48,10 @@ from pyro_hoim.generalized_root import (
     node_bounds,
 )
 from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
-from pyro_hoim.report.figures.node_bounds_figure import node_bounds_figure
+from pyro_hoim.generalized_root.study.node_bounds_figure import node_bounds_figure
 from pyro_hoim.schema import Variable
-from pyro_hoim.study.recovery import (
+
+from studies.recovery import (
     draw_root_rows,
     plant_roots,
     roc_curve,

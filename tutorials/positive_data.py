@@ -46,7 +46,8 @@ from pyro_hoim.generalized_root import (
 from pyro_hoim.inference import NUTSSettings, sample_root_posterior
 from pyro_hoim.interop import ArvizNames, to_arviz
 from pyro_hoim.schema import Variable
-from pyro_hoim.study.recovery import draw_root_rows
+
+from studies.recovery import draw_root_rows
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

@@ -31,7 +31,8 @@ import torch
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import Law
 from pyro_hoim.log_linear import ExactTrainer, HierarchicalLogLinear, InteractionRidge, prune, select
-from pyro_hoim.study.complexity import sample_complexity
+
+from studies.complexity import sample_complexity
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

@@ -23,7 +23,7 @@ _COMMANDS = {
     "fit": ("commands.fit", "Fit a model to a table and write a report."),
     "sample": ("commands.use", "Draw rows from a model."),
     "score": ("commands.use", "Log-likelihood of the rows of a file."),
-    "predict": ("commands.predict", "Predict one column from the others."),
+    "predict": ("commands.use", "Predict one column from the others."),
     "log-z": ("commands.inspect", "Normalising constant of a model."),
     "interactions": ("commands.inspect", "Interactions of a model, how strong they are and what they are worth."),
     "tables": ("commands.inspect", "The embedded data sets."),

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ..core.words import listed, plural
 from ..data.count_files import read_matrix, read_names
 from ..data.counts import CountTable
 from ..data.csv_file import read_csv
 from ..datasets.classic3 import classic3_info, load_classic3
 from ..errors import check_names, conflict, none_received, refused
 from ..generalized_root.nodes.families import NodeFamily
-from ..report.words import listed, plural
+from ..schema import Domain
 from .reading import parse_columns
 
-__all__ = ["CountSource", "check_support", "read_counts_for", "read_counts_without"]
+__all__ = ["CountSource", "check_support", "read_counts"]
 
 _LOADERS: dict[str, Callable[[], CountTable]] = {"classic3": load_classic3}
 
@@ -96,40 +97,20 @@ def check_support(rows: CountTable, family: NodeFamily) -> None:
         rows.check_range(0, np.inf, f"--family {family.name}")
 
 
-def read_counts_for(names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily) -> CountTable:
-    """Rows of a file with the columns of a model, in their order; other columns are ignored.
+def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | None = None) -> tuple[CountTable, bool]:
+    """Rows of a file with the columns of a model, in their order, and whether the optional one is among them.
+
+    Args:
+        domain: of the model; other columns of the file are ignored.
+        file: the rows.
+        vocab: names of the columns of a ``.npz`` file.
+        optional: a column that the file may leave out; it is zero then.
 
     Raises:
         UnknownNameError: a column that the file lacks.
-        InputError: an unreadable file, or values that the family does not take.
+        InputError: an unreadable file.
     """
-    table, absent, header = _read(names, file, vocab, family)
-    if absent:
-        check_names(absent[:1], header, str(file), noun="column")
-    return table
-
-
-def read_counts_without(
-    names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily, target: str
-) -> tuple[CountTable, bool]:
-    """The same of a file that may leave the target out, and whether it holds it; a missing target is all zero.
-
-    Raises:
-        UnknownNameError: another column that the file lacks.
-        InputError: as :func:`read_counts_for`.
-    """
-    table, absent, header = _read(names, file, vocab, family)
-    others = [name for name in absent if name != target]
-    if others:
-        check_names(others[:1], header, str(file), noun="column")
-    return table, target not in absent
-
-
-def _read(
-    names: tuple[str, ...], file: Path, vocab: Path | None, family: NodeFamily
-) -> tuple[CountTable, list[str], tuple[str, ...]]:
-    """Rows with the columns that a file has and zero for the others, the names of these, and all that it has."""
-    kind = family.kind
+    kind = cast(Literal["count", "positive", "real"], next((v.kind for v in domain), "count"))
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))
@@ -141,18 +122,17 @@ def _read(
         header = cells.header
         read = partial(CountTable.from_csv, cells)
     known = set(header)
-    held = [name for name in names if name in known]
-    absent = [name for name in names if name not in known]
+    absent = [name for name in domain.names if name not in known]
+    wanted = [name for name in absent if name != optional]
+    if wanted:
+        check_names(wanted[:1], header, str(file), noun="column")
+    held = [name for name in domain.names if name in known]
     if not held:
-        return CountTable.from_matrix(np.zeros((0, len(names))), names, kind=kind), absent, header
+        return CountTable.from_matrix(np.zeros((0, len(domain))), domain.names, kind=kind), False
     table = read(kind=kind, columns=held)
-    check_support(table, family)
-    if absent:
-        empty = np.zeros((table.num_rows, len(absent)))
-        joined = (
-            sparse.hstack([sparse.csr_matrix(table.matrix), empty])
-            if kind == "count"
-            else np.hstack([table.matrix, empty])
-        )
-        table = CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file)).columns(names)
-    return table, absent, header
+    if not absent:
+        return table, True
+    empty = np.zeros((table.num_rows, len(absent)))
+    is_sparse = kind == "count"
+    joined = sparse.hstack([sparse.csr_matrix(table.matrix), empty]) if is_sparse else np.hstack([table.matrix, empty])
+    return CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file)).columns(domain.names), False

@@ -14,12 +14,12 @@ import pandas as pd
 import torch
 
 from ..core.prediction import extend_rows
+from ..core.words import listed
 from ..data.csv_file import read_csv, read_text
 from ..data.encoding import label_of, level_order
 from ..data.observations import Observations
 from ..data.readers import encode_columns
 from ..errors import check_names, check_unique, other_domain, refused, unexpected
-from ..report.words import listed
 from ..schema import Domain, Variable
 
 __all__ = ["UnseenLabels", "levels_from_rows", "read_known", "read_levels", "with_levels"]

@@ -4,58 +4,81 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
+from ..core.family import Option, Question
 from ..core.partition import LogPartition
 from ..errors import IntractableError, conflict, out_of_range
-from ..generalized_root.annealed.importance import RootAnnealed
-from ..generalized_root.auto import RootAuto
-from ..generalized_root.energy import GeneralizedRootEnergy
 from ..log_linear.annealed.importance import ADVICE, AnnealedImportance
-from ..log_linear.auto import Auto
-from ..log_linear.energy import LogLinearEnergy
-from ..log_linear.file import ModelFile
-from .options import SEED, WholeNumber
+from .options import LARGEST_SEED
 from .wording import in_option_words
 
-if TYPE_CHECKING:
-    import torch
+__all__ = [
+    "BURN_IN",
+    "COMPLETE",
+    "DRAW_METHOD",
+    "LABEL",
+    "LOG_Z_OPTIONS",
+    "describe_log_z",
+    "is_terminal",
+    "log_z_json",
+    "log_z_of",
+    "notes_in_option_words",
+    "number_text",
+]
 
-__all__ = ["LOG_Z_OPTIONS", "describe_log_z", "is_terminal", "log_z_of", "root_log_z_of"]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 _CHAINS, _TEMPERATURES = AnnealedImportance.num_chains, AnnealedImportance.num_temperatures
 _ADVICE = "try more --temperatures or --chains; in Python there are block moves and resampling as well"
-_EXACT = click.Choice(["auto", "exact", "ais"])
-_OPTIONS = (
-    click.option(
-        "--method",
-        type=_EXACT,
-        default="auto",
-        show_default=True,
-        help="How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
+
+LOG_Z_OPTIONS = (
+    Option(
+        "method",
+        "How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
         "exact: exactly, or not at all; ais: a new estimate with an error bar, at any size, by annealed importance "
         "sampling.",
+        kind="choice",
+        choices=("auto", "exact", "ais"),
+        default="auto",
+        is_shown=True,
     ),
-    click.option("--chains", type=WholeNumber(1), metavar="N", help=f"Chains of ais.  [default: {_CHAINS}]"),
-    click.option(
-        "--temperatures",
+    Option("chains", f"Chains of ais.  [default: {_CHAINS}]", kind="whole", low=1, metavar="N"),
+    Option(
+        "temperatures",
+        f"Temperatures of ais, or adaptive: steps of equal difficulty.  [default: {_TEMPERATURES}]",
         metavar="K|adaptive",
-        help=f"Temperatures of ais, or adaptive: steps of equal difficulty.  [default: {_TEMPERATURES}]",
     ),
-    click.option("--seed", type=SEED, help="Seed of ais.  [default: 0]"),
+    Option("seed", "Seed of ais.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
 )
-
-
-def LOG_Z_OPTIONS(command: _F) -> _F:  # noqa: N802 (a decorator like click's own constants here)
-    """Add ``--method``, ``--chains``, ``--temperatures`` and ``--seed`` to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+DRAW_METHOD = Option(
+    "method",
+    "exact: perfect draws or none; gibbs: Markov chains, approximate; auto: exact where possible, else gibbs, and says "
+    "so.",
+    kind="choice",
+    choices=("auto", "exact", "gibbs"),
+    default="auto",
+    is_shown=True,
+)
+BURN_IN = Option(
+    "burn_in",
+    f"Sweeps of gibbs before a row.  [default: {AnnealedImportance.burn_in}; of a dependency network or a grm 200]",
+    kind="whole",
+    low=0,
+    metavar="N",
+)
+LABEL = Option("missing", "Cells with this label are missing, as empty cells are.", multiple=True, metavar="LABEL")
+COMPLETE = (
+    Option(
+        "complete",
+        "Fill the missing cells of the rows of this CSV file instead, each row N times, given its known cells.",
+        kind="path",
+        metavar="FILE",
+    ),
+    LABEL,
+)
+"""Options of ``sample`` of a family that fills missing cells."""
 
 
 def is_terminal() -> bool:
@@ -63,58 +86,25 @@ def is_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def log_z_of(
-    model: ModelFile,
-    method: str,
-    chains: int | None,
-    temperatures: str | None,
-    seed: int | None,
-    starts: torch.Tensor | None = None,
-) -> LogPartition:
-    """Log Z of the model in a file by the method asked for, balanced coding; ``auto`` prefers exact to what is kept.
+def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None) -> LogPartition:
+    """Log Z by the method asked for.
 
-    An estimate looks for modes from ``starts`` (n, d), too.
+    Args:
+        question: with the options of :data:`LOG_Z_OPTIONS`.
+        energy: of the model.
+        annealed: class of the backend of ``ais``.
+        auto: the backend that is exact or refuses.
+        starts: rows (n, d) from which an estimate looks for modes, too.
 
     Raises:
         InputError: an option of ais without ``--method ais``, or temperatures that are no number.
         IntractableError: exact methods are asked for and exceed their budget; names the alternative.
     """
-    kept = model.log_partition if method == "auto" and chains is temperatures is seed is None else None
-    energy = LogLinearEnergy.from_theta(model.hypergraph, model.theta, model.coding)
-    if kept is not None and not Auto().plan(model.hypergraph).feasible:
-        notes = tuple(_in_option_words(note) for note in kept.notes)
-        return replace(kept, method=f"{kept.method}, as the model file holds it", notes=notes)
-    return _log_z(energy, method, chains, temperatures, seed, AnnealedImportance, Auto(), starts)
-
-
-def root_log_z_of(
-    energy: GeneralizedRootEnergy,
-    method: str,
-    chains: int | None,
-    temperatures: str | None,
-    seed: int | None,
-    starts: torch.Tensor | None = None,
-) -> LogPartition:
-    """Log Z of a generalized root model; as :func:`log_z_of`."""
-    return _log_z(energy, method, chains, temperatures, seed, RootAnnealed, RootAuto(), starts)
-
-
-def _log_z(
-    energy: Any,
-    method: str,
-    chains: int | None,
-    temperatures: str | None,
-    seed: int | None,
-    annealed: type[AnnealedImportance | RootAnnealed],
-    auto: Auto | RootAuto,
-    starts: torch.Tensor | None,
-) -> LogPartition:
-    if method == "ais":
-        result = _annealed(annealed, chains, temperatures, seed, starts).log_partition(energy)
-        return replace(result, notes=tuple(_in_option_words(note) for note in result.notes))
-    for name, value in (("--chains", chains), ("--temperatures", temperatures), ("--seed", seed)):
-        if value is not None:
-            raise conflict(name, f"belongs to --method ais, received --method {method}")
+    if question["method"] == "ais":
+        return notes_in_option_words(_annealed(question, annealed, starts).log_partition(energy))
+    for name in ("chains", "temperatures", "seed"):
+        if question[name] is not None:
+            raise conflict(f"--{name}", f"belongs to --method ais, received --method {question['method']}")
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
@@ -123,23 +113,40 @@ def _log_z(
         ) from error
 
 
-def _in_option_words(note: str) -> str:
+def notes_in_option_words(result: LogPartition) -> LogPartition:
+    """The same with notes in the words of the command."""
     context = click.get_current_context(silent=True)
-    return in_option_words(note.replace(ADVICE, _ADVICE), None if context is None else context.command)
+    command = None if context is None else context.command
+    return replace(
+        result, notes=tuple(in_option_words(note.replace(ADVICE, _ADVICE), command) for note in result.notes)
+    )
 
 
-def _annealed(
-    kind: Any, chains: int | None, temperatures: str | None, seed: int | None, starts: torch.Tensor | None
-) -> Any:
+def _annealed(question: Question, kind: Any, starts: Any) -> Any:
     """The backend that the options describe."""
-    common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0, "progress": is_terminal()}
-    common["starts"] = starts if starts is not None and len(starts) else None
+    chains, temperatures, seed = (question[name] for name in ("chains", "temperatures", "seed"))
+    common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0}
+    common |= {"progress": question.progress, "starts": starts if starts is not None and len(starts) else None}
     if temperatures == "adaptive":
         return kind(temperatures="adaptive", **common)
     text = str(kind.num_temperatures) if temperatures is None else temperatures.strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10**7):
         raise out_of_range("--temperatures", "a whole number from 1 to 10,000,000 or adaptive", text)
     return kind(num_temperatures=int(text), **common)
+
+
+def log_z_json(log_z: LogPartition | None) -> dict[str, Any]:
+    """What the JSON of ``score`` says of log Z."""
+    if log_z is None:
+        names = ("std_error", "kind", "method", "verdict")
+        return {**{f"log_z_{name}": None for name in names}, "log_z_notes": []}
+    return {
+        "log_z_std_error": float(log_z.std_error),
+        "log_z_kind": log_z.kind,
+        "log_z_method": log_z.method,
+        "log_z_verdict": log_z.verdict,
+        "log_z_notes": list(log_z.notes),
+    }
 
 
 def describe_log_z(result: LogPartition) -> list[str]:
@@ -165,3 +172,10 @@ def describe_log_z(result: LogPartition) -> list[str]:
 def _limit(value: Any) -> str:
     number = float(value)
     return f"{number:.8g}" if math.isfinite(number) else "unknown"
+
+
+def number_text(value: float | None, missing: str = "missing cells") -> str:
+    """Six significant digits, or why there is no number."""
+    if value is None:
+        return f"not available ({missing})"
+    return "infinite" if math.isinf(value) else f"{value:.6g}"

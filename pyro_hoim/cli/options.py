@@ -11,7 +11,7 @@ import click
 from ..core.family import Option
 from ..errors import InputError, out_of_range
 
-__all__ = ["SEED", "Number", "WholeNumber", "click_option", "option_of"]
+__all__ = ["LARGEST_SEED", "SEED", "Number", "WholeNumber", "click_option", "option_of"]
 
 
 def option_of(param: click.Parameter | None) -> str:
@@ -69,7 +69,8 @@ class Number(click.FloatRange):
         return found
 
 
-SEED = WholeNumber(0, 2**31 - 1)
+LARGEST_SEED = 2**31 - 1
+SEED = WholeNumber(0, LARGEST_SEED)
 """Type of every ``--seed``."""
 
 

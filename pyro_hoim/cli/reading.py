@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from ..core.words import listed, plural
 from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..datasets.tables import load_table, table_info, tables
 from ..datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ..errors import MissingDataError, check_names, conflict, out_of_range, refused, unexpected
 from ..log_linear.learning.columns import identifier_columns, ordered_columns, with_ordinal
-from ..report.words import listed, plural
 from ..schema import Domain, Variable
 from .labels import levels_from_rows, read_levels, with_levels
 

@@ -1,19 +1,25 @@
 from .family import (
+    Answer as Answer,
     Asked as Asked,
     Family as Family,
     Option as Option,
     Plan as Plan,
+    Question as Question,
     Request as Request,
     Source as Source,
+    Stored as Stored,
     Study as Study,
     families as families,
     family_named as family_named,
     register as register,
 )
+from .figures.hypergraph_figure import hypergraph_figure as hypergraph_figure
+from .figures.pair_matrix_figure import pair_matrix_figure as pair_matrix_figure
 from .imputation import Imputation as Imputation
 from .law import Law as Law
 from .laws.support import MarginalCounts as MarginalCounts, StateSpace as StateSpace
 from .model import ConditionalModel as ConditionalModel, EnergyModel as EnergyModel
+from .page import Page as Page, Section as Section
 from .partition import (
     Cost as Cost,
     LogPartition as LogPartition,

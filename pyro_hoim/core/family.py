@@ -1,35 +1,44 @@
 """Families of models as records in a registry: the command line asks the registry and knows no family by name.
 
-A family declares the options of ``fit``, checks them against each other, and fits; what it found is a record. It
-neither parses a command line nor prints: that is done once, for all families.
+A family declares the options that it takes beside those of every family, fits, and answers questions about a model
+from its file; what it found is a record. It neither parses a command line nor prints: that is done once, for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ..errors import check_names, refused
+import pandas as pd
+
+from ..errors import ModelFileError, check_names, refused
+from ..schema import Domain
+from .page import Page
+from .partition import LogPartition
 
 __all__ = [
+    "Answer",
     "Asked",
     "Family",
     "Option",
     "Plan",
+    "Question",
     "Request",
     "Source",
+    "Stored",
     "Study",
     "families",
     "family_named",
+    "family_of",
     "register",
 ]
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of ``fit`` that a family takes; equal options of several families are one option.
+    """An option of a command that a family takes; equal options of several families are one option.
 
     Attributes:
         name: of the Python argument; the option is written with hyphens.
@@ -119,7 +128,7 @@ class Request:
         parts: rows of train, validation and test.
         fractions: of these parts; a part of fraction zero is empty.
         seed: of everything random.
-        folder: to leave model files, report and posterior in; it exists.
+        folder: where models and page will be left.
         checkpoint: folder of what an interrupted run is continued from; it exists.
         resume: whether to continue from there.
         earlier_seconds: time of the sessions before.
@@ -146,18 +155,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Study:
-    """What a fit has found, as the command line shows it.
+    """What a fit has found.
 
     Attributes:
+        analysis: what the family saves and makes a page of.
         summary: keys of the JSON of ``fit`` and of ``fit.json``, besides those of every family.
-        text: the report for a terminal.
-        files: what was left in the folder beside ``report.html`` and ``model.safetensors``: file names by what they
-            hold.
     """
 
+    analysis: Any
     summary: Mapping[str, Any]
-    text: str
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Plan(Protocol):
@@ -176,8 +182,74 @@ class Plan(Protocol):
         ...
 
     def run(self, request: Request) -> Study:
-        """Fit, and leave model files and the report in the folder."""
+        """Fit, keeping checkpoints."""
         ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A model from its file.
+
+    Attributes:
+        model: as the family knows it.
+        domain: its variables.
+        info: the free-form information of the file.
+    """
+
+    model: Any
+    domain: Domain
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a command asks of a model.
+
+    Attributes:
+        stored: the model.
+        path: of its file, as it was typed.
+        values: of all options, by name.
+        given: names of the options that were typed.
+        progress: whether somebody may look at progress bars.
+        rows: of the file that the command is about, over the model's variables.
+        left_out: sentences on rows of that file with unknown labels, from what follows of leaving them out.
+        has_target: whether the file holds the column to predict; where it does not, ``rows`` have a missing column or
+            zeros.
+    """
+
+    stored: Stored
+    path: Path
+    values: Mapping[str, Any]
+    given: frozenset[str] = frozenset()
+    progress: bool = False
+    rows: Any = None
+    left_out: Callable[[str], list[str]] = lambda _: []
+    has_target: bool = True
+
+    def __getitem__(self, name: str) -> Any:
+        """Value of an option."""
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a family answers.
+
+    Attributes:
+        json: keys of the JSON object.
+        lines: the same for a reader.
+        notes: sentences on what the answer rests on.
+        frame: rows, which are written as CSV.
+        of_part: figures of other rows, for those parts of a file that a fit saw.
+        shown: names of these figures that a reader sees.
+    """
+
+    json: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lines: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    frame: pd.DataFrame | None = None
+    of_part: Callable[[Any], dict[str, float | None]] | None = None
+    shown: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -188,16 +260,38 @@ class Family:
         kind: in model files, such as ``generalized-root``.
         name: in a sentence, such as ``generalized root model``.
         short: value of the option ``model``.
-        options: of ``fit``.
-        plan: checks options against each other.
-        instead: what to do instead of an option that the family lacks, by the option's name.
+        data_type: what its columns hold; ``labels`` are :class:`~pyro_hoim.Observations`, ``numbers`` a
+            :class:`~pyro_hoim.CountTable`.
+        options: beside those of every family, by command.
+        fit: checks options against each other.
+        load: the model of a file.
+        save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
+            further files by what they hold.
+        sections: the page on what a fit has found.
+        draw: rows of the model, given some columns.
+        score: how well it predicts rows.
+        predict: one column of rows from the others.
+        interactions: what ties its columns, strongest first.
+        complete: fills the missing cells of rows; None where that is not possible.
+        log_z: its log normalising constant; None where it has none.
+        instead: what to do instead of an option, or of ``log-z``, that the family lacks.
     """
 
     kind: str
     name: str
     short: str
-    options: tuple[Option, ...]
-    plan: Callable[[Asked], Plan]
+    data_type: Literal["labels", "numbers"]
+    options: Mapping[str, tuple[Option, ...]]
+    fit: Callable[[Asked], Plan]
+    load: Callable[[Path], Stored]
+    save: Callable[[Any, Path], Mapping[str, str]]
+    sections: Callable[[Any], Page]
+    draw: Callable[[Question], Answer]
+    score: Callable[[Question], Answer]
+    predict: Callable[[Question], Answer]
+    interactions: Callable[[Question], Answer]
+    complete: Callable[[Question], Answer] | None = None
+    log_z: Callable[[Question], LogPartition] | None = None
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -230,3 +324,20 @@ def family_named(short: str) -> Family:
     """
     check_names([short], list(_FAMILIES), "family", noun="family")
     return _FAMILIES[short]
+
+
+def family_of(kind: str, where: object) -> Family:
+    """The family of a model file.
+
+    Args:
+        kind: in the file.
+        where: the file.
+
+    Raises:
+        ModelFileError: no such family.
+    """
+    for family in _FAMILIES.values():
+        if family.kind == kind:
+            return family
+    known = " or ".join(repr(family.kind) for family in _FAMILIES.values())
+    raise ModelFileError(f"holds a model of kind {kind[:40]!r}, expected {known}", argument=where)

@@ -48,11 +48,17 @@ from .study.analysis import (
     NetworkPart as NetworkPart,
     analyse_network as analyse_network,
 )
+from .study.decision_graph_figure import decision_graph_figure as decision_graph_figure
 from .study.edges import (
     DependencyEdge as DependencyEdge,
     GraphInformation as GraphInformation,
     edge_information as edge_information,
 )
+from .study.network_figure import (
+    dependency_figure as dependency_figure,
+    dependency_matrix_figure as dependency_matrix_figure,
+)
+from .study.page import network_page as network_page
 from .study.predictions import (
     NetworkDraws as NetworkDraws,
     draw_network as draw_network,

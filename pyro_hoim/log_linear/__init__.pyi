@@ -52,6 +52,7 @@ from .search.elimination import (
     eliminate as eliminate,
     rejected_hypotheses as rejected_hypotheses,
 )
+from .search.figures import capacity_figure as capacity_figure
 from .search.greedy import select as select
 from .search.prune import loss_of_refit as loss_of_refit, prune as prune, table_variance as table_variance
 from .search.result import Selection as Selection, SelectionRound as SelectionRound

@@ -1,4 +1,4 @@
-"""Reports: a study as one self-contained HTML page, as plain text and as files."""
+"""Pages on what a fit has found: one renderer for HTML and one for a terminal, whatever the family."""
 
 import lazy_loader
 

@@ -192,14 +192,14 @@ def read_kind(path: str | os.PathLike[str]) -> str:
     """The kind of model that a file holds; the tensors are not read.
 
     Raises:
-        ModelFileError: as :func:`read_container`, or a kind that this library does not know.
+        ModelFileError: as :func:`read_container`.
     """
     header, _ = _open(Path(path), None)
     return str(header["kind"])
 
 
 def _open(target: Path, kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Header and tensors; without a kind the header only, of any known kind."""
+    """Header and tensors; without a kind the header only, of any kind."""
     if not target.is_file():
         raise ModelFileError("is not a file" if target.exists() else "no such file", argument=target)
     try:
@@ -238,10 +238,9 @@ def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) ->
             + ("a newer release may read it" if newer else "fit the model again")
         )
     received = entries.get("kind")
-    wanted = list(_READERS) if kind is None else [kind]
-    if received not in wanted:
-        known = isinstance(received, str) and received in _READERS
-        hint = f"; read it with {_READERS[str(received)]}" if known else ""
-        problem = f"holds a model of kind {str(received)[:40]!r}, expected {' or '.join(map(repr, wanted))}{hint}"
+    if not isinstance(received, str) or received != (received if kind is None else kind):
+        hint = f"; read it with {_READERS[received]}" if isinstance(received, str) and received in _READERS else ""
+        expected = "a name" if kind is None else repr(kind)
+        problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}{hint}"
         raise ModelFileError(problem, argument=target)
     return entries

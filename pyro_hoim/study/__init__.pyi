@@ -1,12 +1,8 @@
 from .analysis import Analysis as Analysis, ModelAnalysis as ModelAnalysis, PartScores as PartScores, analyse as analyse
-from .complexity import (
-    Recovery as Recovery,
-    draw_rows as draw_rows,
-    law_divergence as law_divergence,
-    normalised_errors as normalised_errors,
-    sample_complexity as sample_complexity,
-    structure_recovery as structure_recovery,
-)
+from .files import save_analysis as save_analysis, save_learned as save_learned
+from .learned import LearnedAnalysis as LearnedAnalysis, analyse_learned as analyse_learned
+from .learned_page import learned_page as learned_page
+from .page import analysis_page as analysis_page
 from .posterior import (
     Posterior as Posterior,
     compare_models as compare_models,
@@ -14,12 +10,3 @@ from .posterior import (
     run_posterior as run_posterior,
 )
 from .posterior_settings import PosteriorSettings as PosteriorSettings
-from .recovery import (
-    RocCurve as RocCurve,
-    coefficient_errors as coefficient_errors,
-    draw_root_rows as draw_root_rows,
-    plant_roots as plant_roots,
-    roc_curve as roc_curve,
-    root_recovery as root_recovery,
-    tuple_scores as tuple_scores,
-)

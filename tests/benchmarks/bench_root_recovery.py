@@ -1,6 +1,6 @@
 """Recovery of planted pairs and triples of a Poisson generalized root model against the number of rows.
 
-usage: bench_root_recovery.py [--rows N ...] [--repeats R] [--seed N] [--quick] [--append]
+usage: PYTHONPATH=tutorials bench_root_recovery.py [--rows N ...] [--repeats R] [--seed N] [--quick] [--append]
 
 Twelve counts, eight pairs (coefficients +-0.4) and six triples (+-0.5) without pairs inside, all singles 0.5, chosen by
 seed 0 before anything was fitted. Fits of order 3 and of pairs only run over four penalties, in units of the root of
@@ -24,7 +24,7 @@ from importlib.metadata import version
 import torch
 from harness import CORES, ROOT
 
-from pyro_hoim.study.recovery import plant_roots, root_recovery
+from studies.recovery import plant_roots, root_recovery
 
 HEAD = [
     "rows", "AUC pairs", "AUC triples", "AUC pairs, pairs only", "error pairs", "error triples", "all pairs",

@@ -1,6 +1,6 @@
 """What a whole search costs against the number of variables and rows, stage by stage.
 
-usage: bench_selection.py [--variables D ...] [--rows N ...] [--seed N] [--quick] [--append]
+usage: PYTHONPATH=tutorials bench_selection.py [--variables D ...] [--rows N ...] [--seed N] [--quick] [--append]
 
 Binary rows are drawn exactly from a sparse model: blocks of five variables, each with three pairs and one triple whose
 coefficients are 0.35 to 0.6 with random signs. They are split 35/15/50 as at the command line, and ``learn`` finds
@@ -44,7 +44,8 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study.complexity import structure_recovery
+
+from studies.complexity import structure_recovery
 
 BLOCK = 5
 SPLIT = [0.35, 0.15, 0.5]

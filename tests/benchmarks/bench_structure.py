@@ -1,6 +1,6 @@
 """Recovery of interactions by the default of ``fit --select``: its structure beside its predictive model.
 
-usage: bench_structure.py [--laws N] [--rows N ...] [--seed N]
+usage: PYTHONPATH=tutorials bench_structure.py [--laws N] [--rows N ...] [--seed N]
 
 Random laws of four variables of five levels with the three structures of tutorials/sample_complexity.py. The rows are
 split 35/15/50 as at the command line; F1, precision and recall are those of sets of two variables or more, mean over
@@ -17,7 +17,8 @@ import torch
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import learn
-from pyro_hoim.study.complexity import draw_rows, structure_recovery
+
+from studies.complexity import draw_rows, structure_recovery
 
 PATTERNS = {
     "low": "12 14 23",

@@ -10,11 +10,17 @@ import pytest
 from scipy import sparse
 
 import pyro_hoim.cli.count_reading as module
-from pyro_hoim.cli.count_reading import read_counts_for, read_counts_without
+from pyro_hoim.cli.count_reading import check_support, read_counts
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
 from pyro_hoim.generalized_root import PoissonFamily
+from pyro_hoim.schema import Domain, Variable
 
-NAMES = ("a", "b")
+
+def counts(*names: str) -> Domain:
+    return Domain(Variable(name, kind="count") for name in names)
+
+
+AB = counts("a", "b")
 ROWS = [[0, 3, 1], [2, 0, 4]]
 CSV = "c,b,a\n1,3,0\n4,0,2\n"
 
@@ -51,8 +57,8 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
 def test_files_are_read_once(kind: str, files: dict[str, Path], readings: list[str]) -> None:
-    table = read_counts_for(NAMES, files[kind], None, PoissonFamily())
-    assert table.domain.names == NAMES
+    table, _ = read_counts(AB, files[kind], None)
+    assert table.domain.names == AB.names
     assert table.to_array().tolist() == [row[:2] for row in ROWS]
     assert readings == [str(files[kind])]
 
@@ -61,20 +67,17 @@ def test_files_are_read_once(kind: str, files: dict[str, Path], readings: list[s
 def test_a_missing_target_is_zero_and_other_missing_columns_are_named(
     kind: str, files: dict[str, Path], readings: list[str]
 ) -> None:
-    table, has_target = read_counts_without(("a", "hat", "b"), files[kind], None, PoissonFamily(), "hat")
+    table, has_target = read_counts(counts("a", "hat", "b"), files[kind], None, "hat")
     assert not has_target
     assert table.to_array().tolist() == [[0, 0, 3], [2, 0, 0]]
-    _, has_target = read_counts_without(NAMES, files[kind], None, PoissonFamily(), "b")
+    _, has_target = read_counts(AB, files[kind], None, "b")
     assert has_target
-    table, _ = read_counts_without(("hat",), files[kind], None, PoissonFamily(), "hat")
+    table, _ = read_counts(counts("hat"), files[kind], None, "hat")
     assert table.num_rows == 0
     assert len(readings) == 3
-    for read in (
-        lambda: read_counts_for(("a", "hat"), files[kind], None, PoissonFamily()),
-        lambda: read_counts_without(("a", "hat"), files[kind], None, PoissonFamily(), "b"),
-    ):
+    for optional in (None, "b"):
         with pytest.raises(UnknownNameError, match=rf"rows\.{kind}: unknown column 'hat'"):
-            read()
+            read_counts(counts("a", "hat"), files[kind], None, optional)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,11 @@ def test_a_missing_target_is_zero_and_other_missing_columns_are_named(
 def test_messages_name_line_and_column(content: str, error: type[Exception], message: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(content)
     with pytest.raises(error, match=message):
-        read_counts_for(NAMES, tmp_path / "rows.csv", None, PoissonFamily())
+        check_support(read_counts(AB, tmp_path / "rows.csv", None)[0], PoissonFamily())
 
 
 def test_vocabularies_belong_to_matrices(files: dict[str, Path]) -> None:
     with pytest.raises(InputError, match=r"--vocab: belongs to a \.npz file"):
-        read_counts_for(NAMES, files["csv"], files["npz"], PoissonFamily())
+        read_counts(AB, files["csv"], files["npz"])
     with pytest.raises(InputError, match="no such file"):
-        read_counts_for(NAMES, files["csv"].with_name("none.csv"), None, PoissonFamily())
+        read_counts(AB, files["csv"].with_name("none.csv"), None)

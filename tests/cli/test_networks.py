@@ -326,11 +326,14 @@ def test_columns_that_name_rows_are_refused(capsys: pytest.CaptureFixture[str]) 
     [
         (["log-z", "OUT"], "which has no normalising constant: its conditionals need not belong to one joint law"),
         (["score", "OUT", "ROWS", "--method", "ais"], "--method ais: estimates log Z, which a dependency network"),
-        (["score", "OUT", "ROWS", "--chains", "5"], "--chains: estimates log Z, which a dependency network"),
+        (["score", "OUT", "ROWS", "--chains", "5"], "--chains: not for a dependency network; it has no log Z"),
         (["predict", "OUT", "ROWS", "--target", "x"], "--target: unknown variable 'x'"),
         (["sample", "OUT", "-n", "1", "--given", "smoke"], "--given: expected COL=VALUE, received 'smoke'"),
         (["sample", "OUT", "-n", "1", "--given", "smoke=z"], "unknown label 'z'"),
-        (["sample", "OUT", "-n", "1", "--complete", "ROWS", "--most-probable"], "--most-probable: needs the joint law"),
+        (
+            ["sample", "OUT", "-n", "1", "--complete", "ROWS", "--most-probable"],
+            "--most-probable: not for a dependency network; it does not hold the joint law",
+        ),
         (["interactions", "OUT", "--samples", "500"], "--samples: not for a dependency network"),
     ],
 )

@@ -11,10 +11,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Polygon
 
+from pyro_hoim.core.figures.drawing import BLUE, ORANGE, as_data_uri
+from pyro_hoim.core.figures.hypergraph_figure import circle_order, hypergraph_figure
+from pyro_hoim.core.figures.pair_matrix_figure import pair_matrix_figure
 from pyro_hoim.errors import InputError, UnknownNameError
-from pyro_hoim.report.figures.drawing import BLUE, ORANGE, as_data_uri
-from pyro_hoim.report.figures.hypergraph_figure import circle_order, hypergraph_figure
-from pyro_hoim.report.figures.pair_matrix_figure import pair_matrix_figure
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -9,17 +9,14 @@ import pytest
 import torch
 
 from pyro_hoim import Observations
+from pyro_hoim.core.figures.drawing import as_data_uri
+from pyro_hoim.core.figures.hypergraph_figure import hypergraph_figure
+from pyro_hoim.core.figures.pair_matrix_figure import pair_matrix_figure
 from pyro_hoim.log_linear import learn
-from pyro_hoim.report import plain_report, render_report
-from pyro_hoim.report.figures.drawing import as_data_uri
-from pyro_hoim.report.figures.hypergraph_figure import hypergraph_figure
-from pyro_hoim.report.figures.pair_matrix_figure import pair_matrix_figure
-from pyro_hoim.report.learned.page import render_learned_report
-from pyro_hoim.report.learned.plain import learned_plain_report
+from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import analyse
-from pyro_hoim.study.learned import LearnedAnalysis, analyse_learned
+from pyro_hoim.study import LearnedAnalysis, analyse, analyse_learned, analysis_page, learned_page
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"
 OTHER = LONG.replace("(1)", "(2)")
@@ -35,22 +32,24 @@ def learned() -> LearnedAnalysis:
 
 
 def test_terminal_lines_stay_short(learned: LearnedAnalysis) -> None:
-    table = learned_plain_report(learned).split("interaction ")[1]
+    table = plain_text(learned_page(learned)).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
     structures = {"all pairs": InteractionHypergraph.from_order(DOMAIN, 2)}
-    table = plain_report(analyse(ROWS, structures, title="survey")).split("interaction ")[1]
+    table = plain_text(analysis_page(analyse(ROWS, structures, title="survey"))).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
 
 
 def test_page_shows_short_names_and_has_the_full_ones_at_hand(learned: LearnedAnalysis) -> None:
-    page = re.sub(r'src="data:[^"]*"', "", render_learned_report(learned))
+    page = re.sub(r'src="data:[^"]*"', "", render_page(learned_page(learned)))
     assert f'title="{LONG}:{OTHER}"' in page and "Names in full (2)" in page
     (lead,) = re.findall(r'<p class="lead"([^>]*)>([^<]*)</p>', page)
     assert LONG in lead[0] and len(lead[1]) < 150
     assert lead[1].startswith("104 train and 104 validation rows of 3 variables: how satis")
     seen = re.sub(r'title="[^"]*"', "", page)
     assert seen.count(LONG) == 1  # in the list of full names
-    other = render_report(analyse(ROWS, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
+    other = render_page(
+        analysis_page(analyse(ROWS, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
+    )
     assert "104 rows of 3 variables: how satis" in other and f'title="{LONG}:{OTHER}"' in other
 
 
@@ -68,13 +67,13 @@ def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
     rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
     found = analyse_learned(learn(rows, rows, max_rounds=1), {"train": rows, "validation": rows, "test": None})
-    text = learned_plain_report(found)
+    text = plain_text(learned_page(found))
     assert "estimated from 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text
     )
     three = replace(learned.learned, structure=None, hypergraph=InteractionHypergraph.saturated(DOMAIN))
     whole = replace(learned, learned=three, num_parameters_fitted=7)
-    assert "3 pairs and 1 triple, with 7 parameters, estimated from " in learned_plain_report(whole)
+    assert "3 pairs and 1 triple, with 7 parameters, estimated from " in plain_text(learned_page(whole))
 
 
 def test_no_minus_zero(learned: LearnedAnalysis) -> None:
@@ -82,9 +81,11 @@ def test_no_minus_zero(learned: LearnedAnalysis) -> None:
     assert part is not None and part.model.kl is not None
     tiny = replace(part, model=replace(part.model, nll=part.independent.nll + 1e-9, kl=-1e-12))
     shown = replace(learned, parts={"train": tiny, "validation": None, "test": None})
-    for words in (learned_plain_report(shown), render_learned_report(shown)):
+    for words in (plain_text(learned_page(shown)), render_page(learned_page(shown))):
         plain = re.sub(r'src="data:[^"]*"|title="[^"]*"', "", words)
         assert not re.search(r"[-−]0\.0*(?![0-9.e])", plain)
         assert "0.0000" in plain
     worse = replace(part, model=replace(part.model, nll=part.independent.nll + 0.5))  # control: a loss is shown
-    assert "-0.5000" in learned_plain_report(replace(learned, parts={"train": worse, "validation": None, "test": None}))
+    assert "-0.5000" in plain_text(
+        learned_page(replace(learned, parts={"train": worse, "validation": None, "test": None}))
+    )

@@ -16,15 +16,13 @@ from matplotlib import image
 
 from pyro_hoim import Observations
 from pyro_hoim.core import Verdict
+from pyro_hoim.core.words import plural
 from pyro_hoim.information import RemovalValue
 from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, learn, train_collection
-from pyro_hoim.report.learned.page import render_learned_report, write_learned_report
-from pyro_hoim.report.learned.plain import learned_plain_report
-from pyro_hoim.report.learned.sections import learned_parts, learned_summary, learned_warnings
-from pyro_hoim.report.words import plural
+from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study.learned import LearnedAnalysis, analyse_learned
+from pyro_hoim.study import LearnedAnalysis, analyse_learned, learned_page, save_learned
 
 
 def coins(number: int, seed: int) -> Observations:
@@ -55,7 +53,7 @@ def sampled() -> LearnedAnalysis:
 
 
 def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> None:
-    page = render_learned_report(analysis)
+    page = render_page(learned_page(analysis))
     assert "What was learned from weather" in page and "Read from the sky." in page
     assert "rain:wet" in page and "storm &amp; &lt;hail&gt;" in page and "<hail>" not in page
     assert "http" not in re.sub(r'src="data:[^"]*"', "", page)
@@ -73,7 +71,7 @@ def test_page_holds_pictures_numbers_and_names(analysis: LearnedAnalysis) -> Non
 def test_times_of_all_stages_are_shown_and_add_up(analysis: LearnedAnalysis) -> None:
     seconds = {"earlier_sessions": 100.0, "search": 20.0, "training": 3.0, "tests": 0.5}
     model = replace(analysis.model, seconds=seconds)
-    page = render_learned_report(replace(analysis, learned=replace(analysis.learned, structure=model)))
+    page = render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=model))))
     assert "Time: earlier sessions 100.0 s, search 20.0 s, training 3.0 s, tests 0.5 s; together 123.5 s." in page
     begin = time.perf_counter()
     found = learn(coins(400, 0), coins(200, 1))
@@ -84,7 +82,7 @@ def test_times_of_all_stages_are_shown_and_add_up(analysis: LearnedAnalysis) -> 
 
 
 def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
-    titles = [part.title for part in learned_parts(analysis)]
+    titles = [part.title for part in learned_page(analysis).sections]
     assert titles == [
         "How well it describes rows",
         "Structure",
@@ -93,25 +91,25 @@ def test_parts_in_reading_order(analysis: LearnedAnalysis, sampled: LearnedAnaly
         "The search",
         "How it was estimated",
     ]
-    assert "The search" not in [part.title for part in learned_parts(sampled)]
+    assert "The search" not in [part.title for part in learned_page(sampled).sections]
 
 
 def test_summary_judges_on_rows_the_model_has_not_seen(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
     test, train = analysis.parts["test"], sampled.parts["train"]
     assert test is not None and train is not None
-    words = " ".join(learned_summary(analysis))
-    assert learned_summary(analysis)[0] == (
+    words = " ".join(learned_page(analysis).summary)
+    assert learned_page(analysis).summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row over independent columns "
         f"(standard error {test.gain_std_error:.3f})."
     )
-    assert "KL" not in words and "exact" in words and "says nothing about fit" not in learned_plain_report(analysis)
-    other = " ".join(learned_summary(sampled))
+    assert "KL" not in words and "exact" in words and "says nothing about fit" not in plain_text(learned_page(analysis))
+    other = " ".join(learned_page(sampled).summary)
     assert f"On the train rows the model gains {train.gain:.3f}" in other and "new rows will gain less" in other
     assert "estimated" in other and "standard error" in other
 
 
 def test_estimates_are_shown_with_their_sandwich(sampled: LearnedAnalysis) -> None:
-    page = render_learned_report(sampled)
+    page = render_page(learned_page(sampled))
     log_z = sampled.learned.log_partition
     assert log_z.sandwich is not None
     for value in (log_z.value, log_z.sandwich.forward, log_z.sandwich.reverse):
@@ -120,7 +118,7 @@ def test_estimates_are_shown_with_their_sandwich(sampled: LearnedAnalysis) -> No
 
 
 def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: LearnedAnalysis) -> None:
-    exact, page = " ".join(learned_summary(analysis)), render_learned_report(sampled)
+    exact, page = " ".join(learned_page(analysis).summary), render_page(learned_page(sampled))
     values = [line["removal"].value for line in analysis.interactions]
     many = sum(value >= 0.01 for value in values)
     assert f"loses 0.01 nats a row or more for {many} of {plural(len(values), 'interaction')}." in exact
@@ -128,7 +126,7 @@ def test_numbers_say_what_they_rest_on(analysis: LearnedAnalysis, sampled: Learn
     # Bounds show which interactions are worth little, never that one is worth much.
     removal = RemovalValue(("rain", "wet"), (("rain", "wet"),), 0.5, "estimated upper bound", 0.01)
     lines = tuple({**line, "removal": replace(removal, value=0.5 * k)} for k, line in enumerate(sampled.interactions))
-    bounded = " ".join(learned_summary(replace(sampled, interactions=lines)))
+    bounded = " ".join(learned_page(replace(sampled, interactions=lines)).summary)
     assert f"Of {len(lines)} interactions valued, 1 is worth less than 0.01 nats a row by the estimated" in bounded
     assert "or more" not in bounded and "which their standard errors over rows leave out" in bounded
     assert f"one-sided limits, {AnnealedImportance.level:.0%} each" in page
@@ -142,11 +140,11 @@ def test_a_small_p_value_is_not_zero(analysis: LearnedAnalysis) -> None:
     tests = tuple(replace(test, z=40.0, p_value=0.0) for test in model.elimination.tests)
     changed = replace(model, elimination=replace(model.elimination, tests=tests))
     whole = replace(analysis.learned, structure=changed)
-    page = render_learned_report(replace(analysis, learned=whole))
+    page = render_page(learned_page(replace(analysis, learned=whole)))
     tests = tuple(replace(test, p_value=0.04) for test in tests)
     changed = replace(model, elimination=replace(model.elimination, tests=tests))
     larger = replace(analysis, learned=replace(analysis.learned, structure=changed))
-    assert "&lt; 1e-16" in page and "&lt; 1e-16" not in render_learned_report(larger)
+    assert "&lt; 1e-16" in page and "&lt; 1e-16" not in render_page(learned_page(larger))
 
 
 def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
@@ -156,7 +154,7 @@ def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
     for apart in (9, 10):
         tests = tuple(replace(t, gain_std_error=1e-6, z=2162188.2, num_apart=apart) for t in model.elimination.tests)
         changed = replace(model, elimination=replace(model.elimination, tests=tests))
-        pages.append(render_learned_report(replace(analysis, learned=replace(analysis.learned, structure=changed))))
+        pages.append(render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed)))))
     few, enough = pages
     assert "2162188.2" not in few and "± 1e-06" not in few
     assert "fewer than ten validation rows gain another amount" in few
@@ -165,19 +163,14 @@ def test_a_gain_that_few_rows_vary_has_no_z(analysis: LearnedAnalysis) -> None:
 
 
 def test_text_has_the_table_of_scores(analysis: LearnedAnalysis) -> None:
-    text = learned_plain_report(analysis)
+    text = plain_text(learned_page(analysis))
     test = analysis.parts["test"]
     assert test is not None and test.accuracy is not None
-    (line,) = [entry for entry in text.splitlines() if entry.startswith("test ")]
-    assert line.split()[1:] == [
-        "400",
-        f"{test.gain:.4f}",
-        f"{test.gain_std_error:.4f}",
-        f"{test.model.nll:.4f}",
-        f"{test.model.kl:.4f}",
-        f"{test.independent.kl:.4f}",
-    ]
-    assert f"wet predicted on test: accuracy {test.accuracy['accuracy']:.4f}" in text
+    line = next(entry for entry in text.splitlines() if entry.startswith("test "))
+    scores = [test.gain, test.gain_std_error, test.model.nll, test.model.pseudo_nll]
+    scores += [test.model.kl, test.independent.kl, test.one_body.kl]
+    assert line.split()[1:] == ["400", *(f"{value:.4f}" for value in scores)]
+    assert re.search(rf"test +wet +{test.accuracy['accuracy']:.4f}", text)
 
 
 def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -> None:
@@ -186,40 +179,41 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis: LearnedAnalysis) -
     parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
     found = analyse_learned(analysis.learned, parts)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    assert sentence in learned_plain_report(found) and sentence in render_learned_report(found)
+    assert sentence in plain_text(learned_page(found)) and sentence in render_page(learned_page(found))
     test = found.parts["test"]
     assert test is not None
     assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
     # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
     alone = analyse_learned(analysis.learned, {**parts, "train": None})
     sentence = "All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."
-    text, page = learned_plain_report(alone), render_learned_report(alone)
+    text, page = plain_text(learned_page(alone)), render_page(learned_page(alone))
     assert sentence in text and sentence in page and "Mean loss of training" in page
     for words in (text, re.sub('base64,[^"]*', "", page)):
         assert "KL" not in words.replace(sentence, "")
-    assert "KL independent" in learned_plain_report(found) and "KL of one-body" in render_learned_report(found)
-    assert "Divergence from training" in render_learned_report(found)
+    assert "KL independent" in plain_text(learned_page(found)) and "KL of one-body" in render_page(learned_page(found))
+    assert "Divergence from training" in render_page(learned_page(found))
 
 
 def test_warnings_only_where_there_is_something_to_warn_of(analysis: LearnedAnalysis) -> None:
-    assert learned_warnings(analysis) == []
+    assert learned_page(analysis).warnings == []
     learned = replace(analysis.learned, structure=None)
     refit = replace(analysis, learned=replace(learned, refit=True))
-    assert "rows the model has seen" in learned_warnings(refit)[0]
+    assert "rows the model has seen" in learned_page(refit).warnings[0]
     diverged = replace(learned, training=replace(learned.training, status="diverged"))
-    assert "diverged" in learned_warnings(replace(analysis, learned=diverged))[0]
+    assert "diverged" in learned_page(replace(analysis, learned=diverged)).warnings[0]
     log_z = replace(
         learned.log_partition, kind="unbiased", verdicts=torch.tensor(Verdict.UNRELIABLE), notes=("few chains",)
     )
     doubtful = replace(learned, log_partition=log_z)
-    assert "few chains" in learned_warnings(replace(analysis, learned=doubtful))[0]
+    assert "few chains" in learned_page(replace(analysis, learned=doubtful)).warnings[0]
 
 
 def test_model_without_interactions(tmp_path: Path) -> None:
     domain = Domain.from_labels({"a": ["x"], "b": ["y"]})
     rows = Observations.from_tensor(torch.zeros(5, 2, dtype=torch.long), domain)
     found = analyse_learned(learn(rows, rows), {"train": rows, "validation": rows, "test": None}, title="nothing")
-    write_learned_report(found, tmp_path)
+    save_learned(found, tmp_path)
+    write_page(learned_page(found), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert "no interaction" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "no interaction" in learned_plain_report(found)
+    assert "no interaction" in plain_text(learned_page(found))

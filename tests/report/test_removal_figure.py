@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyro_hoim.core.figures.drawing import as_data_uri
 from pyro_hoim.datasets import load_table
 from pyro_hoim.information.removal import RemovalEffect, removal_effect
+from pyro_hoim.information.removal_figure import removal_figure
 from pyro_hoim.log_linear import LogLinearEnergy, fit
-from pyro_hoim.report.figures.drawing import as_data_uri
-from pyro_hoim.report.figures.removal_figure import removal_figure
 from pyro_hoim.structure import InteractionHypergraph
 
 

@@ -12,25 +12,15 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon
 
 from pyro_hoim import Observations, load_table
+from pyro_hoim.core.figures.drawing import as_data_uri
+from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
-from pyro_hoim.report import num_states_text, plain_report, render_report, write_report
-from pyro_hoim.report.blocks import number
-from pyro_hoim.report.figures.drawing import (
-    as_data_uri,
-    comparison_figure,
-    fitted_figure,
-    forest_figure,
-    hypergraph_figure,
-    rank_figure,
-    trace_figure,
-)
-from pyro_hoim.report.sections import page_summary, page_warnings
-from pyro_hoim.schema import Domain
+from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import Analysis, PosteriorSettings, analyse
+from pyro_hoim.study import Analysis, PosteriorSettings, analyse, analysis_page, save_analysis
+from pyro_hoim.study.figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
 
 pytestmark = pytest.mark.fixed_seed  # of the short chains below, whose convergence is not what is tested
 
@@ -89,64 +79,12 @@ def pixels(figure: Figure) -> np.ndarray:
     return image.imread(io.BytesIO(base64.b64decode(uri.split(",")[1])), format="png")
 
 
-def test_hypergraph_figure_draws_every_pair_and_the_strongest_sets() -> None:
-    domain = Domain.from_cardinalities(dict.fromkeys("abcde", 2))
-    graph = InteractionHypergraph.from_order(domain, 3)
-    strength = {e: float(i) for i, e in enumerate(graph.edges)}
-    (axes,) = hypergraph_figure(graph, strength, max_sets=4).axes
-    lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
-    assert len(lines) == 10
-    widths = [line.get_linewidth() for line in lines]
-    assert widths == sorted(widths) and widths[0] < widths[-1]
-    assert sum(isinstance(patch, Polygon) for patch in axes.patches) == 4
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [t.get_text() for t in legend.get_texts()] == [" : ".join(e) for e in reversed(graph.edges[-4:])]
-    assert {t.get_text() for t in axes.texts} == set("abcde")
-
-
-def test_infinite_pairs_are_dashed_marked_and_the_widest() -> None:
-    graph = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys("abc", 2)), 2)
-    widths = {}
-    for strongest in (float("inf"), 0.5):
-        (axes,) = hypergraph_figure(graph, {("a", "b"): strongest, ("a", "c"): 0.5, ("b", "c"): 0.25}).axes
-        lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
-        widths[strongest] = {
-            style: [x.get_linewidth() for x in lines if x.get_linestyle() == style] for style in ("-", "--")
-        }
-        assert ("∞" in {text.get_text() for text in axes.texts}) == np.isinf(strongest)
-    infinite = widths[float("inf")]
-    assert infinite["--"] == [6.6] and sorted(infinite["-"]) == pytest.approx([2.4, 4.2])
-    assert not widths[0.5]["--"] and max(widths[0.5]["-"]) == pytest.approx(6.6)  # control: nothing infinite
-
-
-def test_an_infinite_region_is_hatched_and_an_infinite_estimate_is_an_arrow() -> None:
-    graph = InteractionHypergraph.saturated(Domain.from_cardinalities(dict.fromkeys("abc", 2)))
-    for strength, mark in ((float("inf"), "a : b : c  ∞"), (1.0, "a : b : c")):
-        (axes,) = hypergraph_figure(graph, {("a", "b", "c"): strength}).axes
-        assert [text.get_text() for text in axes.get_legend().get_texts()] == [mark]
-        assert any(patch.get_hatch() for patch in axes.patches) == np.isinf(strength)
+def test_an_infinite_estimate_is_an_arrow() -> None:
     centre, lower, upper = np.array([-np.inf, 0.5]), np.array([-np.inf, 0.2]), np.array([-np.inf, 0.8])
     (axes,) = forest_figure(["x", "y"], centre, lower, upper, axis_label="nats").axes
     (arrow,) = [text for text in axes.texts if text.arrow_patch is not None]
     assert arrow.xy == pytest.approx((-0.92, 1))
     assert axes.get_xlim()[0] < -0.92
-
-
-@pytest.mark.parametrize("names", ["", "a", "ab", "abcdefghijklmnop"])
-def test_hypergraph_figure_of_any_size_can_be_rendered(names: str) -> None:
-    domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
-    assert (
-        pixels(
-            hypergraph_figure(
-                InteractionHypergraph.saturated(domain)
-                if len(names) < 3
-                else InteractionHypergraph.from_order(domain, 2),
-                {},
-            )
-        ).size
-        > 0
-    )
 
 
 def test_other_figures_hold_their_data_and_render() -> None:
@@ -179,7 +117,7 @@ def test_rank_bars_tell_agreeing_from_shifted_chains() -> None:
 
 
 def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Path) -> None:
-    page = render_report(analysis)
+    page = render_page(analysis_page(analysis))
     test = analysis.models[1].goodness
     assert test is not None and number(test.deviance) == "20.204"
     plain = re.sub(r"<[^>]+>", " ", page)
@@ -187,7 +125,8 @@ def test_page_holds_the_numbers_of_the_analysis(analysis: Analysis, tmp_path: Pa
         assert value in plain
     assert page.count("<img") == page.count("data:image/png;base64,") == 6
     assert page.count("<section") == page.count("</section>")
-    write_report(analysis, tmp_path)
+    save_analysis(analysis, tmp_path)
+    write_page(analysis_page(analysis), tmp_path)
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {
         "report.html",
@@ -205,7 +144,7 @@ def test_a_count_of_the_family_is_named(analysis: Analysis) -> None:
         model = replace(kept, fit=fit)
         models = tuple(model if i == analysis.chosen_index else other for i, other in enumerate(analysis.models))
         found = replace(analysis, models=models)
-        pages.append((" ".join(page_warnings(found)), " ".join(page_summary(found))))
+        pages.append((" ".join(analysis_page(found).warnings), " ".join(analysis_page(found).summary)))
     (decided, counted), (undecided, family) = pages
     assert f"{kept.name}: the parameters are those of the family; how many" in undecided
     assert "of the family over" in family
@@ -214,22 +153,25 @@ def test_a_count_of_the_family_is_named(analysis: Analysis) -> None:
 
 def test_a_single_chain_is_not_praised(analysis: Analysis) -> None:
     run = analysis.models[1].posterior
-    assert run is not None and not any("one chain" in s for s in page_warnings(analysis))  # control: two chains
+    assert run is not None and not any(
+        "one chain" in s for s in analysis_page(analysis).warnings
+    )  # control: two chains
     single = replace(run, theta=run.theta[:1], max_r_hat=float("nan"), min_ess_bulk=float("nan"))
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1)
-    assert any("order 2: one chain cannot show" in s for s in page_warnings(alone))
-    assert any("1 chain of 200 draws; largest R-hat –" in s for s in page_summary(alone))
+    assert any("order 2: one chain cannot show" in s for s in analysis_page(alone).warnings)
+    assert any("1 chain of 200 draws; largest R-hat –" in s for s in analysis_page(alone).summary)
 
 
 def test_html_is_escaped(analysis: Analysis) -> None:
-    assert "<script>" not in render_report(analysis, title="<script>alert(1)</script>")
+    assert "<script>" not in render_page(analysis_page(analysis, title="<script>alert(1)</script>"))
 
 
-def test_plain_report(analysis: Analysis) -> None:
-    text = plain_report(analysis)
+def test_text(analysis: Analysis) -> None:
+    text = plain_text(analysis_page(analysis))
     assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
-    assert max(map(len, text.splitlines()[:6])) < 120
+    tables = text.split("\n\n", 1)[1].split("note: ")[0]
+    assert max(map(len, tables.splitlines())) <= 110
 
 
 def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
@@ -239,15 +181,17 @@ def test_held_out_gain_leads_and_kl_leads_nothing() -> None:
     scores = found.chosen.scores
     gain, error = scores.gain["test"], scores.gain_std_error["test"]
     assert gain is not None and error is not None and gain > 0.1
-    assert page_summary(found)[0] == (
+    assert analysis_page(found).summary[0] == (
         f"On the test rows the model kept gains {gain:.3f} nats per row over independent columns "
         f"(standard error {error:.3f})."
     )
-    assert not any("KL" in sentence for sentence in page_summary(found))
-    assert "gain" in plain_report(found) and "says nothing about fit" not in render_report(found)
+    assert not any("KL" in sentence for sentence in analysis_page(found).summary)
+    assert "gain" in plain_text(analysis_page(found)) and "says nothing about fit" not in render_page(
+        analysis_page(found)
+    )
     # Without held-out rows the fit is judged by its test, and no gain is claimed.
-    assert not any("independent columns" in sentence for sentence in page_summary(analyse(train, structure)))
+    assert not any("independent columns" in sentence for sentence in analysis_page(analyse(train, structure)).summary)
     cells = Observations.from_tensor(test.codes.unique(dim=0), test.domain)
     distinct = analyse(train, structure, test=cells)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    assert sentence in render_report(distinct) and sentence in plain_report(distinct)
+    assert sentence in render_page(analysis_page(distinct)) and sentence in plain_text(analysis_page(distinct))

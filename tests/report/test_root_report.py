@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -21,15 +22,26 @@ from pyro_hoim.generalized_root import (
     RootTerm,
     analyse_roots,
     fit_root_path,
-)
-from pyro_hoim.report import (
     penalty_path_figure,
-    render_root_report,
     root_network_figure,
-    root_plain_report,
+    root_page,
     root_scores_figure,
 )
-from pyro_hoim.report.root_sections import HINTS, root_parts, root_summary, root_warnings, singles, tuples
+from pyro_hoim.generalized_root.study.page import HINTS
+from pyro_hoim.report import plain_text, render_page
+
+
+def html(found: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
+    return render_page(root_page(found, hints))
+
+
+def plain(found: RootAnalysis, hints: Mapping[str, str] = HINTS) -> str:
+    return plain_text(root_page(found, hints))
+
+
+def strongest_pair(found: RootAnalysis) -> RootTerm:
+    return max(found.fit.terms((2, 2)), key=lambda term: term.coefficient)
+
 
 NAMES = ["flow", "heat", "<b>wing</b>", "$x$", "never"]
 
@@ -90,56 +102,57 @@ def test_path_of_penalties() -> None:
 
 def test_page_holds_what_the_analysis_found() -> None:
     found = analysis()
-    page = render_root_report(found)
+    page = html(found)
     assert page.count("data:image/png") == page.count("<img")
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<b>wing</b>" not in page
     assert "&lt;b&gt;wing&lt;/b&gt;" in page
     assert "Made up." in page
-    parts = root_parts(found)
+    parts = root_page(found).sections
     titles = [part.title for part in parts]
     assert titles[:2] == ["How well it predicts rows", "What varies together"]
     assert "Pairs" in titles
     assert titles[-2:] == ["The penalty", "How it was estimated"]
-    strongest = tuples(found, 2, 1)[0]
-    assert strongest.coefficient == max(t.coefficient for t in found.fit.terms((2, 2)))
+    strongest = strongest_pair(found)
     cells = next(b for p in parts if p.title == "Pairs" for b in p.blocks if b.kind == "table").rows
     assert cells[0][:2] == (" + ".join(strongest.names), f"{strongest.coefficient:+.4f}")
     assert cells[0][2] == f"{strongest.coefficient / 2:+.4f}"
-    assert [t.coefficient for t in singles(found)] == sorted((t.coefficient for t in singles(found)), reverse=True)
+    singles = next(b for p in parts if p.title == "Single columns" for b in p.blocks if b.kind == "table").rows
+    values = sorted((term.coefficient for term in found.fit.terms((1, 1))), reverse=True)
+    assert [row[1] for row in singles] == [f"{value:+.4f}".replace("-", "−") for value in values]
     chosen = next(b for p in parts if p.title == "The penalty" for b in p.blocks if b.kind == "table")
     assert chosen.rows[chosen.chosen][0] == f"{found.l1:g}"
 
 
 def test_sentences() -> None:
     found = analysis()
-    summary = " ".join(root_summary(found))
+    summary = " ".join(root_page(found).summary)
     assert "120 rows of 5 columns" in summary
     assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary  # type: ignore[union-attr]
     assert "new rows will gain less" not in summary
     test = found.parts["test"]
-    assert test is not None and root_summary(found)[0] == (
+    assert test is not None and root_page(found).summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row in log pseudo-likelihood (every cell given all "
         f"others) over independent columns (standard error {test.gain_std_error:.3f})."
     )
-    assert any("never" in sentence and "minus infinity" in sentence for sentence in root_warnings(found))
+    assert any("never" in sentence and "minus infinity" in sentence for sentence in root_page(found).warnings)
     only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
-    assert "new rows will gain less" in " ".join(root_summary(only))
+    assert "new rows will gain less" in " ".join(root_page(only).summary)
     test = found.parts["test"]
     assert test is not None
     bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
     broken = replace(found, parts={**found.parts, "test": bad}, no_log_partition="the model cannot be normalised: x")
-    warnings = " ".join(root_warnings(broken))
+    warnings = " ".join(root_page(broken).warnings)
     assert "2 rows of test" in warnings
     assert "cannot be normalised" in warnings
-    assert "∞" in render_root_report(broken)
+    assert "∞" in html(broken)
 
 
 def test_text() -> None:
     found = analysis()
-    text = root_plain_report(found)
-    assert "test: independent negative binomial" in text
-    strongest = tuples(found, 2, 1)[0]
+    text = plain(found)
+    assert "independent negative binomial" in text
+    strongest = strongest_pair(found)
     assert f"{' + '.join(strongest.names)}" in text
     assert f"{strongest.coefficient:+.4f}" in text
 
@@ -152,7 +165,7 @@ def test_roots_of_single_columns_are_listed() -> None:
         order=2,
         learn=partial(fit_root_path, full=True, refit="all"),
     )
-    part = next(p for p in root_parts(found) if p.title == "Single columns")
+    part = next(p for p in root_page(found).sections if p.title == "Single columns")
     assert part.blocks[0].columns == ("column", "coefficient", "of its square root")
     values = {term.names[0]: term.coefficient for term in found.fit.terms((2, 1))}
     for name, _, shown in part.blocks[0].rows:
@@ -162,16 +175,16 @@ def test_roots_of_single_columns_are_listed() -> None:
 def test_independent_columns_have_a_report() -> None:
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
-    assert "no tuples" in root_summary(found)[1]
-    assert "columns are independent" in render_root_report(found)
-    assert "test:" not in root_plain_report(found)
+    assert "no tuples" in root_page(found).summary[1]
+    assert "columns are independent" in html(found)
+    assert "\ntest " not in plain(found)
 
 
 def test_penalties_of_independent_columns_are_not_compared() -> None:
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
     assert found.l1 is None
-    assert "The penalty" not in [part.title for part in root_parts(found)]
+    assert "The penalty" not in [part.title for part in root_page(found).sections]
 
 
 def test_a_model_worse_than_independent_columns_is_told() -> None:
@@ -179,15 +192,15 @@ def test_a_model_worse_than_independent_columns_is_told() -> None:
     test = found.parts["test"]
     assert test is not None
     assert test.gain > 0
-    assert not any("worse than independent" in sentence for sentence in root_warnings(found))
+    assert not any("worse than independent" in sentence for sentence in root_page(found).warnings)
     bad = replace(test, scores=replace(test.scores, pseudo_nll=test.independent.pseudo_nll + 0.25))
-    told = [s for s in root_warnings(replace(found, parts={**found.parts, "test": bad})) if "worse than" in s]
+    told = [s for s in root_page(replace(found, parts={**found.parts, "test": bad})).warnings if "worse than" in s]
     assert len(told) == 1
     assert "On the test rows" in told[0]
     assert "0.2500 nats a row" in told[0]
     assert "does not hold on these" in told[0]
     parts = {**found.parts, "test": bad}
-    (told,) = [s for s in root_warnings(replace(found, parts=parts, fit=found.fit.joined())) if "worse than" in s]
+    (told,) = [s for s in root_page(replace(found, parts=parts, fit=found.fit.joined())).warnings if "worse than" in s]
     assert "refit='all' mends that" in told
 
 
@@ -195,15 +208,15 @@ def test_a_refit_is_told() -> None:
     found = analysis()
     refit = found.fit.refit
     assert refit is not None
-    page = render_root_report(found)
+    page = html(found)
     assert "all coefficients were fitted again, together under 50 % of the penalties" in page
     assert f"{refit.joined_pseudo_nll:.4f} before, {refit.pseudo_nll:.4f} after" in page
     assert "it was fitted together with all others" in page
-    joined = render_root_report(replace(found, fit=found.fit.joined()))
+    joined = html(replace(found, fit=found.fit.joined()))
     assert "were fitted again" not in joined
     assert "it is the mean over the columns" in joined
     short = replace(found.fit, refit=replace(refit, status="shortened", way=0.25))
-    assert any("25 % of the way" in sentence for sentence in root_warnings(replace(found, fit=short)))
+    assert any("25 % of the way" in sentence for sentence in root_page(replace(found, fit=short)).warnings)
 
 
 def test_a_pair_is_named_once() -> None:
@@ -218,7 +231,7 @@ def test_a_pair_is_named_once() -> None:
         if term.key[1] == 2:
             signs.setdefault(term.names, set()).add(term.coefficient > 0)
     assert any(len(both) == 2 for both in signs.values())
-    sentences = [s for s in root_summary(found) if s.startswith("The pairs that")]
+    sentences = [s for s in root_page(found).summary if s.startswith("The pairs that")]
     named = [pair for s in sentences for pair in s.partition(": ")[2].rstrip(".").split("; ")]
     assert sorted(named) == sorted(set(named))
 
@@ -230,7 +243,7 @@ def test_means_of_gaussian_columns_are_told() -> None:
         found = analyse_roots(
             {"train": table}, GaussianFamily(), order=2, learn=partial(fit_root_path, full=full, refit="all")
         )
-        assert any("mean zero" in sentence for sentence in root_warnings(found)) is not full
+        assert any("mean zero" in sentence for sentence in root_page(found).warnings) is not full
 
 
 @lru_cache
@@ -246,7 +259,7 @@ def test_counts_more_spread_than_poisson_ones_are_told() -> None:
         found = analyse_roots(
             parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all")
         )
-        return " ".join(root_summary(found))
+        return " ".join(root_page(found).summary)
 
     assert "full=True adds roots of single columns" in words(0.5, full=False)
     assert "full=True" not in words(0.5, full=True)
@@ -256,6 +269,6 @@ def test_counts_more_spread_than_poisson_ones_are_told() -> None:
 def test_advice_is_in_the_words_of_the_caller() -> None:
     found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
     assert set(ROOT_HINTS) == set(HINTS)
-    page = root_plain_report(found, ROOT_HINTS) + render_root_report(found, ROOT_HINTS)
+    page = plain(found, ROOT_HINTS) + html(found, ROOT_HINTS)
     assert "--full adds roots" in page and "full=True" not in page
-    assert "--full" not in root_plain_report(found)
+    assert "--full" not in plain(found)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pyro_hoim.report.words import (
+from pyro_hoim.core.words import (
     elpd_sentence,
     fixed,
     gain_sentence,

@@ -32,11 +32,7 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import (
     PosteriorSettings,
     analyse,
-    draw_rows,
-    law_divergence,
-    normalised_errors,
     run_posterior,
-    structure_recovery,
 )
 
 ROWS = load_table("ucb_admissions")
@@ -135,14 +131,8 @@ def test_numbers_of_samples_are_checked_before_the_model_is_seen_to_be_small(nam
 
 
 def test_other_arguments_of_the_wrong_type() -> None:
-    law = object()
     for ask, words in (
-        (lambda: structure_recovery(ROWS, GRAPH), "found: expected an InteractionHypergraph, received Observations"),
-        (lambda: structure_recovery(GRAPH, None), "truth: expected an InteractionHypergraph, received NoneType"),
         (lambda: with_supersets(MODEL, EDGES), "hypergraph: expected an InteractionHypergraph, received LogLinear"),
-        (lambda: draw_rows(law, 3), "law: expected a Law, received object"),
-        (lambda: law_divergence(law, law), "truth: expected a Law, received object"),
-        (lambda: normalised_errors(law, law), "truth: expected a Law, received object"),
         (lambda: coefficient_intervals(MODEL), "result: expected a FitResult, received LogLinearEnergy"),
         (lambda: num_impossible(MODEL, ROWS), "result: expected a FitResult, received LogLinearEnergy"),
         (lambda: removal_values(MODEL, EDGES, samples=[[0, 0, 0]], exact=False), "samples: expected a tensor of level"),

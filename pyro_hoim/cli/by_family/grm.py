@@ -8,25 +8,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
+from ...core.words import plural
 from ...errors import conflict, out_of_range, refused, unexpected
 from ...generalized_root.nodes.families import NodeFamily, node_family
 from ...generalized_root.regress.fit import fit_root_path
 from ...generalized_root.regress.options import RootSettings
 from ...generalized_root.regress.result import RootFitResult, RootTerm
 from ...generalized_root.study.analysis import AUTO_L1, RootAnalysis, analyse_roots
-from ...report.root_page import root_plain_report, write_root_report
-from ...report.words import plural
 from ..count_reading import CountSource
 from ..labelled import JOBS, ORDER
 from ..output import log_partition_json
 from ..reading import Fractions, held_out_split
-from ..wording import ROOT_HINTS
 
-__all__ = ["ROOT_OPTIONS", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
+__all__ = ["ROOT_OPTIONS", "VOCAB", "RootPlan", "parse_l1", "plan_roots", "tuple_json"]
 
 _TOP = 50
 _MOST_L1 = 1e6
 
+VOCAB = Option(
+    "vocab",
+    "Column names of a .npz file for a grm, one a line.  [default: the same name with _vocab.txt]",
+    kind="path",
+    metavar="FILE",
+)
 ROOT_OPTIONS = (
     Option(
         "family",
@@ -43,12 +47,7 @@ ROOT_OPTIONS = (
         multiple=True,
         metavar="LAMBDA|auto",
     ),
-    Option(
-        "vocab",
-        "With grm: column names of a .npz file, one a line.  [default: the same name with _vocab.txt]",
-        kind="path",
-        metavar="FILE",
-    ),
+    VOCAB,
     Option(
         "maximum",
         "With grm: largest count of --family truncated-poisson.",
@@ -117,7 +116,7 @@ class RootPlan:
         return held_out_split(source.rows.num_rows, len(self.l1) > 1)
 
     def run(self, request: Request) -> Study:
-        """Learn from the training rows, and leave the model and the report."""
+        """Learn from the training rows."""
         asked, source = self.asked, request.source
         num_columns, order, full = len(source.rows.domain), asked["order"], asked["full"]
         rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
@@ -152,9 +151,7 @@ class RootPlan:
             title=source.name,
             about=request.about,
         )
-        request.announce("writing the report")
-        write_root_report(analysis, request.folder, ROOT_HINTS)
-        return Study(_summary(analysis), root_plain_report(analysis, ROOT_HINTS))
+        return Study(analysis, _summary(analysis))
 
 
 def plan_roots(asked: Asked) -> RootPlan:

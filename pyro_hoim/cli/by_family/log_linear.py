@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
+from ...core.words import num_states_text
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.named_priors import Prior
-from ...report.blocks import num_states_text
-from ...report.page import write_report
-from ...report.plain import plain_report
 from ...structure.hypergraph import InteractionHypergraph
 from ...study.analysis import Analysis, analyse
 from ...study.posterior_settings import PosteriorSettings
@@ -87,7 +85,7 @@ class LogLinearPlan:
         return ALL_TRAIN
 
     def run(self, request: Request) -> Study:
-        """Fit every collection, and leave models, posteriors and the report."""
+        """Fit every collection."""
         rows: Observations = request.parts["train"]
         structures = self._structures(rows)
         for structure in structures.values():
@@ -123,9 +121,7 @@ class LogLinearPlan:
             resume=request.resume,
             jobs=self.asked["jobs"],
         )
-        write_report(analysis, request.folder)
-        files = {} if settings is None else {"posterior": "posterior.nc"}
-        return Study(_summary(analysis, request.folder), plain_report(analysis), files)
+        return Study(analysis, _summary(analysis, request.folder))
 
     def _structures(self, data: Observations) -> dict[str, InteractionHypergraph]:
         """The collections to fit, by name."""

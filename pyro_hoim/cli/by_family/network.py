@@ -8,13 +8,11 @@ from functools import partial
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
+from ...core.words import num_states_text, plural
 from ...data.observations import Observations
 from ...dependency_network.learn.network import learn_network
 from ...dependency_network.study.analysis import NetworkAnalysis, analyse_network
 from ...log_linear.learning.columns import check_columns
-from ...report.blocks import num_states_text
-from ...report.network_page import network_plain_report, write_network_report
-from ...report.words import plural
 from ..labelled import JOBS, LABELLED, read_labelled
 from ..output import whole
 from ..reading import Fractions, Missing, Table, held_out_split
@@ -62,7 +60,7 @@ class NetworkPlan:
         return held_out_split(source.rows.total_count)
 
     def run(self, request: Request) -> Study:
-        """Learn from the training rows, and leave the model and the report."""
+        """Learn from the training rows."""
         rows = request.source.rows
         about = request.about
         learned = plural(request.parts["train"].total_count, "row"), plural(len(rows.domain), "column")
@@ -94,9 +92,7 @@ class NetworkPlan:
             title=request.source.name,
             about=about,
         )
-        request.announce("writing the report")
-        write_network_report(analysis, request.folder)
-        return Study(_summary(analysis), network_plain_report(analysis))
+        return Study(analysis, _summary(analysis))
 
 
 def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:

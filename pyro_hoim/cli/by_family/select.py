@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.family import Asked, Option, Request, Study
+from ...core.words import num_states_text, plural
 from ...errors import IntractableError, refused
 from ...log_linear.learning.columns import check_columns
 from ...log_linear.learning.learn import learn, train_collection
 from ...log_linear.learning.model import LearnedModel
 from ...log_linear.named_priors import Prior
-from ...report.blocks import num_states_text
-from ...report.learned.page import write_learned_report
-from ...report.learned.plain import learned_plain_report
-from ...report.words import plural
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ...study.learned import LearnedAnalysis, analyse_learned
@@ -99,7 +96,7 @@ class SelectPlan:
         return SELECT_SPLIT
 
     def run(self, request: Request) -> Study:
-        """Learn, and leave the models and the report.
+        """Learn.
 
         Raises:
             InputError: no training or validation rows, or a prior that training has not.
@@ -203,7 +200,7 @@ def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> dict[str, Any
 
 
 def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request, stage: str, *told: str) -> Study:
-    """Train, score, and leave the models and the report."""
+    """Train and score."""
     request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
     learned = work(request.checkpoint)
     shown = learned if learned.structure is None else learned.structure
@@ -219,11 +216,7 @@ def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request,
     )
     timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
     analysis = replace(analysis, learned=timed)
-    request.announce("writing the report")
-    write_learned_report(analysis, request.folder)
-    files = {} if analysis.model is timed else {"predictive model": "predictive.safetensors"}
-    summary = {**_summary(analysis, request.folder), "prior": asked["prior"]}
-    return Study(summary, learned_plain_report(analysis), files)
+    return Study(analysis, {**_summary(analysis, request.folder), "prior": asked["prior"]})
 
 
 def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
@@ -265,24 +258,7 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
             part: found and found.accuracy and {**found.accuracy, "rows": whole(found.accuracy["rows"])}
             for part, found in parts.items()
         }
-    summary["structure"], summary["predictive"] = _structure(analysis), None
-    if analysis.learned is not learned:
-        summary["predictive"] = {
-            "model": str(folder / "predictive.safetensors"),
-            "num_interactions": analysis.learned.hypergraph.num_interactions,
-            "num_parameters": analysis.num_parameters_predictive,
-            "num_parameters_family": analysis.learned.hypergraph.num_parameters,
-            "log_partition": log_partition_json(analysis.learned.log_partition),
-            **{
-                name: each(lambda found, name=name: getattr(found.predictive.model, name))
-                for name in ("nll", "kl", "pseudo_nll")
-            },
-            "gain": each(lambda found: found.predictive.model.gain),
-            "gain_std_error": each(lambda found: found.predictive.model.gain_std_error),
-            "advantage": each(lambda found: found.predictive.advantage),
-            "advantage_std_error": each(lambda found: found.predictive.advantage_std_error),
-            "accuracy": each(lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"]),
-        }
+    summary["structure"], summary["predictive"] = _structure(analysis), _predictive(analysis, folder)
     if learned.selection is not None:
         summary["selection"] = {
             "status": learned.selection.status,
@@ -290,6 +266,30 @@ def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
             "rounds": [_round(entry.to_json()) for entry in learned.selection.rounds],
         }
     return {**summary, "stage_seconds": learned.seconds}
+
+
+def _predictive(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | None:
+    """The richer model that predicts; None where there is no other than the structure."""
+    learned = analysis.learned
+    if learned is analysis.model:
+        return None
+
+    def each(read: Callable[[Any], Any]) -> dict[str, Any]:
+        return {part: None if found is None else read(found.predictive) for part, found in analysis.parts.items()}
+
+    return {
+        "model": str(folder / "predictive.safetensors"),
+        "num_interactions": learned.hypergraph.num_interactions,
+        "num_parameters": analysis.num_parameters_predictive,
+        "num_parameters_family": learned.hypergraph.num_parameters,
+        "log_partition": log_partition_json(learned.log_partition),
+        **{name: each(lambda found, n=name: getattr(found.model, n)) for name in ("nll", "kl", "pseudo_nll")},
+        "gain": each(lambda found: found.model.gain),
+        "gain_std_error": each(lambda found: found.model.gain_std_error),
+        "advantage": each(lambda found: found.advantage),
+        "advantage_std_error": each(lambda found: found.advantage_std_error),
+        "accuracy": each(lambda found: found.accuracy and found.accuracy["accuracy"]),
+    }
 
 
 def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:

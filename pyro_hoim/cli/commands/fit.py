@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from ...core.family import Asked, Family, Request, Study, family_named
-from ...errors import InputError
+from ...core.family import Asked, Request, Study, family_named
+from ...report.render import plain_text, write_page
+from ..asking import JSON, FamilyCommand, own_options
 from ..families import DEFAULT, families
 from ..methods import is_terminal
-from ..options import SEED, click_option
+from ..options import SEED
 from ..output import echo_json, new_folder, peak_memory_mb, to_json_text
 from ..reading import parse_split, split_rows
 from ..seen import keep_split
@@ -25,41 +25,20 @@ from ..session import Session, announce, session
 __all__ = ["fit"]
 
 
-class _FitCommand(click.Command):
-    """The command with the options of all families, also of those that were registered after it was made."""
+class _FitCommand(FamilyCommand):
+    """The command with the choice of a family."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The argument, the choice of a family, the families' options, and those of every fit."""
-        known = families()
         model = click.Option(
             ["--model"],
-            type=click.Choice([family.short for family in known]),
+            type=click.Choice([family.short for family in families()]),
             default=DEFAULT,
             show_default=True,
             help="Family of models; grm: generalized root models, of counts or real numbers.",
         )
-        own = dict.fromkeys(option for family in known for option in family.options)
-        argument, *common = super().get_params(ctx)
-        return [argument, model, *map(click_option, own), *common]
-
-
-def _asked(family: Family, ctx: click.Context, source: str | None, columns: str | None, split: str | None) -> Asked:
-    """The options of a family; those of others are refused where they were given."""
-    given: set[str] = set()
-    for option in dict.fromkeys(option for other in families() for option in other.options):
-        if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
-            continue
-        given.add(option.name)
-        if option not in family.options:
-            owners = [other.short for other in families() if option in other.options]
-            instead = family.instead.get(option.name)
-            raise InputError(
-                f"--{option.name.replace('_', '-')}: belongs to --model {' or '.join(owners)}, received --model "
-                f"{family.short}" + (f"; {instead}" if instead else "")
-            )
-    values = {option.name: ctx.params[option.name] for option in family.options}
-    fractions = None if split is None else parse_split(split)
-    return Asked(values, frozenset(given), source, columns, fractions, ctx.params["seed"])
+        argument, *others = super().get_params(ctx)
+        return [argument, model, *others]
 
 
 @click.command(cls=_FitCommand)
@@ -74,7 +53,7 @@ def _asked(family: Family, ctx: click.Context, source: str | None, columns: str 
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@JSON
 @click.pass_context
 def fit(
     ctx: click.Context,
@@ -100,8 +79,9 @@ def fit(
     """
     started = time.perf_counter()
     family = family_named(model)
-    asked = _asked(family, ctx, source, columns, split)
-    plan = family.plan(asked)
+    given = own_options(family, ctx, f"belongs to --model {{owners}}, received --model {family.short}")
+    asked = Asked(dict(ctx.params), given, source, columns, None if split is None else parse_split(split), seed)
+    plan = family.fit(asked)
     read = plan.read()
     table = plan.complete(read)
     fractions = plan.split(table) if asked.split is None else asked.split
@@ -122,6 +102,10 @@ def fit(
                 is_terminal(),
             )
         )
+        say("writing the report")
+        page = family.sections(study.analysis)
+        files = family.save(study.analysis, run.folder)
+        write_page(page, run.folder)
         keep_split(run.folder, table.rows, fractions, seed)
         summary = _summary(study, table.facts(), run, seed)
         (run.folder / "fit.json").write_text(to_json_text(summary, indent=2) + "\n", encoding="utf-8")
@@ -130,8 +114,8 @@ def fit(
         echo_json(summary)
         return
     told = table.told()
-    click.echo("\n".join([*told, *([""] if told else []), study.text, ""]))
-    files = {"report": "report.html", "model": "model.safetensors", **study.files}
+    click.echo("\n".join([*told, *([""] if told else []), plain_text(page), ""]))
+    files = {"report": "report.html", "model": "model.safetensors", **files}
     width = max(map(len, files))
     for what, name in files.items():
         click.echo(f"{what + ':':<{width + 1}} {run.folder / name}")

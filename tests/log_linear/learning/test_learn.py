@@ -21,8 +21,9 @@ from pyro_hoim.log_linear.learning.columns import check_columns, ordered_columns
 from pyro_hoim.log_linear.learning.model import LearnedModel
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study.complexity import structure_recovery
 from pyro_hoim.study.learned import analyse_learned
+
+from studies.complexity import structure_recovery
 
 SMALL = {
     "trainer": "sampled",

@@ -13,8 +13,9 @@ from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, InteractionTest, eliminate, rejected_hypotheses
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study.complexity import structure_recovery
 from pyro_hoim.testing import FALSE_ALARM_RATE
+
+from studies.complexity import structure_recovery
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 

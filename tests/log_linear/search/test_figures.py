@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.report.figures.selection_figures import DARK, LIGHT, capacity_figure
+from pyro_hoim.log_linear.search.figures import DARK, LIGHT, capacity_figure
 
 
 def curve(validation, best):

@@ -1,0 +1,183 @@
+"""What the commands on a model share: its family is asked with the rows of a file, and the answer is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from click.core import ParameterSource
+
+from ..core.family import Answer, Family, Option, Question, family_of
+from ..core.words import plural
+from ..errors import check_names, conflict, out_of_range, refused, unexpected
+from ..runs.container import read_kind
+from ..schema import Domain
+from .count_reading import read_counts
+from .families import families
+from .labels import read_known
+from .methods import is_terminal
+from .options import click_option
+from .output import echo_json
+from .seen import score_seen, seen_lines
+
+__all__ = [
+    "DATA",
+    "JSON",
+    "MODEL",
+    "FamilyCommand",
+    "ask",
+    "check_new_file",
+    "own_options",
+    "parse_given",
+    "show",
+    "with_rows",
+    "write",
+]
+
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+DATA = click.argument("file", type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def _options(command: str | None) -> list[Option]:
+    """The options of all families for a command."""
+    return list(dict.fromkeys(o for family in families() for o in family.options.get(str(command), ())))
+
+
+class FamilyCommand(click.Command):
+    """A command with the options of all families, also of those that were registered after it was made."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The arguments, the families' options, and those of the command."""
+        common = super().get_params(ctx)
+        first = sum(isinstance(param, click.Argument) for param in common)
+        return [*common[:first], *map(click_option, _options(self.name)), *common[first:]]
+
+
+def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozenset[str]:
+    """Names of the families' options that were typed.
+
+    Args:
+        family: whose options are expected.
+        ctx: of the command.
+        not_for: words between an option of other families and what to do instead, by default the family's name.
+
+    Raises:
+        InputError: an option that belongs to other families.
+    """
+    given: set[str] = set()
+    for option in _options(ctx.command.name):
+        if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
+            continue
+        given.add(option.name)
+        if option not in family.options.get(str(ctx.command.name), ()):
+            instead = family.instead.get(option.name)
+            owners = " or ".join(f.short for f in families() if option in f.options.get(str(ctx.command.name), ()))
+            words = not_for.format(owners=owners) or f"not for a {family.name}"
+            raise conflict(f"--{option.name.replace('_', '-')}", words, instead)
+    return frozenset(given)
+
+
+def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
+    """The family of a model file, or of the one in a folder that ``fit`` wrote, and the question that a command asks.
+
+    Raises:
+        ModelFileError: no readable model file.
+        InputError: an option that belongs to other families.
+    """
+    path = model / "model.safetensors" if model.is_dir() else model
+    family = family_of(read_kind(path), path)
+    given = own_options(family, ctx)
+    return family, Question(family.load(path), model, dict(ctx.params), given, is_terminal())
+
+
+def with_rows(family: Family, question: Question, file: Path, target: str | None = None) -> Question:
+    """The question about the rows of a file.
+
+    Args:
+        family: whose type of data the file holds.
+        question: about its model.
+        file: the rows.
+        target: a column that the file may leave out.
+
+    Raises:
+        UnknownNameError: a column that is missing, no such target, or no row without an unknown label.
+        InputError: a bad file.
+    """
+    domain = question.stored.domain
+    if target is not None:
+        check_names([target], domain.names, "--target")
+    if family.data_type == "numbers":
+        rows, has_target = read_counts(domain, file, question.values.get("vocab"), target)
+        return replace(question, rows=rows, has_target=has_target)
+    rows, unseen = read_known(domain, file, question.values.get("missing", ()), optional=target)
+    values = {**question.values, "unseen": unseen}
+    return replace(question, values=values, rows=rows, left_out=unseen.lines)
+
+
+def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mapping[str, Any]:
+    """Codes, or numbers, at which ``--given`` holds columns.
+
+    Raises:
+        InputError: no COL=VALUE, a column that is fixed twice, or no number.
+        UnknownNameError: an unknown column or label.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, word = text.partition("=")
+        if not equals:
+            raise unexpected("--given", "COL=VALUE", text)
+        check_names([name], domain.names, "--given")
+        if name in found:
+            raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")
+        found[name] = word
+    if data_type == "labels":
+        return domain.encode_state(found)
+    numbers: dict[str, float] = {}
+    for name, word in found.items():
+        try:
+            numbers[name] = float(word)
+        except ValueError:
+            raise out_of_range("--given", f"a number for {name!r}", word) from None
+    return numbers
+
+
+def show(answer: Answer, question: Question, as_json: bool) -> None:
+    """Print an answer about the rows of a file, with the parts of the file that the fit saw."""
+    _note(answer)
+    parts = None
+    if answer.of_part is not None:
+        parts = score_seen(question.stored.info, question.rows, answer.of_part)
+    if as_json:
+        unseen = question.values.get("unseen")
+        echo_json({**answer.json, "parts": parts, **({} if unseen is None else unseen.to_json())})
+        return
+    click.echo("\n".join([*answer.lines, *seen_lines(parts, *answer.shown)]))
+
+
+def _note(answer: Answer) -> None:
+    for line in answer.notes:
+        click.echo(f"pyro-hoim: note: {line}", err=True)
+
+
+def check_new_file(out: Path | None) -> None:
+    """Refuse a file that exists or cannot be made."""
+    if out is not None and out.exists():
+        raise refused("--out", f"{out} exists", "choose another file", code="existing-file")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise refused("--out", f"the folder {out.absolute().parent} does not exist", code="no-file")
+
+
+def write(answer: Answer, out: Path | None) -> None:
+    """The rows of an answer as CSV, to a file or to standard output."""
+    _note(answer)
+    frame = pd.DataFrame() if answer.frame is None else answer.frame
+    if out is None:
+        click.echo(frame.to_csv(index=False, lineterminator="\n"), nl=False)
+    else:
+        frame.to_csv(out, index=False, lineterminator="\n")
+        click.echo(f"{plural(len(frame), 'row')} written to {out}")

@@ -1,0 +1,273 @@
+"""The commands on the model file of a log-linear model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ...annealing.start_rows import chosen_rows
+from ...core.family import Answer, Option, Question, Stored
+from ...core.partition import LogPartition
+from ...core.prediction import Prediction, extend_rows
+from ...core.rows import ClampedGibbs
+from ...core.words import columns_of, fixed, gain_sentence, number, plural, short_edge
+from ...data.observations import Observations
+from ...errors import IntractableError
+from ...information.interaction_values import RemovalValue, removal_values
+from ...log_linear.annealed.importance import AnnealedImportance
+from ...log_linear.auto import Auto
+from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.file import load_model
+from ...log_linear.imputation import impute
+from ...log_linear.infinite import with_infinite
+from ...log_linear.predictions import predict as predict_rows
+from ...log_linear.scores import gain_over_columns, interaction_table, score_rows
+from ...study.infinite import finite_contrast_lines
+from ..labelled import prediction_answer
+from ..methods import describe_log_z, log_z_json, log_z_of, notes_in_option_words, number_text
+from ..options import LARGEST_SEED
+from ..output import whole
+from .impossible import check_evidence, impossible_rows, num_impossible, unnamed_combinations
+
+__all__ = [
+    "INTERACTIONS_OPTIONS",
+    "MOST_PROBABLE",
+    "complete",
+    "draw",
+    "interactions",
+    "load",
+    "log_z",
+    "predict",
+    "score",
+]
+
+_PORTION = 1024  # rows drawn between two steps of the progress bar
+_EDGE, _LEVELS = 48, 32  # characters
+_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
+
+MOST_PROBABLE = Option("most_probable", "With --complete: the most probable cells instead of draws.", kind="flag")
+INTERACTIONS_OPTIONS = (
+    Option(
+        "information",
+        "Also find what the model loses without each interaction.",
+        kind="switch",
+        default=True,
+        is_shown=True,
+    ),
+    Option(
+        "samples",
+        "Rows drawn from a large model to estimate that loss.",
+        kind="whole",
+        low=100,
+        default=4096,
+        is_shown=True,
+        metavar="N",
+    ),
+    Option("seed", "Seed of those rows.", kind="whole", low=0, high=LARGEST_SEED, default=0, is_shown=True),
+)
+
+
+def load(path: Path) -> Stored:
+    """The model of a file."""
+    found = load_model(path)
+    return Stored(found, found.hypergraph.domain, found.info)
+
+
+def _energy(question: Question) -> LogLinearEnergy:
+    """The energy of the model, in float64 balanced tables."""
+    found = question.stored.model
+    return LogLinearEnergy.from_theta(found.hypergraph, found.theta, found.coding)
+
+
+def draw(question: Question) -> Answer:
+    """Rows given some columns, exact or by Gibbs."""
+    energy, number, evidence = _energy(question), question["number"], question["given"]
+    known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
+    check_evidence(question.stored, Observations.from_tensor(known, energy.domain), "--given")
+    rest, _ = energy.condition(evidence)
+    drawn, notes = _drawn(rest, question)
+    codes = known.repeat(number, 1)
+    for column, name in enumerate(energy.domain.names):
+        if name not in evidence:
+            codes[:, column] = drawn[:, rest.domain.index(name)]
+    return Answer(frame=Observations.from_tensor(codes, energy.domain).to_pandas(count=None), notes=notes)
+
+
+def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, list[str]]:
+    """Rows (number, d), exact or by Gibbs, the latter with a note."""
+    number, method, burn_in = question["number"], question["method"], question["burn_in"]
+    generator = torch.Generator().manual_seed(question["seed"])
+    cost = Auto().plan(energy.hypergraph)
+    if not len(energy.domain):
+        return torch.zeros((number, 0), dtype=torch.long), []
+    if cost.feasible and method != "gibbs":
+        return Auto().sample(energy, (number,), generator), []
+    if method == "exact":
+        raise IntractableError(
+            f"{cost.reason}. At the command line: --method gibbs draws approximately, at any size, or fix columns "
+            "with --given"
+        )
+    backend = AnnealedImportance() if burn_in is None else AnnealedImportance(burn_in=burn_in)
+    parts: list[torch.Tensor] = []
+    with tqdm(total=number, unit="row", desc="gibbs", disable=not question.progress, leave=False) as bar:
+        for start in range(0, number, _PORTION):
+            parts.append(backend.sample(energy, (min(_PORTION, number - start),), generator))
+            bar.update(len(parts[-1]))
+    told = (
+        "the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then burnt in by "
+        f"{backend.burn_in} sweeps; compare with a longer --burn-in"
+    )
+    return torch.cat(parts), [told]
+
+
+def complete(question: Question) -> Answer:
+    """Completions of rows."""
+    check_evidence(question.stored, question.rows, "--complete")
+    found = impute(
+        _energy(question),
+        question.rows,
+        question["number"],
+        how="most probable" if question["most_probable"] else "draws",
+        method=question["method"],
+        gibbs=ClampedGibbs() if question["burn_in"] is None else ClampedGibbs(burn_in=question["burn_in"]),
+        seed=question["seed"],
+    )
+    return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
+
+
+def _note_chains(count: int, verb: str) -> list[str]:
+    """A note on rows that needed Markov chains."""
+    if not count:
+        return []
+    miss, are = ("misses", "it is") if count == 1 else ("miss", "they are")
+    told = (
+        f"{plural(count, 'row')} {miss} so many cells that {are} {verb} approximately, by Gibbs chains that hold the "
+        "known cells; --method exact refuses instead"
+    )
+    return [told]
+
+
+def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
+    """Log Z, balanced coding; ``auto`` prefers exact to what the file keeps, and that to nothing.
+
+    Args:
+        question: with the options of log Z.
+        starts: rows (n, d) from which an estimate looks for modes, too.
+    """
+    stored = question.stored.model
+    is_plain = question["method"] == "auto" and all(
+        question[name] is None for name in ("chains", "temperatures", "seed")
+    )
+    kept = stored.log_partition if is_plain else None
+    if kept is not None and not Auto().plan(stored.hypergraph).feasible:
+        return notes_in_option_words(replace(kept, method=f"{kept.method}, as the model file holds it"))
+    return log_z_of(question, _energy(question), AnnealedImportance, Auto(), starts)
+
+
+def score(question: Question) -> Answer:
+    """Gain over independent columns, NLL and pseudo-NLL."""
+    stored, energy, rows = question.stored, _energy(question), question.rows
+    starts = None
+    if question["method"] == "ais":
+        merged = rows.drop_missing().unique()
+        starts = chosen_rows(merged.codes, merged.counts)
+    log_z_found = log_z(question, starts)
+    value = float(log_z_found.value)
+    shares: dict[str, list[float]] | None = stored.info.get("independent")
+
+    def figures(part: Observations) -> dict[str, Any]:
+        found, impossible = score_rows(energy, part, log_z=value), num_impossible(stored, part)
+        gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
+        if impossible and shares is not None:
+            gain, error = None if gain in (None, math.inf) else -math.inf, None
+        return {
+            "rows": whole(found.rows),
+            "impossible_rows": whole(impossible),
+            "gain": gain,
+            "gain_std_error": error,
+            "nll": math.inf if impossible else found.nll,
+            "kl": math.inf if impossible and found.kl is not None else found.kl,
+            "nll_std_error": math.inf if impossible else found.nll_std_error,
+            **log_z_json(log_z_found),
+            "pseudo_nll": found.pseudo_nll,
+        }
+
+    found = figures(rows)
+    if shares is None:
+        first = "The gain over independent columns is not known: the model file does not hold their frequencies."
+    else:
+        first = gain_sentence("file's", "model", found["gain"], found["gain_std_error"])
+    lines = [first, f"rows                {rows.total_count:g}"]
+    lines += question.left_out("with them the NLL would be infinite")
+    if found["impossible_rows"]:
+        number = found["impossible_rows"]
+        lines.append(f"impossible rows     {number:g} (a combination never seen when the model was fitted)")
+    lines.append(
+        f"NLL per row         {number_text(found['nll'])} nats (standard error over rows "
+        f"{number_text(found['nll_std_error'])})"
+    )
+    lines.append(f"pseudo-NLL per row  {number_text(found['pseudo_nll'])} nats")
+    lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
+    return Answer(
+        json=found,
+        lines=lines,
+        notes=unnamed_combinations(stored),
+        of_part=lambda part: {name: value for name, value in figures(part).items() if name in _OF_PART},
+        shown=["nll"] if shares is None else ["gain", "nll"],
+    )
+
+
+def predict(question: Question) -> Answer:
+    """A column of rows."""
+    energy, target = _energy(question), question["target"]
+
+    def predicted(part: Observations) -> Prediction:
+        every = predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
+        return every.without(impossible_rows(question.stored, extend_rows(part, energy.domain), target))
+
+    found = predicted(question.rows)
+    approximate = int((~found.is_exact & found.is_predicted).sum())
+    return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+
+
+def interactions(question: Question) -> Answer:
+    """Interactions by strength, with what the model loses without them."""
+    energy = _energy(question)
+    rows: list[dict[str, Any]] = with_infinite(
+        interaction_table(energy), question.stored.info.get("infinite_interactions", [])
+    )[: question["top"]]
+    information = question["information"]
+    if information and rows:
+        wanted = [row["edge"] for row in rows]
+        values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
+        rows = [{**row, "refined_information": _information(v)} for row, v in zip(rows, values, strict=True)]
+    head = ["interaction", "strength", "coefficient", *(["information"] if information else []), "levels"]
+    cells = [
+        [
+            short_edge(row["edge"], _EDGE),
+            "infinite" if row["is_infinite"] else fixed(row["value"]),
+            number(row["coefficient"]) if row["is_infinite"] else fixed(row["coefficient"], sign=True),
+            *([_information_text(row["refined_information"])] if information else []),
+            short_edge(row["levels"], _LEVELS),
+        ]
+        for row in rows
+    ]
+    return Answer({"interactions": rows}, [*columns_of(head, cells), *finite_contrast_lines(rows)])
+
+
+def _information(value: RemovalValue) -> dict[str, Any]:
+    """The JSON object of a removal value."""
+    return {"value": value.value, "std_error": value.std_error, "kind": value.kind}
+
+
+def _information_text(value: dict[str, Any]) -> str:
+    """The number, with <= and its error where it is an estimated bound."""
+    if value["kind"] == "exact":
+        return fixed(value["value"], 5)
+    error = f"{value['std_error']:.1g}" if math.isfinite(value["std_error"]) else "?"
+    return f"<={fixed(value['value'])} +-{error}"

@@ -1,0 +1,275 @@
+"""How names, counts and numbers are written for a reader: shortened, in the right number, never as minus zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import rounded_power
+
+__all__ = [
+    "LABEL_WIDTH",
+    "PSEUDO",
+    "accuracy_line",
+    "against_majority",
+    "coefficient",
+    "columns_of",
+    "digits",
+    "distinct_sentence",
+    "elpd_sentence",
+    "fixed",
+    "gain_sentence",
+    "listed",
+    "literal",
+    "num_states_text",
+    "number",
+    "parameters_text",
+    "plural",
+    "short_edge",
+    "short_labels",
+    "shorten",
+]
+
+LABEL_WIDTH = 28
+"""Characters of a name in a picture, a subtitle or a sentence."""
+
+PSEUDO = "log pseudo-likelihood (every cell given all others)"
+"""What a gain is of where there is no log-likelihood."""
+
+_SHOWN = 6
+_SMALL = 5e-3
+_LEVEL = 0.05  # of the test against always guessing one level
+
+
+def shorten(words: str, width: int = LABEL_WIDTH) -> str:
+    """Text of at most ``width`` characters; of longer text the beginning and the end, joined by an ellipsis.
+
+    Example:
+        >>> shorten("how satisfied are you with the food", 20)
+        'how satisfie…he food'
+    """
+    if len(words) <= width:
+        return words
+    tail = max(0, (width - 1) * 2 // 5)
+    return words[: max(0, width - 1 - tail)].rstrip() + "…" + (words[-tail:].lstrip() if tail else "")
+
+
+def short_labels(names: Sequence[str], width: int = LABEL_WIDTH) -> dict[str, str]:
+    """A label for every name, no two alike: shortened, and numbered where shortening makes two the same.
+
+    Example:
+        >>> short_labels(["abcdef", "abXdef", "z"], 4)
+        {'abcdef': 'ab…f', 'abXdef': 'a…~2', 'z': 'z'}
+    """
+    labels = {name: name for name in names if len(name) <= width}
+    used = set(labels.values())
+    for name in names:
+        if name in labels:
+            continue
+        label, number = shorten(name, width), 1
+        while label in used:
+            number += 1
+            mark = f"~{number}"
+            label = shorten(name, width)[: max(0, width - len(mark) - 1)].rstrip("…") + "…" + mark
+        labels[name] = label
+        used.add(label)
+    return {name: labels[name] for name in names}
+
+
+def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
+    """Several names joined, at most ``width`` characters: the longest are shortened first, each keeps four at least."""
+    room = width - len(between) * (len(parts) - 1)
+    share = max((len(part) for part in parts), default=0)
+    while share > 4 and sum(min(len(part), share) for part in parts) > room:
+        share -= 1
+    return between.join(shorten(part, share) for part in parts)
+
+
+def plural(count: float, noun: str, many: str = "") -> str:
+    """A count with its noun: ``1 row``, ``2 rows``, ``1,200 rows``."""
+    shown = f"{int(count):,}" if float(count).is_integer() else f"{count:g}"
+    return f"{shown} {noun if count == 1 else many or noun + 's'}"
+
+
+def parameters_text(identified: int | None, family: int) -> str:
+    """How many parameters of a family the rows identify, and of how many where these differ.
+
+    Example:
+        >>> parameters_text(17, 18), parameters_text(18, 18)
+        ('17 parameters that the rows identify (18 of the family)', '18 parameters')
+    """
+    if identified == family:
+        return plural(family, "parameter")
+    if identified is None:
+        return f"{plural(family, 'parameter')} of the family (not computed: how many of them the rows identify)"
+    return f"{plural(identified, 'parameter')} that the rows identify ({family:,} of the family)"
+
+
+def fixed(value: float, digits: int = 4, sign: bool = False) -> str:
+    """A number with so many decimals; what rounds to zero has no minus sign."""
+    rounded = round(value, digits) + 0.0 if abs(value) < 1 else value
+    return f"{rounded:+.{digits}f}" if sign else f"{rounded:.{digits}f}"
+
+
+def coefficient(value: float) -> str:
+    """A coefficient with its sign: four decimals, or two significant digits where these would show nothing.
+
+    Example:
+        >>> coefficient(0.25), coefficient(-3.2e-9), coefficient(0.0)
+        ('+0.2500', '-3.2e-09', '+0.0000')
+    """
+    return fixed(value, sign=True) if value == 0 or abs(value) >= _SMALL else f"{value:+.1e}"
+
+
+def listed(names: Sequence[str], most: int = _SHOWN, width: int = LABEL_WIDTH) -> str:
+    """Names in a sentence: shortened, and beyond ``most`` of them counted.
+
+    Example:
+        >>> listed(["a", "b", "c"], most=2)
+        'a, b and 1 more'
+    """
+    shown = ", ".join(shorten(name, width) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def against_majority(accuracy: Mapping[str, Any]) -> str:
+    """What an accuracy is worth beside always guessing the most frequent level; empty where it is clearly better.
+
+    Example:
+        >>> against_majority({"accuracy": 0.5, "majority_accuracy": 0.6, "majority_p_value": 0.99})
+        'no better than always guessing the most frequent level'
+    """
+    if not accuracy["accuracy"] > accuracy["majority_accuracy"]:
+        return "no better than always guessing the most frequent level"
+    p = accuracy["majority_p_value"]
+    return "" if p <= _LEVEL else f"not shown to be better than always guessing the most frequent level (p = {p:.2f})"
+
+
+def accuracy_line(part: str, accuracy: Mapping[str, Any]) -> str:
+    """How well a column is predicted on a part of the rows, beside always guessing its most frequent level."""
+    found = against_majority(accuracy)
+    return (
+        f"{shorten(accuracy['target'])} predicted on {part}: accuracy {accuracy['accuracy']:.4f} "
+        f"(always the most frequent: {accuracy['majority_accuracy']:.4f})" + (f"; {found}" if found else "")
+    )
+
+
+def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Sequence[float]) -> str:
+    """What leave-one-out cross-validation says of models in falling order of elpd.
+
+    A model is called best where every other is more than two standard errors of the difference behind; else the models
+    within them are named.
+
+    Args:
+        names: of the models, two or more.
+        differences: elpd of the first less that of each model, nats.
+        errors: standard error of each difference.
+    """
+    lowest = f"{shorten(names[1])} is {differences[1]:.3g} nats lower (standard error {errors[1]:.2g})"
+    close = [n for n, d, e in zip(names[1:], differences[1:], errors[1:], strict=True) if not d > 2 * e]
+    if not close:
+        return (
+            f"By leave-one-out cross-validation it predicts new observations best: the elpd of {lowest}; every "
+            "difference is more than two standard errors."
+        )
+    return (
+        f"By leave-one-out cross-validation its elpd is the highest; that of {lowest}. Within two standard errors, and "
+        f"so not told apart by these rows: {listed(close)}."
+    )
+
+
+def literal(words: str) -> str:
+    """Text for a picture: dollar signs stand for themselves, where matplotlib would read a formula between two."""
+    return words.replace("$", r"\$")
+
+
+def gain_sentence(part: str, model: str, gain: float | None, std_error: float | None, measure: str = "") -> str:
+    """What a model gains over independent columns on the rows of one part, in nats per row.
+
+    Args:
+        part: ``train``, ``validation`` or ``test``.
+        model: what the model is called.
+        gain: mean gain; None where rows are impossible under both models.
+        std_error: over rows; None where there is none.
+        measure: what the gain is of, where it is not the log-likelihood.
+
+    Example:
+        >>> gain_sentence("test", "model", 0.25, 0.03125)
+        'On the test rows the model gains 0.250 nats per row over independent columns (standard error 0.031).'
+    """
+    if gain is None or not math.isfinite(gain):
+        whom = f"the {model} and independent columns" if gain is None else f"the {model}"
+        whom = "independent columns" if gain == math.inf else whom
+        return (
+            f"On the {part} rows the {model} has no finite gain over independent columns: some row has probability 0 "
+            f"under {whom}."
+        )
+    error = "" if std_error is None else f" (standard error {fixed(std_error, 3)})"
+    ending = " These are the rows it was fitted to; new rows will gain less." if part == "train" else ""
+    of = f" in {measure}" if measure else ""
+    return (
+        f"On the {part} rows the {model} gains {fixed(gain, 3)} nats per row{of} over independent columns{error}."
+        f"{ending}"
+    )
+
+
+def distinct_sentence(parts: Sequence[str]) -> str:
+    """What KL says on parts whose rows are all distinct.
+
+    Example:
+        >>> distinct_sentence(["test"])
+        'All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit.'
+    """
+    return f"All rows of {listed(parts)} are distinct: KL is then NLL - log(rows) and says nothing about fit."
+
+
+def number(value: Any) -> str:
+    """A number as a person writes it: four significant digits, whole numbers whole, a dash for nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    value = float(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}".replace("-", "−")
+    size = abs(value)
+    if size >= 1000:
+        shown = f"{value:,.1f}"
+    elif size >= 100:
+        shown = f"{value:.2f}"
+    elif size >= 1e-4:
+        shown = f"{value:.3f}" if size >= 0.1 else f"{value:.2g}"
+    else:
+        shown = f"{value:.1e}"
+    return shown.replace("-", "−")
+
+
+def num_states_text(num_states: int) -> str:
+    """Two significant digits, ``2.4e14``; whole numbers below a million are written out."""
+    if num_states < 10**6:
+        return str(num_states)
+    mantissa, exponent = rounded_power(num_states, 1)
+    return f"{mantissa}e{exponent}"
+
+
+def digits(value: float | None) -> str:
+    """Four decimals, or a dash for nothing."""
+    return number(value) if value is None or not math.isfinite(value) else fixed(value)
+
+
+def columns_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned lines: the first column to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in [header, *rows]
+    ]

@@ -1,0 +1,261 @@
+"""Picture of a decision graph: questions from left to right, at the end the law of every leaf as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from ...core.figures.drawing import BLUE, FAINT, INK, SETS
+from ...core.words import literal, plural, short_labels, shorten
+from ...errors import check_type, out_of_range, unexpected
+from ..node_conditionals import LeafConditional
+
+__all__ = ["decision_graph_figure"]
+
+_COLOURS = (BLUE, *SETS[:7])
+_ARROWS = ("#5c7d95", "#b5683b", "#5f8f5d", "#8c6696", "#93803f", "#4b9090", "#9c5860", "#6b7585")
+_OTHER = "#c3ccd4"
+_ROW = 0.27  # inches between two lines
+_STEP = 2.4  # inches between two questions
+_BAR = 0.9  # width of a bar, in steps
+_START, _BENT = 0.5, 0.64  # where an arrow leaves its question, and where it has reached its line, in steps
+_ANSWERS = 15  # characters on an arrow
+_NAME = 18  # characters of a question
+_MAX_QUESTIONS = 12
+
+
+@dataclass
+class _Layout:
+    """What is drawn, by number of the node: where it stands and which answers lead on."""
+
+    children: dict[int, list[tuple[int, list[int]]]]
+    ends: list[int]
+    depth: dict[int, int]
+    height: dict[int, float] = field(default_factory=dict[int, float])
+
+
+def decision_graph_figure(
+    node: LeafConditional,
+    counts: torch.Tensor | None = None,
+    *,
+    max_ends: int = 24,
+    title: str | None = None,
+) -> Figure:
+    """The questions of a decision graph from left to right, and the law of the variable at every leaf.
+
+    Answers that lead to the same place share an arrow. Arrows of different questions in one column differ in colour;
+    where they meet, leaves were merged.
+    Large graphs are cut: questions are opened from the first on, in the order of their distance, while there are at
+    most ``max_ends`` ends and twelve questions; an end that is no leaf is grey and says how many leaves lie behind it.
+
+    Args:
+        node: the conditional.
+        counts: weights of the rows in the leaves, whose sums are written beside the bars.
+        max_ends: most ends drawn.
+        title: text above; by default the variable and the number of its leaves.
+
+    Shape:
+        counts (num_leaves, cardinality) or (num_leaves,).
+
+    Returns:
+        The figure; its legend names the levels, the eight most probable by their colours.
+
+    Raises:
+        InputTypeError: no decision graph with leaf tables.
+        InputError: counts of another number of leaves, or ``max_ends`` below 2.
+
+    Example:
+        >>> from pyro_hoim.dependency_network import DecisionGraph
+        >>> from pyro_hoim.schema import Domain
+        >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
+        >>> graph = DecisionGraph(domain, "wet").split(0, "rain")
+        >>> figure = decision_graph_figure(LeafConditional(graph, torch.tensor([[0.9, 0.1], [0.2, 0.8]])))
+        >>> figure.axes[0].get_title()
+        'wet: 2 leaves'
+    """
+    check_type(node, LeafConditional, "node")
+    if counts is not None and len(counts) != node.graph.num_leaves:
+        raise unexpected("counts", f"one row per leaf ({node.graph.num_leaves})", received=len(counts))
+    if max_ends < 2:
+        raise out_of_range("max_ends", "at least 2", received=max_ends)
+    layout = _laid_out(node, max_ends)
+    steps = max(layout.depth.values())
+    variable = node.domain[node.variable]
+    probs = node.probs.detach().double().cpu().numpy()
+    weights = None if counts is None else counts.double().reshape(len(counts), -1).sum(-1).numpy()
+    mean = probs.mean(0) if weights is None or not weights.sum() else weights @ probs / weights.sum()
+    ranks = np.argsort(-mean, kind="stable")
+    colour = {int(level): _COLOURS[k] if k < len(_COLOURS) else _OTHER for k, level in enumerate(ranks)}
+    lines = len(layout.height)
+    width, height = (steps + _BAR + 0.35) * _STEP, lines * _ROW + 0.75
+    figure = Figure(figsize=(width + 1.9, height))
+    axes = figure.add_axes((0.0, 0.0, width / (width + 1.9), 1.0 - 0.4 / height))
+    axes.set_axis_off()
+    axes.set_xlim(-0.03, steps + _BAR + 0.32)
+    axes.set_ylim(-0.8, lines + 0.2)
+    graph = node.graph.compiled()
+    names = short_labels(node.domain.names, _NAME)
+
+    def question(at: int) -> str:
+        return names[node.domain.names[graph.variables[at]]]
+
+    taken: dict[tuple[int, int], int] = {}
+    asked: dict[int, int] = {}
+    for at in sorted(layout.children, key=lambda at: -layout.height[at]):
+        number = asked[layout.depth[at]] = asked.get(layout.depth[at], -1) + 1
+        for child, levels in layout.children[at]:
+            _answer(axes, layout, node, (at, child), levels, taken, _ARROWS[number % len(_ARROWS)])
+    for at in layout.children:
+        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": INK, "linewidth": 1.0}
+        place = (layout.depth[at] + 0.04, layout.height[at])
+        axes.text(*place, literal(question(at)), va="center", fontsize=9, color=INK, bbox=box)
+    for at in layout.ends:
+        x, y = layout.depth[at], layout.height[at]
+        if graph.variables[at] >= 0:
+            told = f"{plural(len(_leaves_behind(node, at)), 'leaf', 'leaves')} behind {question(at)}"
+            axes.add_patch(Rectangle((x, y - 0.36), _BAR, 0.72, facecolor="#eef1f4", edgecolor=FAINT, linewidth=0.6))
+            axes.text(x + _BAR / 2, y, literal(told), ha="center", va="center", fontsize=7.5, color=INK)
+            continue
+        leaf = int(graph.offsets[at])
+        _bar(axes, x, y, probs[leaf], ranks, colour)
+        if weights is not None:
+            axes.text(x + _BAR + 0.03, y, f"{weights[leaf]:,.6g}", va="center", fontsize=8, color=INK)
+    if weights is not None:
+        axes.text(steps + _BAR + 0.03, lines - 0.35, "rows", fontsize=8, color=FAINT)
+    _legend(axes, variable.labels, ranks, colour, node.variable)
+    total = int((graph.variables >= 0).sum())
+    count = plural(node.graph.num_leaves, "leaf", "leaves")
+    if total > len(layout.children):
+        count += f" (the first {len(layout.children)} of {total} questions)"
+    axes.set_title(literal(f"{shorten(node.variable)}: {count}" if title is None else title), color=INK, fontsize=12)
+    return figure
+
+
+def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
+    """Children of a question with the levels that lead to them, in the order of their first levels."""
+    graph = node.graph.compiled()
+    found: dict[int, list[int]] = {}
+    for level in range(node.domain.cardinalities[graph.variables[at]]):
+        found.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
+    return list(found.items())
+
+
+def _leaves_behind(node: LeafConditional, at: int) -> set[int]:
+    graph = node.graph.compiled()
+    waiting, seen, leaves = [at], {at}, set[int]()
+    while waiting:
+        here = waiting.pop()
+        if graph.variables[here] < 0:
+            leaves.add(int(graph.offsets[here]))
+            continue
+        for child, _ in _children(node, here):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return leaves
+
+
+def _laid_out(node: LeafConditional, max_ends: int) -> _Layout:
+    """Open questions while there is room, then give every node its place."""
+    graph = node.graph.compiled()
+    children: dict[int, list[tuple[int, list[int]]]] = {}
+    front = [0]
+    while front:
+        at = front.pop(0)
+        if graph.variables[at] < 0 or at in children:
+            continue
+        below = _children(node, at)
+        ends = {c for kids in children.values() for c, _ in kids} | {c for c, _ in below} | {0}
+        if children and (len(ends - set(children) - {at}) > max_ends or len(children) >= _MAX_QUESTIONS):
+            continue
+        children[at] = below
+        front.extend(child for child, _ in below)
+    depth = {0: 0}
+    for at in sorted(children):  # a child has a greater number than its parents
+        for child, _ in children[at]:
+            depth[child] = max(depth.get(child, 0), depth[at] + 1)
+    order: list[int] = []
+    _visit(children, 0, order, set())
+    ends = [at for at in order if at not in children]
+    for at in ends:
+        depth[at] = max(depth.values())
+    return _Layout(children, ends, depth, {at: float(len(order) - 1 - k) for k, at in enumerate(order)})
+
+
+def _visit(children: dict[int, list[tuple[int, list[int]]]], at: int, order: list[int], seen: set[int]) -> None:
+    """All nodes, a question in the middle of what lies behind it; every node has a line of its own."""
+    seen.add(at)
+    below = [child for child, _ in children.get(at, ())]
+    for child in below[: len(below) // 2]:
+        if child not in seen:
+            _visit(children, child, order, seen)
+    order.append(at)
+    for child in below[len(below) // 2 :]:
+        if child not in seen:
+            _visit(children, child, order, seen)
+
+
+def _answer(
+    axes: Axes,
+    layout: _Layout,
+    node: LeafConditional,
+    arrow: tuple[int, int],
+    levels: Sequence[int],
+    taken: dict[tuple[int, int], int],
+    colour: str,
+) -> None:
+    """A curve from a question to the line of what some answers lead to, with the answers on that line."""
+    at, child = arrow
+    x0, y0, x1, y1 = layout.depth[at], layout.height[at], layout.depth[child], layout.height[child]
+    bend = np.linspace(0, 1, 24)
+    eased = bend * bend * (3 - 2 * bend)
+    x = np.concatenate([[x0 + 0.04], x0 + _START + bend * (_BENT - _START), [x1]])
+    y = np.concatenate([[y0], y0 + eased * (y1 - y0), [y1]])
+    axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.8, zorder=0)
+    variable = node.domain.variables[node.graph.compiled().variables[at]]
+    words = shorten(", ".join(variable.labels[level] for level in levels), _ANSWERS)
+    if len(levels) == variable.cardinality - 1 > 2:
+        absent = next(k for k in range(variable.cardinality) if k not in levels)
+        words = shorten(f"not {variable.labels[absent]}", _ANSWERS)
+    number = taken.get((x0, child), 0)  # answers of other questions of this column on the same line
+    taken[x0, child] = number + 1
+    axes.text(
+        x0 + _BENT + 0.01,
+        y1 + (0.02, -0.06)[number % 2],
+        literal(words),
+        va=("bottom", "top")[number % 2],
+        alpha=1.0 if number < 2 else 0.0,
+        fontsize=7,
+        color=colour,
+        zorder=1,
+    )
+
+
+def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, colour: dict[int, str]) -> None:
+    """A law as pieces of a bar, the levels in the order of the legend."""
+    left = x
+    for level in ranks.tolist():
+        piece = float(law[level]) * _BAR
+        axes.add_patch(Rectangle((left, y - 0.36), piece, 0.72, facecolor=colour[level], edgecolor="none"))
+        if law[level] > 0.14 and colour[level] != _OTHER:
+            axes.text(
+                left + piece / 2, y, f"{law[level]:.2f}", ha="center", va="center", fontsize=7, color="white", zorder=3
+            )
+        left += piece
+
+
+def _legend(axes: Axes, labels: Sequence[str], ranks: np.ndarray, colour: dict[int, str], variable: str) -> None:
+    named = [int(level) for level in ranks[: len(_COLOURS)]]
+    handles = [Patch(facecolor=colour[level], label=literal(shorten(labels[level], 22))) for level in named]
+    if len(labels) > len(named):
+        handles.append(Patch(facecolor=_OTHER, label=f"{len(labels) - len(named)} other levels"))
+    axes.legend(
+        handles=handles, title=literal(shorten(variable, 22)), title_fontsize=9, loc="center left",
+        bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8.5, labelcolor=INK,
+    )  # fmt: skip

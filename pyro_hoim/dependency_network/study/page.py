@@ -1,0 +1,356 @@
+"""The page of a dependency network. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from ...core.page import Hint, Page, Section, accuracy_table, figure, folded_tables, names_in_full, note, table, text
+from ...core.scores import rows_are_distinct
+from ...core.words import (
+    PSEUDO,
+    against_majority,
+    digits,
+    distinct_sentence,
+    fixed,
+    gain_sentence,
+    listed,
+    num_states_text,
+    number,
+    plural,
+    short_labels,
+    shorten,
+)
+from ...schema import Domain
+from ..node_conditionals import LeafConditional
+from .analysis import NetworkAnalysis, NetworkPart
+from .decision_graph_figure import decision_graph_figure
+from .network_figure import dependency_figure, dependency_matrix_figure
+
+__all__ = ["network_page"]
+
+_FIRST, _MOST, _BRIEF = 20, 500, 12
+_DRAWN, _KEPT = 60, 40  # variables in a picture
+_GRAPHS = 3
+_NODES = 60
+
+
+def network_page(analysis: NetworkAnalysis) -> Page:
+    """The page of a dependency network."""
+    return Page(
+        title=f"Dependency network of {analysis.title.replace('_', ' ')}",
+        rows={name: 0.0 if part is None else part.scores.rows for name, part in analysis.parts.items()},
+        names=analysis.domain.names,
+        summary=_summary(analysis),
+        warnings=_warnings(analysis),
+        about=analysis.about,
+        sections=[_scores(analysis), _structure(analysis), _nodes(analysis), _graphs(analysis), _trust(analysis)],
+        seed=analysis.seed,
+    )
+
+
+def _summary(analysis: NetworkAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    learned, domain = analysis.learned, analysis.domain
+    states = domain.num_states
+    shown = plural(states, "possible row") if states < 10**6 else f"{num_states_text(states)} possible rows"
+    leaves = sum(node.num_leaves for node in learned.nodes)
+    parameters = sum(node.num_parameters for node in learned.nodes)
+    sentences = [
+        (
+            f"{analysis.title}: {plural(learned.num_observations, 'row')} of {plural(len(domain), 'variable')} "
+            f"({shown}) taught a dependency network: for every variable a decision graph that predicts it from others, "
+            f"with {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+            f"{plural(parameters, 'parameter')} in all."
+        )
+    ]
+    where = analysis.judged_on
+    judged = _held(analysis)[where]
+    sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.gain_std_error, PSEUDO))
+    if judged.accuracy is not None:
+        found = against_majority(judged.accuracy)
+        sentences.append(
+            f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
+            f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
+            + (f": {found}." if found else ".")
+        )
+    sentences.append(_law_sentence(analysis))
+    return sentences
+
+
+def _law_sentence(analysis: NetworkAnalysis) -> str:
+    found = analysis.found
+    if found.law is not None:
+        return "The joint law that its conditionals settle at was enumerated. Draws from it are exact."
+    if found.has_unique_law is False:
+        return "Its conditionals settle at no single joint law; see below."
+    return (
+        f"Its joint law is not enumerated ({found.reason}): there are pseudo-likelihoods, but no likelihoods, and rows "
+        "are drawn by pseudo-Gibbs sampling, which is approximate."
+    )
+
+
+def _distinct(analysis: NetworkAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
+    held = {name: part.independent for name, part in _held(analysis).items()}
+    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return [distinct_sentence(names)] if names else []
+
+
+def _warnings(analysis: NetworkAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    warnings: list[str] = []
+    found = analysis.found
+    if found.has_unique_law is False:
+        warnings.append(f"Rows cannot be drawn from this network: {found.reason}. Learn it with an alpha above 0.")
+    if found.has_unique_law is None:
+        warnings.append(
+            "Some conditional probabilities are zero, and it is not known whether the network settles at a single law. "
+            "An alpha above 0 leaves no doubt."
+        )
+    for name, part in _held(analysis).items():
+        rows = part.scores.impossible_rows
+        if rows:
+            verb = "holds a cell" if rows == 1 else "hold cells"
+            warnings.append(
+                f"{plural(rows, 'row')} of {name} {verb} that the network gives probability zero, so that scores are "
+                "infinite; an alpha above 0 avoids this."
+            )
+        rows = part.scores.approximate_rows
+        if rows:
+            warnings.append(
+                f"In {plural(rows, 'row')} of {name} missing cells were averaged over by pseudo-Gibbs chains; their "
+                "scores carry a small Monte Carlo error."
+            )
+    winners = [node.variable for node in analysis.lossless_winners]
+    if winners:
+        warnings.append(
+            f"For {listed(winners)} the search missed something: asking all other variables at once costs less than "
+            "the graph found, as where only several variables together tell something. The option lossless adds that "
+            "source to the candidates."
+        )
+    return warnings
+
+
+def _held(analysis: NetworkAnalysis) -> dict[str, NetworkPart]:
+    """The parts that hold rows."""
+    return {name: part for name, part in analysis.parts.items() if part is not None}
+
+
+def _scores(analysis: NetworkAnalysis) -> Section:
+    section = Section("How well it predicts rows")
+    held = _held(analysis)
+    section.add(
+        table(
+            [
+                "part",
+                "rows",
+                "pseudo-NLL",
+                "independent",
+                "gain",
+                "SE",
+                "NLL",
+                "KL",
+                "KL independent",
+                "FC",
+                "FC-limit",
+            ],
+            [
+                [
+                    name,
+                    entry.scores.rows,
+                    digits(entry.scores.pseudo_nll),
+                    digits(entry.independent.pseudo_nll),
+                    digits(entry.gain),
+                    digits(entry.gain_std_error),
+                    digits(entry.scores.nll),
+                    digits(entry.scores.kl),
+                    digits(entry.independent_kl),
+                    number(entry.scores.fc),
+                    number(entry.scores.fc_limit),
+                ]
+                for name, entry in held.items()
+            ],
+            brief=len(held),
+        )
+    )
+    section.add(
+        note(
+            "Nats a row. Pseudo-NLL: the sum over the variables of minus the log-probability of the cell given all "
+            "other cells; it can be lower than the NLL, and is no log-likelihood. NLL, KL and FC need the joint law "
+            "and are there for small tables only. FC is the mean divergence of the conditionals of the part's "
+            "empirical law from those of the network's law; it is never above the FC-limit, which needs no joint law "
+            "(where no state is left for good, as with any alpha above 0)."
+        )
+    )
+    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
+    accuracies = {name: entry.accuracy for name, entry in held.items() if entry.accuracy is not None}
+    if accuracies:
+        section.add(accuracy_table(accuracies))
+    return section
+
+
+def _structure(analysis: NetworkAnalysis) -> Section:
+    section = Section("Who reads whom")
+    edges, domain = analysis.edges, analysis.domain
+    if not edges:
+        section.add(text("No variable tells enough of another one to be worth its parameters."))
+        return section
+    drawn, labels = _drawn(analysis), short_labels(domain.names)
+    values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
+    drawing = dependency_figure(drawn, values, target=analysis.target, labels=labels)
+    section.add(figure(drawing, "Variables on a circle; an arrow from a variable to one that is predicted from it"))
+    section.add(
+        figure(
+            dependency_matrix_figure(drawn, values, labels=labels), "The same as a matrix: rows read, columns are read"
+        )
+    )
+    if len(drawn) < len(domain):
+        section.add(
+            note(f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them.")
+        )
+
+    rows = [
+        [_cell(f"{labels[e.parent]} → {labels[e.child]}", f"{e.parent} → {e.child}"), f"{e.value:.4f}", e.num_splits]
+        for e in edges[:_MOST]
+    ]
+    columns = ["from → to", "information", "questions"]
+    section.add(*folded_tables(columns, rows, _FIRST, "Further arrows", brief=_BRIEF))
+    section.add(
+        note(
+            "Information: nats a row that the reader's graph gained on the training rows when it asked the variable, "
+            "question by question. What two variables both tell is credited to the one asked first; so a missing arrow "
+            "does not mean independence, and an arrow does not mean cause."
+        )
+    )
+    section.add(*names_in_full(labels))
+    return section
+
+
+def _cell(shown: str, full: str) -> Hint | str:
+    return shown if shown == full else Hint(shown, full)
+
+
+def _drawn(analysis: NetworkAnalysis) -> Domain:
+    """All variables, or where they are too many those of the strongest arrows and the target."""
+    domain = analysis.domain
+    if len(domain) <= _DRAWN:
+        return domain
+    kept = set[str]() if analysis.target is None else {analysis.target}
+    for edge in analysis.edges:
+        if len(kept) + 2 > _KEPT:
+            break
+        kept |= {edge.parent, edge.child}
+    return domain.project(name for name in domain.names if name in kept)
+
+
+def _nodes(analysis: NetworkAnalysis) -> Section:
+    section = Section("Variables")
+    held = _held(analysis)
+    columns = ["variable", "levels", "reads", "leaves", "parameters", "entropy", "information"]
+    columns += [f"{name} NLL" for name in held] + ["all others at once"]
+    labels = short_labels(analysis.domain.names)
+    lossless = {None: "–", True: "costs less", False: "costs no less"}
+
+    def row(i: int) -> list[object]:
+        node, graph = analysis.learned.nodes[i], analysis.graphs[i]
+        parents = [edge.parent for edge in sorted(graph.edges, key=lambda e: -e.value)]
+        reads = Hint(str(len(parents)), ", ".join(parents)) if parents else "0"
+        return [
+            _cell(labels[node.variable], node.variable),
+            analysis.domain.cardinalities[i],
+            reads,
+            node.num_leaves,
+            node.num_parameters,
+            fixed(graph.entropy),
+            fixed(graph.gain),
+            *(_node_score(entry, node.variable) for entry in held.values()),
+            lossless[node.lossless_wins],
+        ]
+
+    size = len(analysis.domain)
+    order = sorted(range(size), key=lambda i: -analysis.graphs[i].gain)
+    section.add(*folded_tables(columns, [row(i) for i in order], _NODES, "Further variables", brief=_BRIEF))
+    section.add(
+        note(
+            "Entropy and information are those of the training rows, in nats; NLL is the mean of minus the "
+            "log-probability of the variable's cell given the others. The names that a variable reads show when the "
+            "pointer rests on their number. All others at once: the cost of the source that keeps every state of the "
+            "other variables apart (the lossless one), beside that of the graph found; a dash where it is not known."
+        )
+    )
+    return section
+
+
+def _node_score(entry: NetworkPart, name: str) -> str:
+    value = entry.scores.nodes[name]
+    return "–" if math.isnan(value) else digits(value)
+
+
+def _graphs(analysis: NetworkAnalysis) -> Section:
+    section = Section("Decision graphs")
+    chosen = sorted(range(len(analysis.domain)), key=lambda i: -analysis.graphs[i].gain)
+    chosen = [i for i in chosen if analysis.learned.nodes[i].num_leaves > 1][:_GRAPHS]
+    if analysis.target is not None:
+        first = analysis.domain.index(analysis.target)
+        chosen = [first, *(i for i in chosen if i != first)][:_GRAPHS]
+    for i in chosen:
+        node = cast(LeafConditional, analysis.learned.conditionals.nodes[i])
+        drawing = decision_graph_figure(node, analysis.learned.counts[i])
+        section.add(
+            figure(drawing, f"Decision graph of {node.variable}: questions from left to right, laws at the leaves")
+        )
+    if not chosen:
+        section.add(text("Every graph has a single leaf: the variables are predicted by their frequencies alone."))
+        return section
+    whose = "the target and of " if analysis.target is not None and len(chosen) > 1 else ""
+    what = "the variables that others tell most of" if len(chosen) > 1 or not whose else ""
+    section.add(
+        note(
+            f"The graphs of {whose}{what}: read from left to right, a question at a time. A bar is the law of the "
+            "variable where the answers lead, with the training rows that were led there."
+        )
+    )
+    return section
+
+
+def _trust(analysis: NetworkAnalysis) -> Section:
+    section = Section("How it was estimated")
+    learned = analysis.learned
+    section.add(
+        text(
+            "The conditionals were learned one by one, so no joint law need have all of them. As a joint law the "
+            "network means the one at which it settles when, again and again, a variable picked at random is drawn "
+            "given all others (pseudo-Gibbs sampling by random scan). "
+            f"{_law_sentence(analysis)}"
+        )
+    )
+    limits = {name: entry.scores.fc_limit for name, entry in _held(analysis).items()}
+    known = {name: value for name, value in limits.items() if value is not None}
+    if known:
+        shown = ", ".join(f"{name} {number(value)}" for name, value in known.items())
+        section.add(
+            text(
+                f"FC-limit: {shown} nats. A small value says that the law is close to that of the rows, whatever their "
+                "number of states; a large one leaves it open, above all where most rows are unlike all others."
+            )
+        )
+    prior = (
+        "no smoothing (alpha 0)"
+        if learned.alpha == 0
+        else f"a Dirichlet prior of total {learned.alpha:g} in every leaf"
+    )
+    conditions = learned.conditions
+    told = (
+        "all conditions under which the law converges to the true one as rows grow hold"
+        if conditions.hold
+        else "not all conditions under which the law converges to the true one as rows grow hold: "
+        f"{conditions.message.split('; pass')[0]}"
+    )
+    section.add(
+        text(
+            f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
+            "Time: " + ", ".join(f"{stage} {value:.1f} s" for stage, value in analysis.seconds.items()) + "."
+        )
+    )
+    return section

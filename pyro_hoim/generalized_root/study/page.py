@@ -1,0 +1,431 @@
+"""The page of a generalized root model. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...core.page import Page, Section, edge_cell, figure, folded_tables, heading, note, table, text
+from ...core.scores import rows_are_distinct
+from ...core.words import PSEUDO, coefficient, digits, distinct_sentence, gain_sentence, listed, number, plural
+from ..regress.result import RootTerm
+from .analysis import RootAnalysis, RootPart
+from .figures import penalty_path_figure, root_network_figure, root_scores_figure
+
+__all__ = ["HINTS", "root_page"]
+
+_FIRST, _MOST, _BRIEF = 15, 200, 10
+_DRAWN_PAIRS, _DRAWN_SETS = 40, 12
+_NODES = 20
+_LAWS = {
+    "poisson": "independent Poisson",
+    "truncated-poisson": "independent truncated Poisson",
+    "negative-binomial": "independent negative binomial",
+    "exponential": "independent exponential",
+    "normal": "independent normal",
+    "pairwise": "pairs only",
+}
+_SIZES = {2: "Pairs", 3: "Triples"}
+_ROOTS = {2: "of its square root", 3: "of its cube root"}
+
+
+HINTS: Mapping[str, str] = {
+    "full": "full=True",
+    "l1": "l1",
+    "refit": "refit='all'",
+    "log-z": "RootAnnealed()",
+}
+"""How to do what a page advises, in the words of the library; the command line passes its own."""
+
+
+def root_page(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> Page:
+    """The page of a generalized root model.
+
+    Args:
+        analysis: what to show.
+        hints: how to do what is advised, with the keys of :data:`HINTS`.
+    """
+    return Page(
+        title=f"Generalized root model of {analysis.title.replace('_', ' ')}",
+        rows={name: 0.0 if part is None else float(part.scores.rows) for name, part in analysis.parts.items()},
+        names=analysis.domain.names,
+        summary=_summary(analysis, hints),
+        warnings=_warnings(analysis, hints),
+        about=analysis.about,
+        sections=_sections(analysis, hints),
+        seed=analysis.seed,
+    )
+
+
+def _law_names(analysis: RootAnalysis) -> dict[str, str]:
+    """How the report calls each baseline, and last the model itself under an empty key."""
+    names = {name: _LAWS[name] for name in _held(analysis)[analysis.judged_on].baselines}
+    return {**names, "": f"root model of order {analysis.order}"}
+
+
+def _single_terms(analysis: RootAnalysis) -> list[RootTerm]:
+    """Coefficients of the columns themselves, largest first."""
+    return sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
+
+
+def _terms_of(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
+    """Tuples of one size with coefficients of one sign, strongest first."""
+    found = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
+    return sorted(found, key=lambda term: -abs(analysis.standardised(term).coefficient))
+
+
+def _sizes(analysis: RootAnalysis) -> list[int]:
+    return sorted({size for _, size in analysis.num_terms if size > 1})
+
+
+def _counted(analysis: RootAnalysis) -> str:
+    counts = {size: sum(n for (_, s), n in analysis.num_terms.items() if s == size) for size in _sizes(analysis)}
+    words = {2: "pair", 3: "triple"}
+    return " and ".join(
+        plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
+        for size, n in counts.items()
+    )
+
+
+def _summary(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    found = analysis.fit
+    learned = _counted(analysis) or "no tuples"
+    penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
+    sentences = [
+        (
+            f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
+            f"generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
+        )
+    ]
+    where = analysis.judged_on
+    judged = _held(analysis)[where]
+    names = _law_names(analysis)
+    others = ", ".join(f"{names[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
+    gain = None if math.isnan(judged.gain) else judged.gain
+    sentences.insert(0, gain_sentence(where, "model", gain, judged.gain_std_error, PSEUDO))
+    sentences.append(
+        f"On the {where} rows, predicting every cell of a row from all others costs "
+        f"{digits(judged.scores.pseudo_nll)} nats together (pseudo-NLL); {others}."
+    )
+    spread = judged.baselines.get("negative-binomial")
+    gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
+    if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
+        sentences.append(
+            "Independent negative binomial counts predict better: these counts are spread more than Poisson ones, "
+            f"which the model takes for dependence in part; {hints['full']} adds roots of single columns, which let "
+            "them."
+        )
+    net = _net_pairs(analysis)
+    for sign, word in ((1, "rise together"), (-1, "avoid each other")):
+        strongest = [names for names, value in net if value * sign > 0][:3]
+        if strongest:
+            pairs = "; ".join(" + ".join(names) for names in strongest)
+            sentences.append(f"The pairs that {word} most: {pairs}.")
+    return sentences
+
+
+def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
+    """Pairs with the sum of their coefficients over all roots, their effect at values of one, largest first."""
+    net: dict[tuple[str, ...], float] = {}
+    for term in analysis.fit.terms():
+        if term.key[1] == 2:
+            net[term.names] = net.get(term.names, 0.0) + analysis.standardised(term).coefficient
+    return sorted(net.items(), key=lambda item: -abs(item[1]))
+
+
+def _distinct(analysis: RootAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any; they show where independent columns do."""
+    held = {name: part.independent for name, part in _held(analysis).items()}
+    names = [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    return [distinct_sentence(names)] if names else []
+
+
+def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found = analysis.fit
+    warnings: list[str] = []
+    if not found.is_converged:
+        worst = float(found.kkt_residual.max())
+        warnings.append(
+            f"Not every regression has converged: the largest residual is {worst:.1e}, the tolerance "
+            f"{found.tolerance:.1e}."
+        )
+    if found.fixed_columns:
+        columns = list(found.fixed_columns)
+        verb = "holds" if len(columns) == 1 else "hold"
+        warnings.append(
+            f"{plural(len(columns), 'column')} {verb} one value in all training rows, at the edge of the family's "
+            f"range ({listed(columns)}): no finite coefficient fits best (for zeros it is minus infinity). Any other "
+            "value is impossible to this model, and no tuple can hold these columns."
+        )
+    for name, part in _held(analysis).items():
+        rows = part.scores.impossible_rows
+        if rows:
+            verb = "holds" if rows == 1 else "hold"
+            warnings.append(
+                f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all "
+                "training rows, so that scores are infinite; leave these columns out, or train on more rows."
+            )
+    judged = _held(analysis)[analysis.judged_on]
+    if judged.gain < 0 and analysis.num_interactions:
+        warnings.append(
+            f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
+            f"{digits(-judged.gain)} nats a row: {_loss(analysis, hints)} Do not read the tuples as they stand; "
+            f"try {hints['full']}, or a larger {hints['l1']}."
+        )
+    if found.refit is not None and found.refit.status == "shortened":
+        warnings.append(
+            "The best coefficients make no law (its integral is infinite), so they stop "
+            f"{100 * found.refit.way:.3g} % of the way there."
+        )
+    if found.family.name == "gaussian" and not analysis.fit.is_full:
+        warnings.append(
+            f"Without {hints['full']} every column of a Gaussian root model has mean zero: unless the columns were "
+            "centred, their means are taken for spread and for ties between them."
+        )
+    if "cannot be normalised" in analysis.no_log_partition or "undecided" in analysis.no_log_partition:
+        warnings.append(f"The regressions need not make one joint law: {analysis.no_log_partition}.")
+    return warnings
+
+
+def _loss(analysis: RootAnalysis, hints: Mapping[str, str]) -> str:
+    """Why a model predicts worse than independent columns."""
+    refit = analysis.fit.refit
+    if refit is not None and refit.method == "all":
+        return "what it learned from the training rows does not hold on these."
+    return f"joining the columns' regressions lost more than their tuples gain ({hints['refit']} mends that)."
+
+
+def _sections(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[Section]:
+    """The sections of the page, in reading order."""
+    parts = [_scores(analysis), _network(analysis)]
+    parts += [_tuples(analysis, size) for size in _sizes(analysis)]
+    parts.append(_singles(analysis))
+    if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
+        parts.append(_path(analysis))
+    return [*parts, _trust(analysis, hints)]
+
+
+def _held(analysis: RootAnalysis) -> dict[str, RootPart]:
+    """The parts that hold rows."""
+    return {name: part for name, part in analysis.parts.items() if part is not None}
+
+
+def _scores(analysis: RootAnalysis) -> Section:
+    section = Section("How well it predicts rows")
+    names = _law_names(analysis)
+    rows: list[list[object]] = []
+    drawn: dict[str, dict[str, object]] = {}
+    for name, held in _held(analysis).items():
+        laws = {**held.baselines, "": held.scores}
+        drawn[name] = {names[law]: scores for law, scores in laws.items()}
+        for law, scores in laws.items():
+            rows.append(
+                [
+                    name,
+                    names[law],
+                    scores.rows,
+                    digits(scores.pseudo_nll),
+                    number(scores.pseudo_nll_std_error),
+                    digits(held.independent.pseudo_nll - scores.pseudo_nll),
+                    digits(scores.nll),
+                    digits(scores.kl),
+                ]
+            )
+    columns = ["part", "law", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
+    section.add(table(columns, rows, brief=len(rows)))
+    if any(math.isfinite(s.pseudo_nll) for held in _held(analysis).values() for s in held.baselines.values()):
+        drawing = root_scores_figure(drawn)  # type: ignore[arg-type]
+        section.add(figure(drawing, "Pseudo-NLL of the model and of simpler laws"))
+    section.add(
+        note(
+            "Nats a row. Pseudo-NLL: the sum over the columns of minus the log-probability of the cell given all other "
+            "cells; for independent columns it is the NLL itself. Gain: less than the family's own independent law. "
+            "NLL and KL need the joint law's normalising constant, and are there where that is exact."
+        )
+    )
+    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
+    return section
+
+
+def _network(analysis: RootAnalysis) -> Section:
+    section = Section("What varies together")
+    drawn = False
+    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+        terms = [
+            term
+            for size in _sizes(analysis)
+            for term in _terms_of(analysis, size, sign)[: _DRAWN_PAIRS if size == 2 else _DRAWN_SETS]
+        ]
+        if terms:
+            ordered = [t for t in terms if t.key[1] == 2] + [t for t in terms if t.key[1] > 2]
+            strongest = [analysis.standardised(term) for term in ordered]
+            section.add(
+                figure(
+                    root_network_figure(strongest, title=words),
+                    f"{words}: the strongest tuples, columns on a circle, pairs as arcs, larger sets as hulls or stars",
+                )
+            )
+            drawn = True
+    if not drawn:
+        section.add(text("No tuple of columns is worth its penalty: the columns are independent."))
+        return section
+    section.add(
+        note(
+            "The strongest tuples with coefficients above zero, and those below; wider is stronger, relative to the "
+            "strongest of its size. A missing tuple does not mean independence, and a tuple does not mean cause."
+        )
+    )
+    return section
+
+
+def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int) -> list[list[object]]:
+    between = " + " if sign > 0 else " − "
+    many = len({term.key[0] for term in terms}) > 1
+    return [
+        [
+            edge_cell(term.names, between),
+            coefficient(term.coefficient).replace("-", "−"),
+            coefficient(term.coefficient / math.factorial(term.key[1])).replace("-", "−"),
+            *([coefficient(analysis.standardised(term).coefficient).replace("-", "−")] if analysis.scales else []),
+            *([term.key[0]] if many else []),
+        ]
+        for term in terms
+    ]
+
+
+def _tuples(analysis: RootAnalysis, size: int) -> Section:
+    section = Section(_SIZES.get(size, f"Sets of {size}"))
+    for sign, words in ((1, "Rise together"), (-1, "Avoid each other")):
+        terms = _terms_of(analysis, size, sign)
+        if not terms:
+            continue
+        columns = ["columns", "coefficient", "tensor entry"]
+        if analysis.scales:
+            columns.append("per standard deviation")
+        if len({term.key[0] for term in terms}) > 1:
+            columns.append("root")
+        cells = _cells(analysis, terms[:_MOST], sign)
+        section.add(heading(f"{words} ({len(terms)})", brief=True))
+        section.add(*folded_tables(columns, cells, _FIRST, "Further ones", brief=_BRIEF))
+    root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
+    units = ""
+    if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs
+        root = "values" if size == 2 else f"absolute values to the power 2/{size}"
+        units = (
+            " It is in units of the columns; per standard deviation it is that of columns divided by their standard "
+            "deviations among the training rows. The penalty acts in units of the columns, so that a column in small "
+            "numbers is held back more: bring columns to a like scale before the fit."
+        )
+    way = f"the columns' own regressions were joined by '{analysis.fit.symmetrize}'"
+    if analysis.fit.refit is not None and analysis.fit.refit.method == "all":
+        way = "it was fitted together with all others"
+    elif analysis.fit.symmetrize == "mean":
+        way = "it is the mean over the columns' own regressions, with absent ones as zero (mean)"
+    section.add(
+        note(
+            f"The coefficient multiplies the product of the columns' {root} in the log-density of a row (of a higher "
+            f"root where one is named); {way}. The entry of the symmetric tensor is the coefficient over {size}!."
+            + units
+        )
+    )
+    return section
+
+
+def _singles(analysis: RootAnalysis) -> Section:
+    section = Section("Single columns")
+    lower = [key for key in sorted(analysis.num_terms) if key[1] == 1 and key[0] > 1]
+    held = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
+
+    def cells(term: RootTerm) -> list[object]:
+        values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
+        shown = ["–" if value is None else coefficient(value).replace("-", "−") for value in values]
+        return [edge_cell(term.names, ""), *shown]
+
+    columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
+    rows = [cells(term) for term in _single_terms(analysis)[:_MOST]]
+    section.add(*folded_tables(columns, rows, _FIRST, "Further ones", brief=_BRIEF))
+    told = "The coefficient of the column's own statistic, which no penalty shrinks; largest first."
+    if lower:
+        told += " Those of its roots let it spread more (or less) than the family's independent law."
+    section.add(note(told))
+    return section
+
+
+def _path(analysis: RootAnalysis) -> Section:
+    section = Section("The penalty")
+    section.add(
+        table(
+            ["penalty", "tuples", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
+            [
+                [f"{s.l1:g}", s.num_terms, digits(s.train), digits(s.validation), f"{s.kkt_residual:.1e}"]
+                for s in analysis.path
+            ],
+            chosen=next(i for i, s in enumerate(analysis.path) if s.l1 == analysis.l1),
+        )
+    )
+    if all(math.isfinite(s.train) and math.isfinite(s.validation or 0.0) for s in analysis.path):
+        drawing = penalty_path_figure(analysis.path, analysis.l1 or 0.0)
+        section.add(figure(drawing, "Pseudo-NLL and number of tuples against the penalty"))
+    section.add(note("The penalty with the lowest pseudo-NLL on the validation rows was kept."))
+    return section
+
+
+def _trust(analysis: RootAnalysis, hints: Mapping[str, str]) -> Section:
+    section = Section("How it was estimated")
+    found = analysis.fit
+    state = "all converged" if found.is_converged else "not all of them converged"
+    section.add(
+        text(
+            f"Learning: one l1-penalised regression a column, {state}; the largest distance of a subgradient from "
+            f"zero, over all possible tuples, is {float(found.kkt_residual.max()):.1e} (tolerance "
+            f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
+        )
+    )
+    log_z = analysis.log_partition
+    if log_z is not None:
+        section.add(text(f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."))
+    else:
+        section.add(
+            text(
+                "The joint law's normalising constant is not exact here, so there are pseudo-likelihoods but no "
+                f"likelihoods ({analysis.no_log_partition.split('; for an estimate')[0]}). "
+                f"{hints['log-z']} estimates it with an error bar."
+            )
+        )
+    slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
+    section.add(
+        table(
+            ["column", "tuples", "objective", "residual", "steps", "state"],
+            [
+                [
+                    edge_cell([n.variable]),
+                    len(n.terms),
+                    digits(n.objective),
+                    f"{n.kkt_residual:.1e}",
+                    n.num_steps,
+                    n.status,
+                ]
+                for n in slowest
+            ],
+            folded=f"Regressions with the largest residuals ({len(slowest)})",
+        )
+    )
+    section.add(note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + "."))
+    return section
+
+
+def _refitted(analysis: RootAnalysis) -> str:
+    """What was done after joining, and what it brought on the training rows."""
+    refit = analysis.fit.refit
+    if refit is None:
+        return "The model fits a little worse than each by itself."
+    what = "all coefficients" if refit.method == "all" else "the coefficients of single columns"
+    penalty = f" under {100 * refit.share:g} % of the penalties" if refit.method == "all" else ""
+    return (
+        f"Then {what} were fitted again, together{penalty}: pseudo-NLL of the training rows "
+        f"{digits(refit.joined_pseudo_nll)} before, {digits(refit.pseudo_nll)} after, "
+        f"{digits(refit.independent_pseudo_nll)} of independent columns ({refit.status.replace('_', ' ')}, residual "
+        f"{refit.kkt_residual:.1e})."
+    )

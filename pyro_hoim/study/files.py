@@ -1,0 +1,81 @@
+"""The files of a study: models, and posteriors where there are any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..data.observations import Observations
+from ..log_linear.file import ModelFile, save_model
+from ..log_linear.infinite import infinite_to_json
+from .analysis import Analysis
+from .learned import LearnedAnalysis
+from .posterior import file_stem
+
+__all__ = ["save_analysis", "save_learned"]
+
+
+def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Write ``model.safetensors`` and, with posteriors, ``posterior.nc`` into an existing folder.
+
+    With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
+    files without a name are those of the model kept. Files of the same names are replaced.
+
+    Returns:
+        Names of the files beside the model by what they hold.
+    """
+    for model in analysis.models:
+        stored = ModelFile(
+            model.hypergraph,
+            model.fit.theta,
+            "free",
+            {
+                "name": model.name,
+                "data": analysis.title,
+                "rows": analysis.train.total_count,
+                "independent": _column_shares(analysis.train),
+                "log_likelihood": model.fit.log_likelihood,
+                "status": model.fit.status,
+                "infinite_combinations": analysis.infinite_combinations(model),
+                "num_infinite_combinations": analysis.num_infinite_combinations(model),
+                "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
+                "prior": str(analysis.prior or "none"),
+                "seed": analysis.seed,
+            },
+        )
+        endings = [""] if model is analysis.chosen else []
+        endings += [f"-{file_stem(model.name)}"] if len(analysis.models) > 1 else []
+        for ending in endings:
+            save_model(folder / f"model{ending}.safetensors", stored)
+            if model.posterior is not None:
+                model.posterior.data.to_netcdf(str(folder / f"posterior{ending}.nc"))
+    return {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
+
+
+def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
+    """Write ``model.safetensors``, and of a model with a structure ``predictive.safetensors``, the richer model.
+
+    Returns:
+        Names of the files beside the model by what they hold.
+    """
+    models = {"model": analysis.model}
+    if analysis.model is not analysis.learned:
+        models["predictive"] = analysis.learned
+    for name, model in models.items():
+        about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
+        model.save(folder / f"{name}.safetensors", about)
+    return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
+
+
+def _column_shares(rows: Observations) -> dict[str, list[float]]:
+    """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
+    shares: dict[str, list[float]] = {}
+    for column, variable in enumerate(rows.domain):
+        known = rows.codes[:, column] >= 0
+        counts = torch.bincount(
+            rows.codes[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
+        )
+        counts = counts if counts.any() else torch.ones_like(counts)
+        shares[variable.name] = (counts / counts.sum()).tolist()
+    return shares

@@ -1,0 +1,119 @@
+"""Tables of interactions, with what is finite of those that are infinite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.page import Block, edge_cell, heading, note, table
+from ..core.words import fixed, short_edge
+from ..log_linear.scores import CoefficientInterval
+from .analysis import ModelAnalysis
+
+__all__ = ["coefficient_rows", "finite_contrast_lines", "interaction_blocks"]
+
+_EDGE = 48  # characters
+
+_LEVELS = 34  # characters
+_INTERVAL = 1.959963984540054
+_SHOWN, _BRIEF = 10, 12
+_OF_ONE = 3
+
+
+def coefficient_rows(model: ModelAnalysis) -> list[CoefficientInterval]:
+    """Largest coefficients with intervals, of interactions of two variables or more where there are any.
+
+    Infinite ones come first, unless there is a posterior, whose coefficients are finite.
+    """
+    joint = [row for row in model.intervals if len(row.edge) > 1]
+    infinite: list[CoefficientInterval] = []
+    if model.posterior is None:
+        for row in model.interactions:
+            if row["is_infinite"] and len(row["edge"]) > 1:
+                end = row["coefficient"]
+                infinite.append(
+                    CoefficientInterval(
+                        tuple(row["edge"]), tuple(row["levels"]), row["position"], end, end, end, level=0.9
+                    )
+                )
+    found = {row.edge for row in infinite}
+    return [*infinite, *(row for row in joint if row.edge not in found)] or model.intervals
+
+
+def finite_contrast_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The largest finite contrasts of infinite interactions of two variables or more, for a terminal."""
+    lines = [
+        f"{short_edge(row['edge'], _EDGE)}  {_words(row['edge'], found)}: {fixed(found['estimate'], sign=True)}"
+        + ("" if found["std_error"] is None else f" +- {fixed(found['std_error'])}")
+        for row in rows
+        if row["is_infinite"] and len(row["edge"]) > 1
+        for found in row["finite_contrasts"][:_OF_ONE]
+    ]
+    return ["", "largest finite contrasts of the infinite interactions, in nats:", *lines[:_SHOWN]] if lines else []
+
+
+def _words(edge: Sequence[str], contrast: Mapping[str, Any]) -> str:
+    """The levels that a contrast compares: ``Class 3rd to 1st, Age Child to Adult``."""
+    steps = zip(edge, contrast["before"], contrast["after"], strict=True)
+    return ", ".join(f"{name} {before} to {after}" for name, before, after in steps)
+
+
+def _coefficients(row: dict[str, Any], some_infinite: bool) -> list[Any]:
+    """Strength and coefficient of a row, and where the table has that column the directions in which it is finite."""
+    shown: list[Any] = ["infinite" if row["is_infinite"] else row["value"], row["coefficient"]]
+    if some_infinite:
+        known = row["num_identified"]
+        shown.append("not computed" if known is None else f"{known} of {row['num_parameters']}")
+    return shown
+
+
+def interaction_blocks(model: ModelAnalysis, folded: str) -> list[Block]:
+    """All interactions, and where some are infinite their finite contrasts.
+
+    Args:
+        model: the model.
+        folded: what the table of all interactions is hidden behind, empty to show it.
+    """
+    some = any(row["is_infinite"] for row in model.interactions)
+    blocks = [
+        table(
+            ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
+            [
+                [edge_cell(r["edge"]), *_coefficients(r, some), edge_cell(r["levels"], ", ", _LEVELS)]
+                for r in model.interactions
+            ],
+            folded=folded,
+            brief=_BRIEF,
+        )
+    ]
+    contrasts = [
+        (row["edge"], found)
+        for row in model.interactions
+        if row["is_infinite"] and len(row["edge"]) > 1
+        for found in row["finite_contrasts"][:_SHOWN]
+    ]
+    if contrasts:
+        blocks += [
+            heading("Finite contrasts of infinite interactions", brief=True),
+            table(
+                ["interaction", "levels", "contrast", "lower", "upper"],
+                [
+                    [edge_cell(edge), _words(edge, found), found["estimate"], *_interval(found)]
+                    for edge, found in contrasts
+                ],
+                brief=_BRIEF,
+            ),
+            note(
+                "In nats, with 95 % large-sample intervals. The contrast of a pair in no larger interaction is the log "
+                "odds ratio given all other variables; otherwise it is averaged over the levels of what modifies it."
+            ),
+        ]
+    return blocks
+
+
+def _interval(contrast: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Limits of a contrast, None without a standard error."""
+    if contrast["std_error"] is None:
+        return None, None
+    width = _INTERVAL * contrast["std_error"]
+    return contrast["estimate"] - width, contrast["estimate"] + width

@@ -1,0 +1,408 @@
+"""What the report of a learned model says, as sentences, tables and pictures. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core.figures.hypergraph_figure import hypergraph_figure
+from ..core.figures.pair_matrix_figure import pair_matrix_figure
+from ..core.page import (
+    Page,
+    Section,
+    accuracy_table,
+    edge_cell,
+    figure,
+    folded_tables,
+    names_in_full,
+    note,
+    table,
+    text,
+)
+from ..core.scores import rows_are_distinct
+from ..core.words import (
+    digits,
+    distinct_sentence,
+    fixed,
+    gain_sentence,
+    num_states_text,
+    number,
+    parameters_text,
+    plural,
+    short_labels,
+)
+from ..log_linear.annealed.importance import AnnealedImportance
+from ..log_linear.search.figures import capacity_figure
+from .learned import LearnedAnalysis
+from .structure_section import structure_section, structure_sentences
+
+__all__ = ["learned_page"]
+
+_FIRST, _MOST, _BRIEF = 20, 500, 12
+_WORTHY = 0.01
+_DRAWN = 60
+_MATRIX = 60
+_LEVELS = 34  # characters
+_STATUS = {
+    "stopped early": "the validation rows gained nothing more",
+    "exhausted": "no set of variables was left that promised a gain",
+    "max_rounds": "the number of rounds that was asked for was reached",
+    "max_interactions": "the number of interactions that was asked for was reached",
+    "undecided": "several rounds could not be told apart within the error of log Z",
+    "diverged": "training of a larger collection diverged",
+}
+
+
+def learned_page(analysis: LearnedAnalysis) -> Page:
+    """The page of a learned model."""
+    return Page(
+        title=f"What was learned from {analysis.title.replace('_', ' ')}",
+        rows={name: 0.0 if part is None else part.model.rows for name, part in analysis.parts.items()},
+        names=analysis.model.hypergraph.domain.names,
+        summary=_summary(analysis),
+        warnings=_warnings(analysis),
+        about=analysis.about,
+        sections=_sections(analysis),
+        seed=analysis.seed,
+    )
+
+
+def _summary(analysis: LearnedAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    learned = analysis.model
+    graph = learned.hypergraph
+    domain = graph.domain
+    states = domain.num_states
+    by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
+    words = ["pair", "triple", "quadruple"]
+    listed = [
+        plural(count, words[i]) if i < len(words) else f"{plural(count, 'set')} of {i + 2}"
+        for i, count in enumerate(by_order)
+        if count
+    ]
+    sentences = [
+        (
+            f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
+            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
+            f"{plural(learned.num_rows, 'row')} of {plural(len(domain), 'variable')} "
+            f"({plural(states, 'possible row') if states < 10**6 else num_states_text(states) + ' possible rows'})."
+            f"{_worth_sentence(analysis)}"
+        )
+    ]
+    where = analysis.judged_on
+    judged = analysis.parts[where]
+    if judged is not None:
+        sentences.insert(0, gain_sentence(where, "model", judged.gain, judged.gain_std_error))
+    selection = learned.selection
+    if selection is not None:
+        reason = _STATUS.get(selection.status, selection.status)
+        best = selection.rounds[selection.best_round]
+        sentences.append(
+            f"The search tried {plural(len(selection.rounds), 'collection')} and kept number {selection.best_round} "
+            f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
+        )
+    sentences.extend(structure_sentences(analysis))
+    sentences.append(_log_z_sentence(analysis))
+    return sentences
+
+
+def _worth_sentence(analysis: LearnedAnalysis) -> str:
+    """How many of the interactions that were valued the model loses much without; of bounds only what these say."""
+    valued = [line["removal"] for line in analysis.interactions if line["removal"] is not None]
+    if not valued:
+        return ""
+    many, of = sum(value.value >= _WORTHY for value in valued), plural(len(valued), "interaction")
+    if all(value.kind == "exact" for value in valued):
+        return f" Without it the model loses {_WORTHY} nats a row or more for {many} of {of}."
+    return (
+        f" Of {of} valued, {len(valued) - many} {'is' if len(valued) - many == 1 else 'are'} worth less than {_WORTHY} "
+        "nats a row by the estimated upper bound of what the model loses without it."
+    )
+
+
+def _log_z_sentence(analysis: LearnedAnalysis) -> str:
+    log_z = analysis.model.log_partition
+    if log_z.kind == "exact":
+        return (
+            "Gradients, log Z and likelihoods are exact."
+            if analysis.model.trainer == "exact"
+            else ("Log Z and likelihoods are exact.")
+        )
+    error = float(log_z.std_error)
+    shown = f"standard error {error:.2g}" if math.isfinite(error) else "no error bar"
+    return (
+        f"Log Z is estimated by annealed runs: {float(log_z.value):.3f} nats, {shown}; likelihoods and gains "
+        "carry its error, which their standard errors over rows leave out; predictions do not. "
+        f"The estimate is {log_z.verdict}: {_MEANING[log_z.verdict]}."
+    )
+
+
+_MEANING = {
+    "verified": "its limits hold at their stated level",
+    "consistent": "every check that could be made agrees; a part of the model that no run has seen would not show",
+    "unreliable": "a check failed, or the runs support no error bar",
+}
+
+
+def _distinct_sentences(analysis: LearnedAnalysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any."""
+    names = _distinct(analysis)
+    if names and not _shows_kl(analysis):
+        return ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
+    return [distinct_sentence(names)] if names else []
+
+
+def _shows_kl(analysis: LearnedAnalysis) -> bool:
+    """Whether KL says anything: some part has rows that are alike."""
+    return len(_distinct(analysis)) < sum(entry is not None for entry in analysis.parts.values())
+
+
+def _distinct(analysis: LearnedAnalysis) -> list[str]:
+    """The parts whose rows are all distinct."""
+    held = {name: entry.model for name, entry in analysis.parts.items() if entry is not None}
+    return [name for name, found in held.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+
+
+def _warnings(analysis: LearnedAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    learned = analysis.model
+    found: list[str] = []
+    if learned.training.status == "diverged":
+        found.append("Training diverged; the parameters are the last sound ones.")
+    log_z = learned.log_partition
+    if log_z.verdict == "unreliable":
+        found.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
+    if learned.refit:
+        found.append(
+            "The final parameters were fitted to the training and validation rows together, so the scores of both are "
+            "those of rows the model has seen."
+        )
+    return found
+
+
+def _worth_text(removal: object) -> str:
+    """Removal value with its error."""
+    if removal is None:
+        return "–"
+    value, error, kind = (getattr(removal, n) for n in ("value", "std_error", "kind"))
+    if kind == "exact":
+        return number(value if abs(value) > 1e-12 else 0.0)
+    return f"≤ {fixed(value)}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+
+
+def _sections(analysis: LearnedAnalysis) -> list[Section]:
+    """The sections of the page, in reading order."""
+    found = [
+        _scores(analysis),
+        _structure(analysis),
+        _interactions(analysis),
+        structure_section(analysis),
+        _capacity(analysis),
+        _making(analysis),
+    ]
+    return [part for part in found if part is not None]
+
+
+def _scores(analysis: LearnedAnalysis) -> Section:
+    section = Section("How well it describes rows")
+    lines = {name: entry for name, entry in analysis.parts.items() if entry is not None}
+    with_kl = _shows_kl(analysis)
+    columns = ["part", "rows", "gain", "SE", "NLL", "pseudo-NLL"]
+    laws = (("KL", "model"), ("KL independent", "independent"), ("KL of one-body", "one_body")) if with_kl else ()
+    section.add(
+        table(
+            [*columns, *(label for label, _ in laws)],
+            [
+                [
+                    name,
+                    entry.model.rows,
+                    digits(entry.gain),
+                    digits(entry.gain_std_error),
+                    digits(entry.model.nll),
+                    digits(entry.model.pseudo_nll),
+                    *(digits(getattr(entry, law).kl) for _, law in laws),
+                ]
+                for name, entry in lines.items()
+            ],
+            brief=len(lines),
+        )
+    )
+    explained = (
+        ", KL the NLL less the entropy of the part's own empirical law. One-body: single variables under the penalty."
+        if with_kl
+        else "."
+    )
+    section.add(
+        note(
+            "Nats a row; gain is the NLL of independent variables (smoothed frequencies) less that of the model, with "
+            f"its standard error over rows{explained}"
+        )
+    )
+    section.add(*(note(sentence, brief=True) for sentence in _distinct_sentences(analysis)))
+    if analysis.target is not None:
+        section.add(accuracy_table({n: e.accuracy for n, e in lines.items() if e.accuracy is not None}))
+    return section
+
+
+def _capacity(analysis: LearnedAnalysis) -> Section | None:
+    selection = analysis.model.selection
+    if selection is None:
+        return None
+    section = Section("The search")
+    curve = selection.capacity_curve()
+    measure, what = ("kl", "Divergence from") if _shows_kl(analysis) else ("loss", "Mean loss of")
+    drawable = curve[f"validation_{measure}"].to_numpy(dtype=float)
+    if len(curve) > 1 and bool((drawable > 0).any()):
+        section.add(
+            figure(
+                capacity_figure({"capacity curve": curve}, measure=measure),
+                f"{what} training and validation rows against the parameters of the family, round by round",
+            )
+        )
+    section.add(
+        table(
+            [
+                "round",
+                "interactions",
+                "parameters of the family",
+                "training loss",
+                "validation loss",
+                "verdict",
+                "seconds",
+            ],
+            [
+                [
+                    r.number,
+                    r.num_interactions,
+                    r.num_parameters,
+                    f"{r.train_loss:.4f}",
+                    f"{r.validation_loss:.4f}" + (f" ± {r.validation_std_error:.2g}" if r.validation_std_error else ""),
+                    r.verdict,
+                    f"{r.seconds:.1f}",
+                ]
+                for r in selection.rounds
+            ],
+            chosen=selection.best_round,
+        )
+    )
+    section.add(
+        note(
+            "Every round adds interactions or changes how strongly they are held back, and is judged on the validation "
+            "rows. The best collection was then trained longer."
+        )
+    )
+    return section
+
+
+def _structure(analysis: LearnedAnalysis) -> Section | None:
+    lines = [line for line in analysis.interactions if line["removal"] is not None]
+    if not lines:
+        return None
+    section = Section("Structure")
+    graph = analysis.model.hypergraph
+    weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
+    if len(graph.domain) <= _DRAWN:
+        section.add(
+            figure(
+                hypergraph_figure(graph, weights),
+                "Variables on a circle, pairs as arcs as wide as they are worth, larger sets as regions or stars",
+            )
+        )
+    if len(graph.domain) <= _MATRIX:
+        section.add(
+            figure(pair_matrix_figure(graph, weights, label="worth, nats a row"), "Worth of every pair as a matrix")
+        )
+    if section.blocks:
+        words = "Widths and colours show what the model loses, in nats a row, without the interaction" + (
+            "." if all(line["removal"].kind == "exact" for line in lines) else ", by its estimated upper bound."
+        )
+    else:
+        words = "With so many variables the pictures are left out."
+    section.add(note(words))
+    if len(section.blocks) > 1:
+        section.add(*names_in_full(short_labels(graph.domain.names)))
+    return section
+
+
+def _interactions(analysis: LearnedAnalysis) -> Section | None:
+    lines = analysis.interactions
+    if not lines:
+        return None
+    section = Section("Interactions")
+
+    rows = [
+        [
+            edge_cell(line["edge"]),
+            _worth_text(line["removal"]),
+            fixed(line["strength"]),
+            fixed(line["coefficient"]),
+            edge_cell(line["levels"], ", ", _LEVELS),
+            line["ridge"],
+        ]
+        for line in lines[:_MOST]
+    ]
+    columns = ["interaction", "worth", "strength", "coefficient", "levels", "penalty"]
+    section.add(*folded_tables(columns, rows, _FIRST, "Further interactions", brief=_BRIEF))
+    kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
+    meaning = (
+        "exactly"
+        if kinds == {"exact"}
+        else "bounded from above (≤): only the interactions inside it are fitted again, from rows drawn from the model"
+    )
+    section.add(
+        note(
+            f"Worth: nats a row that the model loses without the interaction and those that contain it, {meaning}. "
+            "Strength: root mean square of the table; coefficient: its largest entry, with its levels. Penalty: how "
+            "strongly it is held back; large where the rows do not support it."
+        )
+    )
+    return section
+
+
+def _making(analysis: LearnedAnalysis) -> Section:
+    learned = analysis.model
+    section = Section("How it was estimated")
+    section.add(text(_log_z_sentence(analysis)))
+    log_z = learned.log_partition
+    if log_z.kind != "exact":
+        rows: list[list[object]] = [
+            ["log Z", _with_error(log_z.value, log_z.std_error)],
+            [
+                f"one-sided limits, {AnnealedImportance.level:.0%} each",
+                f"{_limit(log_z.lower)} to {_limit(log_z.upper)}",
+            ],
+            ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
+            ["verdict", log_z.verdict],
+        ]
+        if log_z.sandwich is not None:
+            s = log_z.sandwich
+            rows.append(["check: a forward run", _with_error(s.forward, s.forward_error)])
+            rows.append(["check: a reverse run", _with_error(s.reverse, s.reverse_error)])
+        section.add(table(["", ""], rows))
+        if log_z.sandwich is not None:
+            section.add(
+                note(
+                    "The runs of the check are shorter than those of log Z and apart from them, so log Z may lie "
+                    "outside the two. Where one has no error bar it is no check. All are in nats."
+                )
+            )
+    training = learned.training
+    status = training.status.replace("_", " ")
+    section.add(
+        text(
+            f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, "
+            f"largest gradient entry {training.gradient_norm:.2g}. Time: "
+            + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
+            + f"; together {sum(learned.seconds.values()):.1f} s."
+        )
+    )
+    section.add(*map(note, learned.notes))
+    return section
+
+
+def _with_error(value: Any, error: Any) -> str:
+    return f"{float(value):.4f} " + (f"± {float(error):.2g}" if math.isfinite(error) else "(no error bar)")
+
+
+def _limit(value: Any) -> str:
+    return f"{float(value):.4f}" if math.isfinite(value) else "unknown"

@@ -1,0 +1,412 @@
+"""The page of an analysis of given interactions. Nothing is computed here but formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core.figures.hypergraph_figure import hypergraph_figure
+from ..core.page import CELL_WIDTH, Page, Section, accuracy_table, edge_cell, figure, heading, note, table, text
+from ..core.scores import rows_are_distinct
+from ..core.words import (
+    distinct_sentence,
+    elpd_sentence,
+    gain_sentence,
+    num_states_text,
+    number,
+    plural,
+    short_edge,
+    shorten,
+)
+from .analysis import Analysis, ModelAnalysis
+from .figures import comparison_figure, fitted_figure, forest_figure, rank_figure, trace_figure
+from .goodness import goodness_sentences
+from .infinite import coefficient_rows, interaction_blocks
+
+__all__ = ["analysis_page"]
+
+_SHOWN_INTERACTIONS = 15
+_SHOWN_TRACES = 6
+_SHOWN_CELLS = 20
+_SHOWN_INDEPENDENCES = 15
+_MIN_ESS = 400
+_LEVELS = 34  # characters
+
+
+def _label(edge: Sequence[str]) -> str:
+    return short_edge(edge, CELL_WIDTH)
+
+
+def _whole(value: float) -> str:
+    """A number rounded to a whole one; a dash where there is none."""
+    return number(round(value) if math.isfinite(value) else None)
+
+
+def _states(count: int) -> str:
+    return number(count) if count < 10**6 else num_states_text(count)
+
+
+def analysis_page(analysis: Analysis, title: str | None = None) -> Page:
+    """The page of an analysis; by default its title is made from the data's name."""
+    return Page(
+        title=title or f"Log-linear analysis of {analysis.title.replace('_', ' ')}",
+        rows=analysis.chosen.scores.rows,
+        names=analysis.train.domain.names,
+        summary=_summary(analysis),
+        warnings=_warnings(analysis),
+        about=analysis.about,
+        sections=_sections(analysis),
+        seed=analysis.seed,
+    )
+
+
+def _summary(analysis: Analysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    model = analysis.chosen
+    sentences: list[str] = []
+    scores = model.scores
+    if sum(rows > 0 for rows in scores.rows.values()) > 1:
+        where = scores.judged_on
+        sentences.append(gain_sentence(where, "model kept", scores.gain[where], scores.gain_std_error[where]))
+    sentences.append(
+        f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
+        f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
+        f"{' of the family' if model.fit.is_counted_by_family else ''} over "
+        f"{_states(model.hypergraph.domain.num_states)} possible cells."
+    )
+    if analysis.comparison is not None and len(analysis.comparison) > 1:
+        table_of_elpd = analysis.comparison[["elpd_diff", "dse"]].to_numpy(float)
+        sentences.append(elpd_sentence(list(map(str, analysis.comparison.index)), *table_of_elpd.T.tolist()))
+    if analysis.prior is not None and not analysis.prior.is_flat:
+        sentences.append(
+            f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "
+            "they are finite, and pulled towards zero."
+        )
+    if model.goodness is not None:
+        sentences += goodness_sentences(model.goodness)
+    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
+    if strong:
+        listed = ", ".join(
+            f"{_label(row['edge'])} ({'infinite' if row['is_infinite'] else number(row['value'])})" for row in strong
+        )
+        sentences.append(f"Strongest interactions (root mean square of the table, in nats): {listed}.")
+    if model.posterior is not None:
+        run = model.posterior
+        sentences.append(
+            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest "
+            f"R-hat {number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
+            f"{plural(run.num_divergences, 'divergent transition')}."
+        )
+    return sentences
+
+
+def _distinct(analysis: Analysis) -> list[str]:
+    """A sentence on the parts whose rows are all distinct, if there are any."""
+    scores = analysis.chosen.scores
+    names = [n for n, rows in scores.rows.items() if rows_are_distinct(rows, scores.nll[n], scores.kl[n])]
+    return [distinct_sentence(names)] if names else []
+
+
+def _warnings(analysis: Analysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found: list[str] = []
+    for model in analysis.models:
+        existence = model.fit.existence
+        if existence is not None and existence.exists is False:
+            sentence = f"{model.name}: {existence.describe()}."
+            if model.fit.status == "infinite":
+                sentence += (
+                    " The fit is the limit: coefficients marked infinite grow without bound, rows with such a "
+                    "combination have probability zero, and tests use adjusted degrees of freedom."
+                )
+            elif model.fit.status == "early_stopped":
+                sentence += " Early stopping on the validation rows keeps this fit finite."
+            found.append(sentence)
+        if model.fit.is_counted_by_family:
+            found.append(
+                f"{model.name}: the parameters are those of the family; how many of them the rows identify was not "
+                "counted. df, AIC and BIC use the former."
+            )
+        if model.fit.status in ("max_iterations", "stalled"):
+            found.append(f"{model.name}: the fit stopped before it had converged.")
+        run = model.posterior
+        if run is not None:
+            if run.num_chains == 1:
+                found.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
+            elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
+                found.append(
+                    f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
+                    f"effective sample size {_whole(run.min_ess_bulk)}, "
+                    f"{plural(run.num_divergences, 'divergent transition')}); intervals may be wrong, run longer "
+                    "chains."
+                )
+            if run.max_pareto_k > 0.7:
+                found.append(
+                    f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
+                    f"{run.max_pareto_k:.2f})."
+                )
+    return found
+
+
+_COLUMNS = {
+    "name": "model",
+    "num_parameters": "parameters",
+    "g2": "G²",
+    "x2": "X²",
+    "df": "df",
+    "p_value": "p",
+    "p_value_method": "p by",
+    "aic": "AIC",
+    "bic": "BIC",
+    "elpd_loo": "elpd (LOO)",
+    "elpd_se": "SE",
+    "p_loo": "p (LOO)",
+}
+
+
+def _comparison(analysis: Analysis) -> Section:
+    section = Section("Models compared" if len(analysis.models) > 1 else "The model")
+    records = analysis.comparison_records()
+    present = [key for key in _COLUMNS if any(key in r for r in records)]
+    section.add(
+        table(
+            [_COLUMNS[k] for k in present],
+            [[r.get(k) for k in present] for r in records],
+            chosen=analysis.chosen_index,
+            brief=len(records),
+        )
+    )
+    _compare_elpd(analysis, section)
+    if "g2" in present:
+        section.add(
+            note(
+                "G² and X² test a model against the saturated one; p is that of G², by a bootstrap that of X². Cells "
+                "that the model is forced to fit as zero, and parameters lost with them, are not counted, neither in "
+                "df nor in AIC and BIC. All logarithms are natural (nats)."
+            )
+        )
+    if "elpd_loo" in present:
+        section.add(
+            note(
+                "elpd is the expected log predictive density by leave-one-out cross-validation, p (LOO) the effective "
+                "number of parameters."
+            )
+        )
+    return section
+
+
+def _compare_elpd(analysis: Analysis, section: Section) -> None:
+    """Add what leave-one-out cross-validation says of several models."""
+    runs = {m.name: m.posterior for m in analysis.models if m.posterior is not None}
+    if len(runs) < 2:
+        return
+    elpd, errors = (np.array([getattr(r, name) for r in runs.values()]) for name in ("elpd_loo", "elpd_se"))
+    drawing = comparison_figure(list(runs), elpd, errors)
+    section.add(
+        figure(drawing, "Expected log predictive density of each model with one standard error"),
+        note(
+            "The standard errors of single models are large because observations differ; the difference between two "
+            "models, which pairs the observations, is known far better."
+        ),
+    )
+    if analysis.comparison is not None:
+        frame = analysis.comparison[["rank", "elpd_diff", "dse", "weight"]]
+        columns = ["model", "rank", "elpd difference", "SE of difference", "weight"]
+        rows = [[str(name), *values] for name, values in zip(frame.index, frame.to_numpy(float), strict=True)]
+        section.add(table(columns, rows))
+
+
+def _structure(model: ModelAnalysis) -> Section:
+    section = Section(f"Structure of {model.name}")
+    strength = {
+        tuple(row["edge"]): math.inf if row["is_infinite"] else float(row["value"]) for row in model.interactions
+    }
+    if len(model.hypergraph.domain) <= 40:
+        section.add(
+            figure(
+                hypergraph_figure(model.hypergraph, strength),
+                "Variables on a circle, pairs as arcs as wide as they are strong, larger sets as regions or stars",
+            )
+        )
+        if any(row["is_infinite"] for row in model.interactions):
+            section.add(
+                note("Dashed, wider than all others and marked ∞: interactions that are infinite in some direction.")
+            )
+    kind = (
+        "decomposable"
+        if model.hypergraph.is_decomposable
+        else "graphical"
+        if model.hypergraph.is_graphical
+        else "not graphical"
+    )
+    listed = ", ".join(f"[{short_edge(e, CELL_WIDTH, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
+    more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
+    section.add(text(f"Generating class: {listed}{more}. The model is {kind}."))
+    if len(model.hypergraph.domain) > 40:
+        section.add(note("With more than 40 variables the picture and the implied independences are left out."))
+        return section
+    statements = model.hypergraph.conditional_independences()
+    if statements:
+        section.add(
+            table(
+                ["independent pair", "given"],
+                [
+                    [edge_cell((a, b), " ⫫ "), edge_cell(c, ", ") or "nothing"]
+                    for a, b, c in statements[:_SHOWN_INDEPENDENCES]
+                ],
+                folded=f"Implied independences ({len(statements)})",
+            )
+        )
+    else:
+        section.add(note("Every two variables share an interaction, so no conditional independence is implied."))
+    return section
+
+
+def _interactions(model: ModelAnalysis) -> Section:
+    section = Section("Strongest interactions")
+    rows = coefficient_rows(model)[:_SHOWN_INTERACTIONS]
+    if rows:
+        source = "posterior" if model.posterior is not None else "large-sample"
+        level = f"{100 * rows[-1].level:.0f} %"
+        section.add(
+            figure(
+                forest_figure(
+                    [f"{_label(r.edge)}  ({short_edge(r.levels, _LEVELS, ', ')})" for r in rows],
+                    np.array([r.estimate for r in rows]),
+                    np.array([r.lower for r in rows]),
+                    np.array([r.upper for r in rows]),
+                    axis_label=f"balanced coefficient (nats), {level} {source} interval",
+                ),
+                "Largest coefficient of each of the strongest interactions with its interval",
+            )
+        )
+        infinite = " An arrow is an infinite entry." if math.isinf(rows[0].estimate) else ""
+        section.add(
+            note(
+                "Each line is the largest entry of an interaction's balanced table, named by its levels: by how much "
+                "that combination raises the log-probability beyond what its parts do. Grey intervals include zero."
+                + infinite
+            )
+        )
+    several, terms = model.hypergraph.num_interactions, len(model.interactions)
+    singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
+    folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
+    section.add(*interaction_blocks(model, folded))
+    if model.odds_ratios is not None:
+        frame = model.odds_ratios
+        section.add(heading("Conditional odds ratios"))
+        section.add(
+            table(
+                ["pair", "levels", "given", "odds ratio", "lower", "upper"],
+                [[*(edge_cell([str(v)]) for v in row[:3]), *(float(v) for v in row[3:])] for row in frame.to_numpy()],
+                folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
+            )
+        )
+        section.add(note("With 95 % large-sample intervals of the fit. Variables not named do not matter."))
+    return section
+
+
+def _cells(model: ModelAnalysis) -> Section | None:
+    if model.cells is None:
+        return None
+    frame = model.cells
+    section = Section("Observed against fitted cells")
+    observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
+    section.add(
+        figure(
+            fitted_figure(observed, expected, residual),
+            "Observed against expected counts, and adjusted residuals against expected counts",
+        )
+    )
+    finite = residual[np.isfinite(residual)]
+    outside = int((np.abs(finite) > 2).sum())
+    section.add(
+        text(
+            f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; about "
+            f"{0.0455 * len(finite):.1f} would by chance if the model held."
+        )
+    )
+    names = [c for c in frame.columns if c not in ("observed", "expected", "residual", "adjusted_residual")]
+    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:_SHOWN_CELLS]
+    section.add(
+        table(
+            [*(shorten(n) for n in names), "observed", "expected", "adjusted residual"],
+            [
+                [*(edge_cell([str(frame[n].iloc[i])]) for n in names), observed[i], expected[i], residual[i]]
+                for i in order
+            ],
+            folded=f"The {len(order)} cells that fit worst",
+        )
+    )
+    return section
+
+
+def _posterior(model: ModelAnalysis) -> Section | None:
+    run = model.posterior
+    if run is None:
+        return None
+    section = Section("Posterior")
+    section.add(text(run.description))
+    shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
+    section.add(heading("Densities and traces"))
+    section.add(figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions", dpi=90))
+    section.add(heading("Ranks"))
+    section.add(figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions"))
+    section.add(note("Chains that agree give level bars at the dashed line."))
+    frame = run.summary
+    section.add(
+        table(
+            ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
+            [
+                [edge_cell([str(name)]), *(float(v) for v in row)]
+                for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+            ],
+            folded=f"All parameters ({len(frame)})",
+        )
+    )
+    return section
+
+
+def _prediction(analysis: Analysis) -> Section | None:
+    model = analysis.chosen
+    scores = model.scores
+    names = [n for n, rows in scores.rows.items() if rows]
+    if len(names) < 2 and model.accuracy is None:
+        return None
+    section = Section("Prediction")
+    columns = {
+        "gain": scores.gain,
+        "SE": scores.gain_std_error,
+        "NLL": scores.nll,
+        "pseudo-NLL": scores.pseudo_nll,
+        "KL": scores.kl,
+        "KL independent": scores.independent_kl,
+    }
+    rows = [[n, scores.rows[n], *(column[n] for column in columns.values())] for n in names]
+    section.add(table(["part", "rows", *columns], rows, brief=len(rows)))
+    section.add(
+        note(
+            "Nats a row; gain is the NLL of independent columns less that of the model, with its standard error over "
+            "rows, KL the NLL less the entropy of the part's own empirical law."
+        )
+    )
+    section.add(*(note(sentence, brief=True) for sentence in _distinct(analysis)))
+    if model.accuracy is not None:
+        section.add(accuracy_table({n: a for n, a in model.accuracy.items() if a is not None}))
+    return section
+
+
+def _sections(analysis: Analysis) -> list[Section]:
+    """The sections of the page, in reading order."""
+    model = analysis.chosen
+    found: list[Section | None] = [
+        _comparison(analysis),
+        _structure(model),
+        _interactions(model),
+        _cells(model),
+        _posterior(model),
+        _prediction(analysis),
+    ]
+    return [section for section in found if section is not None]

@@ -1,0 +1,118 @@
+"""What a report says of a learned structure: which interactions held-out rows confirm, and what the rejected cost."""
+
+from __future__ import annotations
+
+from ..core.page import Section, edge_cell, folded_tables, note, table, text
+from ..core.words import fixed, plural
+from ..log_linear.search.elimination import InteractionTest
+from .learned import LearnedAnalysis
+
+__all__ = ["structure_section", "structure_sentences"]
+
+_SHOWN, _MOST = 20, 500
+_LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
+
+
+def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
+    """What was kept and rejected, and what the richer model predicts better; nothing without a structure."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return []
+    rows = analysis.parts.get("validation")
+    judges = "the validation rows" if rows is None else f"{plural(rows.model.rows, 'validation row')}"
+    tested, rejected = len(elimination.tests), len(elimination.rejected)
+    rate = f"false discovery rate {elimination.false_discovery_rate:g}"
+    redundant = sum(test.is_confirmed for test in elimination.rejected)
+    why = f"{rejected - redundant} are not confirmed by these rows, which does not show that they are absent"
+    if redundant:
+        why += f"; {redundant} are, but the rows do not miss them together when the others are fitted again"
+    found = [
+        (
+            f"{plural(tested, 'interaction')} {'was' if tested == 1 else 'were'} tested on {judges} ({rate}): the "
+            f"structure keeps {tested - rejected} and rejects {rejected}" + (f" ({why})." if rejected else ".")
+        )
+    ]
+    judged = analysis.parts[analysis.judged_on]
+    if judged is not None and judged.predictive is not None:
+        other = judged.predictive
+        found.append(
+            f"The predictive model (predictive.safetensors) keeps all of them: on the {analysis.judged_on} rows its "
+            f"log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
+            f"{other.advantage_std_error:.1g} nats a row (standard error over rows{_without_log_z(analysis)})."
+        )
+    return found
+
+
+def _without_log_z(analysis: LearnedAnalysis) -> str:
+    """What the standard error of a difference of two models leaves out where a log Z is estimated."""
+    models = (analysis.model, analysis.learned)
+    return "" if all(m.log_partition.kind == "exact" for m in models) else "; the errors of log Z are not part of it"
+
+
+def structure_section(analysis: LearnedAnalysis) -> Section | None:
+    """The section on tests of interactions; None without a structure."""
+    elimination = analysis.model.elimination
+    if elimination is None:
+        return None
+    section = Section("Which interactions the held-out rows confirm")
+    section.add(*map(text, structure_sentences(analysis)))
+    compared = [
+        [
+            name,
+            fixed(entry.gain),
+            fixed(entry.gain + entry.predictive.advantage),
+            f"{fixed(entry.predictive.advantage, 4, True)} ± {entry.predictive.advantage_std_error:.1g}",
+            *_accuracies(entry.accuracy, entry.predictive.accuracy),
+        ]
+        for name, entry in analysis.parts.items()
+        if entry is not None and entry.predictive is not None
+    ]
+    if compared:
+        head = ["part", "gain of the structure", "gain of the predictive model", "difference"]
+        if analysis.target is not None:
+            head += ["accuracy of the structure", "accuracy of the predictive model"]
+        section.add(table(head, compared))
+    lines = [
+        [
+            edge_cell(test.edge),
+            *_statistics(test),
+            "kept" if test.is_kept else "others stand in for it" if test.is_confirmed else "not confirmed",
+        ]
+        for test in elimination.tests
+    ]
+    columns = ["interaction", "held-out gain", "z", "p", ""]
+    section.add(*folded_tables(columns, lines[:_MOST], _SHOWN, "Further interactions"))
+    refitted = (
+        "" if not any(t.is_refitted for t in elimination.tests) else " (of the confirmed, with all others fitted again)"
+    )
+    section.add(
+        note(
+            f"Held-out gain: log-likelihood of a validation row with the interaction less that without it{refitted}, "
+            "in nats, with its standard error. z tests whether the rows look as if it were absent, in the direction "
+            "that the training rows gave it; it is standard normal if so. p is one-sided; the Benjamini-Hochberg "
+            "procedure over all interactions tested keeps the expected share of absent ones among the confirmed below "
+            "the rate."
+        )
+    )
+    if not all(test.has_normal_law for test in elimination.tests):
+        section.add(
+            note(
+                "–: fewer than ten validation rows gain another amount than the others. The standard error, z and p "
+                "rest on how the gain varies over rows, and are not shown; the decision was made by the same z, whose "
+                "level is not known there."
+            )
+        )
+    return section
+
+
+def _statistics(test: InteractionTest) -> list[str]:
+    """Gain with its error, z and p; the gain alone where too few rows differ for the others."""
+    gain = fixed(test.gain, 4, True)
+    if not test.has_normal_law:
+        return [gain, "–", "–"]
+    p_value = f"{test.p_value:.1g}" if test.p_value >= _LEAST else f"< {_LEAST:g}"
+    return [f"{gain} ± {test.gain_std_error:.1g}", f"{test.z:.1f}", p_value]
+
+
+def _accuracies(structure: dict[str, object] | None, predictive: dict[str, object] | None) -> list[str]:
+    return [f"{found['accuracy']:.4f}" for found in (structure, predictive) if found is not None]

@@ -1,0 +1,224 @@
+"""Recovery of planted interactions: ROC curves by counting pairs, laws by enumeration, and small planted models."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootSettings, fit_root_path, fit_roots
+from pyro_hoim.testing import FALSE_ALARM_RATE
+
+from studies.recovery import (
+    coefficient_errors,
+    draw_root_rows,
+    plant_roots,
+    roc_curve,
+    root_recovery,
+    tuple_scores,
+)
+
+
+def _area(scores: np.ndarray, is_true: np.ndarray) -> float:
+    """Share of pairs of a true and a false one that are in order, ties counting half."""
+    wins = [(a > b) + 0.5 * (a == b) for a in scores[is_true] for b in scores[~is_true]]
+    return float(np.mean(wins))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_area_counts_pairs_in_order(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, is_true = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.3
+    found = roc_curve(scores, is_true)
+    assert found.auc == pytest.approx(_area(scores, is_true), abs=1e-12)
+    assert roc_curve(-scores, is_true).auc == pytest.approx(1 - found.auc, abs=1e-12)
+    assert len(found.true_positive_rate) == len(np.unique(scores)) + 1
+    for rate in (found.true_positive_rate, found.false_positive_rate):
+        assert rate[0] == 0 and rate[-1] == 1 and (np.diff(rate) >= 0).all()
+    at = [((scores >= t) & is_true).sum() / is_true.sum() for t in np.unique(scores)[::-1]]
+    assert found.true_positive_rate[1:].tolist() == pytest.approx(at)
+
+
+def test_curves_that_cannot_be_drawn() -> None:
+    with pytest.raises(InputError, match="at least one true and one false"):
+        roc_curve([1.0, 2.0], [True, True])
+    with pytest.raises(InputError, match="equal lengths"):
+        roc_curve([1.0, 2.0], [True])
+    with pytest.raises(InputError, match="NaN"):
+        roc_curve([1.0, math.nan], [True, False])
+
+
+def test_planted_sets_share_no_pair() -> None:
+    planted = plant_roots(12, 8, 6, seed=3)
+    sets = [names for (_, size), names in planted.structure.names if size > 1]
+    pairs = [pair for names in sets for pair in itertools.combinations(names, 2)]
+    assert len(sets) == 14 and len(set(pairs)) == len(pairs) == 8 + 3 * 6
+    place = planted.structure.slices
+    assert planted.coefficients[place[1, 1]].tolist() == [0.5] * 12
+    assert sorted(planted.coefficients[place[2, 2]].tolist()) == [-0.4] * 4 + [0.4] * 4
+    assert sorted(planted.coefficients[place[3, 3]].tolist()) == [-0.5] * 3 + [0.5] * 3
+    assert torch.equal(planted.psi[place[3, 3]], planted.coefficients[place[3, 3]] / 6)
+    assert plant_roots(12, 8, 6, seed=4).structure != planted.structure == plant_roots(12, 8, 6, seed=3).structure
+    assert plant_roots(3, 1, 0, single=-1.0, family=ExponentialFamily()).domain["x1"].kind == "positive"
+    with pytest.raises(InputError, match="no further set of 3 among 4"):
+        plant_roots(4, 0, 2)
+    with pytest.raises(InputError, match="num_pairs"):
+        plant_roots(4, -1, 0)
+
+
+def _log_q(energy: GeneralizedRootEnergy, shape: tuple[int, ...]) -> np.ndarray:
+    """Log unnormalised law on a box of counts, written out."""
+    grids = np.meshgrid(*(np.arange(n, dtype=float) for n in shape), indexing="ij")
+    total = -sum(np.vectorize(math.lgamma)(x + 1) for x in grids)
+    for (key, names), c in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
+        total = total + c * np.prod([grids[int(name[1:]) - 1] ** (1 / key[0]) for name in names], axis=0)
+    return total
+
+
+def _chi_square_p(counts: np.ndarray, log_q: np.ndarray) -> float:
+    """P-value of counts in cells, cells of less than 100 expected pooled."""
+    probs = np.exp(log_q - np.logaddexp.reduce(log_q, None)).reshape(-1)
+    expected = probs * counts.sum()
+    kept = expected >= 100
+    pooled = [np.append(x[kept], x[~kept].sum()) for x in (counts.reshape(-1), expected)]
+    return float(chisquare(pooled[0], pooled[1]).pvalue)
+
+
+def test_rows_follow_the_enumerated_law() -> None:
+    """A triple without pairs; the control is the law of the same singles without it."""
+    planted = plant_roots(3, 0, 1, single=0.0, triple=0.5)
+    rows = draw_root_rows(planted, 40_000, generator=torch.Generator().manual_seed(11))
+    assert rows.num_rows == 40_000 and rows.domain == planted.domain
+    shape = (16, 16, 16)
+    counts = np.zeros(shape)
+    np.add.at(counts, tuple(rows.to_array().astype(int).T), 1)
+    assert _chi_square_p(counts, _log_q(planted, shape)) > FALSE_ALARM_RATE
+    assert _chi_square_p(counts, _log_q(plant_roots(3, 0, 0, single=0.0), shape)) < FALSE_ALARM_RATE
+    fewer = draw_root_rows(planted, 10, generator=torch.Generator().manual_seed(11))
+    assert (fewer.to_array() == rows.to_array()[:10]).all()
+    with pytest.raises(InputError, match="num_rows"):
+        draw_root_rows(planted, 0)
+
+
+def test_scores_rank_by_entry_and_then_by_size() -> None:
+    rows = draw_root_rows(plant_roots(5, 2, 1, seed=1), 300, generator=torch.Generator().manual_seed(2))
+    path = fit_root_path(rows, [0.2, 0.05, 0.02], order=3)
+    for size in (2, 3):
+        sets, scores = tuple_scores(path, size)
+        assert sets == list(itertools.combinations(rows.domain.names, size))
+        for names, score in zip(sets, scores, strict=True):
+            values = [
+                next((abs(term.coefficient) for term in fit.terms((size, size)) if term.names == names), 0.0)
+                for fit in path
+            ]
+            entered = sum(value > 0 for value in values)
+            assert score == pytest.approx(entered + values[-1] / (1 + values[-1]), abs=1e-12)
+    assert (tuple_scores(path[::-1], 2)[1] != tuple_scores(path, 2)[1]).any()
+    with pytest.raises(InputError, match="at least one fit"):
+        tuple_scores([], 2)
+    with pytest.raises(InputError, match="same columns"):
+        tuple_scores([path[0], fit_roots([[1, 2], [0, 1]], order=2)], 2)
+
+
+def test_errors_of_coefficients() -> None:
+    planted = plant_roots(4, 1, 1, seed=5)
+    rows = draw_root_rows(planted, 500, generator=torch.Generator().manual_seed(3))
+    fit = fit_roots(rows, order=3, l1=0.01)
+    for size, strength in ((2, 0.4), (3, 0.5)):
+        true = planted.structure.tuples((size, size))
+        found = {term.names: term.coefficient for term in fit.terms((size, size))}
+        sets = list(itertools.combinations(rows.domain.names, size))
+        expected = [found.get(names, 0.0) - strength * (names in true) for names in sets]
+        assert coefficient_errors(fit, planted, size).tolist() == pytest.approx(expected, abs=1e-12)
+        ours = coefficient_errors(fit, planted, size, planted=True)
+        assert ours.tolist() == pytest.approx([found.get(true[0], 0.0) - strength], abs=1e-12)
+
+
+@pytest.fixture(scope="module")
+def study() -> object:
+    # differences of 0.004 nats are to be seen, so that their standard error is to be about 0.001
+    return root_recovery(plant_roots(6, 3, 2, seed=1), [200, 3000], held_out=20_000, seed=1)
+
+
+def test_planted_sets_are_found(study) -> None:
+    frame = study.set_index(["num_rows", "model"])
+    ours, pairs = frame.loc[(3000, "pairs and triples")], frame.loc[(3000, "pairs only")]
+    assert ours["triple_auc"] >= 0.95 and ours["pair_auc"] >= 0.95 and ours["sign"] == 1
+    assert pairs["inside"] > 0.8 > ours["inside"]  # pairs that are there only because triples are left out
+    assert pairs["pair_error"] > 2 * ours["pair_error"]
+    nll = frame["pseudo_nll"].loc[3000]
+    assert nll["truth"] < nll["pairs and triples"] < nll["pairs only"] < nll["independent"]
+    assert math.isnan(pairs["triple_auc"]) and math.isnan(frame.loc[(200, "truth"), "l1"])
+
+
+def _slope(planted: GeneralizedRootEnergy, tables: list[CountTable], few: int, many: int) -> float:
+    """Log-log slope of the mean absolute error of planted coefficients against the number of rows."""
+    sets = {size: planted.structure.tuples((size, size)) for size in (2, 3)}
+
+    def error(rows: CountTable) -> float:
+        fit = fit_roots(rows, order=3, l1=0.0, settings=RootSettings(candidates=sets))
+        return float(np.mean([np.abs(coefficient_errors(fit, planted, size, planted=True)).mean() for size in sets]))
+
+    small, large = (np.mean([error(rows.rows(np.arange(n))) for rows in tables]) for n in (few, many))
+    return math.log(large / small) / math.log(many / few)
+
+
+def test_errors_fall_with_the_root_of_the_rows() -> None:
+    """Slope -1/2; its standard deviation is about 0.08. The control: columns shuffled, so that errors stay."""
+    planted = plant_roots(6, 3, 2, seed=1)
+    tables = [draw_root_rows(planted, 2000, generator=torch.Generator().manual_seed(i)) for i in range(8)]
+    assert abs(_slope(planted, tables, 250, 2000) + 0.5) < 0.35
+    rng = np.random.default_rng(5)
+    shuffled = [CountTable.from_matrix(rng.permuted(rows.to_array(), axis=0), rows.domain.names) for rows in tables[:3]]
+    assert abs(_slope(planted, shuffled, 250, 2000) + 0.5) > 0.35
+
+
+def test_without_triples_they_bring_nothing() -> None:
+    """The control: where pairs alone are planted, triples gain nothing on other rows."""
+    frame = root_recovery(plant_roots(6, 4, 0, seed=1), [2000], held_out=1500, seed=2, penalties=[0.8, 0.4])
+    nll = frame.set_index("model")["pseudo_nll"]
+    assert nll["pairs and triples"] > nll["pairs only"] - 0.003
+    assert "triple_auc" not in frame and "inside" not in frame
+
+
+def test_a_study_is_that_of_its_seed(study) -> None:
+    again = root_recovery(plant_roots(6, 3, 2, seed=1), [200], held_out=20_000, seed=1)
+    ours = study[study["num_rows"] == 200].drop(columns="seconds").reset_index(drop=True)
+    assert len(again) == 5 and set(again["model"]) == set(ours["model"])
+    # Rows of the smaller size are the first of the larger: the same fits, held-out rows included.
+    for column in ("pseudo_nll", "pair_auc", "triple_auc", "l1"):
+        assert np.array_equal(again[column], ours[column], equal_nan=True)
+    other = root_recovery(plant_roots(6, 3, 2, seed=1), [200], held_out=1500, seed=2)
+    assert other["pseudo_nll"].tolist() != again["pseudo_nll"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"sizes": []}, "sizes"),
+        ({"sizes": [10, 0]}, "sizes"),
+        ({"penalties": [0.1, 0.2]}, "falling order"),
+        ({"penalties": [0.1, 0.0]}, "positive"),
+        ({"repeats": 0}, "repeats"),
+        ({"held_out": 0}, "held_out"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_arguments_are_checked_first(change: dict, word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        root_recovery(plant_roots(4, 1, 1), change.pop("sizes", [10]), **change)
+
+
+def test_truths_of_another_kind_are_refused() -> None:
+    with pytest.raises(InputTypeError, match="truth"):
+        root_recovery(CountTable.from_matrix([[1]]), [10])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="three variables"):
+        root_recovery(plant_roots(2, 1, 0), [10])
+    with pytest.raises(InputError, match="simplified"):
+        root_recovery(plant_roots(4, 1, 1).expand((2,)), [10])

@@ -1,0 +1,277 @@
+"""Judging methods on samples of a known law: enumeration, closed forms, and methods whose result is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.linalg
+import torch
+
+from pyro_hoim import Domain, InteractionHypergraph
+from pyro_hoim.core import Law, Trainer
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.information import random_law
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, prune, select
+from pyro_hoim.log_linear.search.scores import ScoreName
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
+
+from studies.complexity import (
+    draw_rows,
+    law_divergence,
+    normalised_errors,
+    sample_complexity,
+    structure_recovery,
+)
+
+DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
+TRUTH = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c")], closure=True)
+
+
+def _laws() -> tuple[Law, Law]:
+    generator = torch.Generator().manual_seed(5)
+    return random_law(DOMAIN, generator=generator), random_law(DOMAIN, generator=generator)
+
+
+def _written_out(truth: Law, model: Law, name: str) -> float:
+    """Normalised error by one loop over all states, row by row."""
+    i = truth.domain.indices([name])[0]
+    p, q = truth.probs.tolist(), model.probs.tolist()
+
+    def at(table: list, state: tuple[int, ...]) -> float:
+        for k in state:
+            table = table[k]
+        return float(table)
+
+    right = {"model": 0.0, "bayes": 0.0}
+    frequency = [0.0] * truth.domain.cardinalities[i]
+    for state in itertools.product(*(range(n) for n in truth.domain.cardinalities)):
+        options = [(*state[:i], k, *state[i + 1 :]) for k in range(truth.domain.cardinalities[i])]
+        frequency[state[i]] += at(p, state)
+        for key, table in (("model", q), ("bayes", p)):
+            if max(options, key=lambda o: at(table, o)) == state:
+                right[key] += at(p, state)
+    bayes = 1 - right["bayes"]
+    return (1 - right["model"] - bayes) / (1 - max(frequency) - bayes)
+
+
+def test_errors_are_those_written_out() -> None:
+    truth, model = _laws()
+    found = normalised_errors(truth, model)
+    assert list(found) == ["a", "b", "c"]
+    for name, value in found.items():
+        assert value == pytest.approx(_written_out(truth, model, name), abs=1e-12)
+    assert max(abs(found[name] - _written_out(model, truth, name)) for name in found) > 0.1  # the other way round
+
+
+def test_errors_of_the_truth_are_zero_and_of_its_own_margins_one() -> None:
+    truth, _ = _laws()
+    assert normalised_errors(truth, truth) == {"a": 0.0, "b": 0.0, "c": 0.0}
+    a, b, c = (truth.marginal([name]).probs for name in "abc")
+    independent = Law(DOMAIN, torch.einsum("a,b,c->abc", a, b, c))
+    assert list(normalised_errors(truth, independent).values()) == pytest.approx([1, 1, 1], abs=1e-12)
+
+
+def test_levels_that_tie_are_drawn_evenly() -> None:
+    truth, _ = _laws()
+    uniform = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
+    p = truth.probs
+    best, ignorant = p.amax(0).sum(), p.sum((1, 2)).max()
+    assert normalised_errors(truth, uniform)["a"] == pytest.approx(float((best - 1 / 3) / (best - ignorant)))
+
+
+def test_a_variable_that_cannot_be_predicted_has_no_error() -> None:
+    law = Law(DOMAIN, torch.einsum("a,bc->abc", torch.tensor([0.5, 0.3, 0.2]), torch.full((2, 4), 1 / 8)))
+    assert math.isnan(normalised_errors(law, law)["a"])
+
+
+def test_divergence() -> None:
+    truth, model = _laws()
+    p, q = truth.probs.numpy(), model.probs.numpy()
+    assert law_divergence(truth, model) == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-12)
+    assert law_divergence(truth, truth) == 0.0
+    nearly = Law(truth.domain, p * (1 + 1e-15 * np.cos(np.arange(p.size)).reshape(p.shape)))
+    assert law_divergence(truth, nearly) == pytest.approx(0.0, abs=1e-15) and law_divergence(truth, nearly) >= 0.0
+    for factor in (1.001, 0.999):  # without the check the sum would be -0.001, shown as 0, and 0.001
+        other = Law(truth.domain, p)
+        other.probs.mul_(factor)
+        with pytest.raises(InputError, match=rf"model: expected a law, received a table that sums to {factor}"):
+            law_divergence(truth, other)
+        with pytest.raises(InputError, match="truth: expected a law"):
+            law_divergence(other, truth)
+    holed = truth.probs.clone()
+    holed[0, 0, 0] = 0
+    hole = Law(DOMAIN, holed / holed.sum())
+    assert law_divergence(truth, hole) == math.inf
+    assert law_divergence(hole, truth) == pytest.approx(-math.log(1 - float(truth.probs[0, 0, 0])), rel=1e-9)
+
+
+def test_arguments_of_the_wrong_type() -> None:
+    law: object = object()
+    for ask, words in (
+        (lambda: structure_recovery(law, TRUTH), "found: expected an InteractionHypergraph, received object"),
+        (lambda: structure_recovery(TRUTH, None), "truth: expected an InteractionHypergraph, received NoneType"),
+        (lambda: draw_rows(law, 3), "law: expected a Law, received object"),
+        (lambda: law_divergence(law, law), "truth: expected a Law, received object"),
+        (lambda: normalised_errors(law, law), "truth: expected a Law, received object"),
+    ):
+        with pytest.raises(InputTypeError, match=f"^{words}"):
+            ask()
+
+
+def test_recovery_counts() -> None:
+    found = InteractionHypergraph(
+        DOMAIN, [("a", "b", "c")], closure=True
+    )  # ab, ac, bc, abc, of which ab and bc are true
+    assert structure_recovery(found, TRUTH) == (0.5, 1.0, pytest.approx(2 / 3))
+    assert structure_recovery(TRUTH, found) == (1.0, 0.5, pytest.approx(2 / 3))
+    none = InteractionHypergraph.from_order(DOMAIN, 1)
+    assert structure_recovery(none, TRUTH) == (1.0, 0.0, 0.0)
+    assert structure_recovery(none, none) == (1.0, 1.0, 1.0)
+    assert structure_recovery(none, TRUTH, min_order=1).precision == 1.0
+    assert structure_recovery(found, TRUTH, min_order=3) == (0.0, 1.0, 0.0)
+    with pytest.raises(InputError, match="another domain"):
+        structure_recovery(found, InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)]))
+
+
+def _chi_square_p(law: Law, rows: Observations) -> float:
+    from scipy.stats import chisquare
+
+    expected = law.probs.reshape(-1).numpy() * rows.total_count
+    kept = expected >= 100
+    counts = rows.table().reshape(-1).numpy()
+    pool = (lambda x: np.append(x[kept], x[~kept].sum())) if (~kept).any() else (lambda x: x)
+    return float(chisquare(pool(counts), pool(expected)).pvalue)
+
+
+def test_rows_follow_the_law() -> None:
+    truth, other = _laws()
+    rows = draw_rows(truth, 60_000, generator=torch.Generator().manual_seed(17))
+    assert rows.total_count == 60_000
+    assert _chi_square_p(truth, rows) > FALSE_ALARM_RATE
+    mixed = Law(DOMAIN, 0.9 * truth.probs + 0.1 * other.probs)
+    assert _chi_square_p(mixed, rows) < FALSE_ALARM_RATE  # the control: a law near by is told apart
+    with pytest.raises(InputError, match="num_rows"):
+        draw_rows(truth, 0)
+
+
+def _fit(edges: list[str]) -> Callable[[Observations], ExactTrainer]:
+    def method(rows: Observations) -> ExactTrainer:
+        hypergraph = InteractionHypergraph(DOMAIN, [tuple(e) for e in edges], closure=True)
+        trainer = ExactTrainer(rows, hypergraph, penalty=InteractionRidge(0.5))
+        trainer.train()
+        return trainer
+
+    return method
+
+
+def test_study_of_methods() -> None:
+    theta = torch.randn(TRUTH.num_parameters, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    helmert = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in TRUTH.edge_shapes]
+    tables = scipy.linalg.block_diag(*helmert) @ theta.numpy()
+    law = Law(DOMAIN, torch.from_numpy(np.exp(exact_table(TRUTH, torch.from_numpy(tables)))))
+    methods = {"independent": _fit(["a", "b", "c"]), "oracle": _fit(["ab", "bc"]), "saturated": _fit(["abc"])}
+    state = torch.get_rng_state()
+    frame = sample_complexity(law, methods, [50, 20_000], repeats=3, seed=4, truth=TRUTH)
+    assert torch.equal(state, torch.get_rng_state())
+    assert len(frame) == 18
+    mean = frame.groupby(["method", "num_rows"])[["kl", "train_kl", "error", "f1", "num_parameters"]].mean()
+    assert mean.loc[("oracle", 20_000), "kl"] < 0.005 < mean.loc[("oracle", 50), "kl"]
+    p = law.probs.numpy()
+    product = reduce(np.multiply.outer, (p.sum((1, 2)), p.sum((0, 2)), p.sum((0, 1))))
+    least = (p * np.log(p / product)).sum()  # the divergence from the nearest law of independent variables
+    assert least <= mean.loc[("independent", 20_000), "kl"] < least + 0.005
+    assert mean.loc[("independent", 20_000), "kl"] > 2 * mean.loc[("oracle", 20_000), "kl"]
+    assert mean.loc[("oracle", 20_000), "kl"] < mean.loc[("saturated", 20_000), "kl"]
+    assert mean.loc[("oracle", 50), "train_kl"] > mean.loc[("saturated", 50), "train_kl"]
+    assert [mean.loc[(name, n), "f1"] for name in ("independent", "oracle") for n in (50, 20_000)] == [0, 0, 1, 1]
+    assert mean.loc[("saturated", 50), "num_parameters"] == 23
+    errors = frame[[f"error_{name}" for name in "abc"]].mean(axis=1, skipna=False)
+    assert np.allclose(errors, frame["error"], equal_nan=True)  # NaN where the others do not help to predict one
+    part = sample_complexity(law, methods, [20_000], repeats=1, seed=4)
+    kept = frame[(frame["num_rows"] == 20_000) & (frame["repeat"] == 0)]
+    assert part["kl"].tolist() == kept["kl"].tolist()
+    assert sample_complexity(law, methods, [20_000], repeats=1, seed=5)["kl"].tolist() != part["kl"].tolist()
+
+
+def test_divergences_are_those_of_the_tables() -> None:
+    law = random_law(DOMAIN, generator=torch.Generator().manual_seed(8))
+    trainer = _fit(["ab", "c"])(draw_rows(law, 300, generator=torch.Generator().manual_seed(9)))
+    entry = sample_complexity(law, {"fixed": lambda rows: trainer}, [40], repeats=1, seed=1).iloc[0]
+    theta, log_q = trainer.tables.numpy(), np.zeros(DOMAIN.cardinalities)
+    for edge, where in trainer.hypergraph.term_slices.items():
+        members = DOMAIN.indices(edge)
+        log_q += theta[where].reshape([n if i in members else 1 for i, n in enumerate(DOMAIN.cardinalities)])
+    q = np.exp(log_q - np.logaddexp.reduce(log_q, None))
+    p = law.probs.numpy()
+    assert entry["kl"] == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"methods": {}}, "methods"),
+        ({"sizes": []}, "sizes"),
+        ({"repeats": 0}, "repeats"),
+        ({"seed": -1}, "seed"),
+        ({"sizes": [10, 0]}, "sizes: expected a whole number from 1, received 0"),
+        ({"sizes": [10, -3]}, "sizes"),
+        ({"sizes": [10, 2.5]}, "sizes"),
+        ({"truth": InteractionHypergraph(Domain.from_cardinalities([2]), [("x0",)])}, "truth"),
+    ],
+)
+def test_arguments_are_checked_before_anything_is_trained(change: dict, word: str) -> None:
+    def train(rows: Observations) -> Trainer:
+        raise AssertionError("trained")
+
+    arguments = {"methods": {"one": train}, "sizes": [10], "repeats": 1, "seed": 0} | change
+    law = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
+    with pytest.raises(InputError, match=word):
+        sample_complexity(law, arguments.pop("methods"), arguments.pop("sizes"), **arguments)
+
+
+def test_a_method_that_returns_no_trainer_is_refused() -> None:
+    law = Law(DOMAIN, torch.full(DOMAIN.cardinalities, 1 / 24))
+    with pytest.raises(InputTypeError, match="return a trainer, received int"):
+        sample_complexity(law, {"none": lambda rows: 3}, [10])  # pyright: ignore[reportArgumentType, reportReturnType]
+    with pytest.raises(InputError, match="another domain"):
+        normalised_errors(law, Law(Domain.from_cardinalities({"a": 2}), [0.5, 0.5]))
+
+
+def _medium() -> InteractionHypergraph:
+    domain = Domain.from_cardinalities(dict.fromkeys("1234", 5))
+    return InteractionHypergraph(domain, [("1", "4"), ("1", "2", "3")], closure=True)
+
+
+def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
+    def method(rows: Observations) -> ExactTrainer:
+        train, validation = rows.split([0.7, 0.3], seed=0)
+        start = InteractionHypergraph.from_order(rows.domain, 1)
+        trainer = ExactTrainer(train, start, penalty=InteractionRidge(3.0), tolerance=1e-4)
+        found = select(train, validation, trainer, score=score, per_round=1, heredity=1.0)
+        trainer.restructure(found.hypergraph)
+        smaller = prune(train, validation, trainer)
+        trainer.restructure(smaller.hypergraph)
+        return trainer
+
+    return method
+
+
+@pytest.mark.fixed_seed  # F1 of four models, whose spread over models is that of the published figure
+def test_selection_finds_the_structure_of_medium_complexity() -> None:
+    """Paper 1, appendix B.2; F1 at least 0.9 at 10,240 rows, which 80 rows (the control) do not give."""
+    methods = {"gain": _selection("gain"), "refined": _selection("refined")}
+    frames = []
+    for number in range(4):
+        law = random_law(_medium().domain, _medium().edges, generator=torch.Generator().manual_seed(70 + number))
+        frames.append(sample_complexity(law, methods, [80, 10_240], repeats=1, seed=number, truth=_medium()))
+    f1 = pd.concat(frames).groupby(["method", "num_rows"])["f1"].mean()
+    for name in methods:
+        assert f1[name, 10_240] >= 0.9
+        assert f1[name, 80] < 0.9

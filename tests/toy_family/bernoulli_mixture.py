@@ -1,0 +1,210 @@
+"""A family of models in one folder: mixtures of independent binary columns, fitted by expectation maximisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyro_hoim.cli.labelled import LABELLED, prediction_answer, read_labelled
+from pyro_hoim.cli.methods import LABEL
+from pyro_hoim.cli.reading import Fractions, Missing, Table, held_out_split
+from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Question, Request, Section, Stored, Study
+from pyro_hoim.core.page import note, table
+from pyro_hoim.core.words import columns_of, fixed
+from pyro_hoim.data import Observations
+from pyro_hoim.errors import out_of_range
+from pyro_hoim.runs.container import read_container, write_container
+from pyro_hoim.schema import Domain
+
+KIND = "bernoulli-mixture"
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Weights (K,) of components, and probabilities (K, d) of the second level of every column in each."""
+
+    domain: Domain
+    weights: torch.Tensor
+    probs: torch.Tensor
+
+    def log_joint(self, codes: torch.Tensor) -> torch.Tensor:
+        """Log probability (N, K) of component and known cells; cells of -1 are summed over."""
+        cells = torch.where(codes[:, None] == 1, self.probs.log(), (-self.probs).log1p())
+        return self.weights.log() + torch.where(codes[:, None] < 0, 0.0, cells).sum(-1)
+
+    def log_prob(self, codes: torch.Tensor) -> torch.Tensor:
+        """Log probability (N,) of the known cells."""
+        return self.log_joint(codes).logsumexp(-1)
+
+    def step(self, rows: Observations) -> Mixture:
+        """One step of expectation maximisation, with one fictive row at even odds in every component."""
+        share = self.log_joint(rows.codes).softmax(-1) * rows.counts[:, None]
+        total = share.sum(0)
+        probs = (share.T @ rows.codes.double() + 0.5) / (total[:, None] + 1)
+        return Mixture(self.domain, (total + 1) / (total + 1).sum(), probs)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A fitted mixture with the mean negative log-likelihood of every part of the rows."""
+
+    model: Mixture
+    nll: dict[str, float | None]
+    request: Request
+
+
+@dataclass(frozen=True)
+class MixturePlan:
+    """A fit whose options are known."""
+
+    asked: Asked
+
+    def read(self) -> Table:
+        """The table."""
+        return read_labelled(self.asked)[0]
+
+    def complete(self, source: Table) -> Table:
+        """Rows without missing cells, of binary columns."""
+        found = source.complete(Missing.parse(self.asked["missing"]), "a mixture")
+        for variable in found.rows.domain:
+            if variable.cardinality != 2:
+                raise out_of_range(variable.name, "two levels", variable.cardinality)
+        return found
+
+    def split(self, source: Table) -> Fractions:
+        """A fifth of the rows is held out."""
+        return held_out_split(source.rows.total_count)
+
+    def run(self, request: Request) -> Study:
+        """Fit from the checkpoint, or from random probabilities."""
+        rows, file = request.parts["train"], request.checkpoint / "mixture.safetensors"
+        number = self.asked["components"]
+        generator = torch.Generator().manual_seed(request.seed)
+        start = torch.rand(number, len(rows.domain), generator=generator, dtype=torch.float64)
+        model, begin = Mixture(rows.domain, torch.full((number,), 1 / number, dtype=torch.float64), start), 0
+        if request.resume and file.exists():
+            header, tensors = read_container(file, KIND)
+            model, begin = Mixture(rows.domain, tensors["weights"], tensors["probs"]), header["step"]
+        for step in range(begin, self.asked["steps"]):
+            if step % 10 == 0:
+                write(file, model, step=step)
+            model = model.step(rows)
+        nll = {name: -mean(model, part) if part.total_count else None for name, part in request.parts.items()}
+        summary = {"num_variables": len(rows.domain), "nll": nll, "weights": model.weights.tolist()}
+        return Study(Analysis(model, nll, request), summary)
+
+
+def mean(model: Mixture, rows: Observations) -> float:
+    """Mean log-likelihood of a row, in nats."""
+    return float((model.log_prob(rows.codes) * rows.counts).sum() / rows.total_count)
+
+
+def write(path: Path, model: Mixture, **contents: Any) -> None:
+    """Write a mixture to a file."""
+    contents = {"schema": model.domain.to_json(), "info": {}, **contents}
+    write_container(path, KIND, contents, {"weights": model.weights, "probs": model.probs})
+
+
+def load(path: Path) -> Stored:
+    """The mixture of a file."""
+    header, tensors = read_container(path, KIND)
+    domain = Domain.from_json(header["schema"])
+    return Stored(Mixture(domain, tensors["weights"], tensors["probs"]), domain, header["info"])
+
+
+def save(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Write the mixture."""
+    write(folder / "model.safetensors", analysis.model)
+    return {}
+
+
+def page(analysis: Analysis) -> Page:
+    """The page: the components, and how well they predict rows."""
+    model, request = analysis.model, analysis.request
+    values = torch.cat([model.weights[:, None], model.probs], 1).tolist()
+    components = Section("Components", [table(["weight", *model.domain.names], values, brief=10)])
+    components.add(note("Probability of the second level of every column in each component."))
+    return Page(
+        title=f"Mixture of {request.source.name}",
+        rows={name: part.total_count for name, part in request.parts.items()},
+        names=model.domain.names,
+        summary=[f"NLL of {name}: {value:.4f} nats a row." for name, value in analysis.nll.items() if value],
+        warnings=[],
+        about=request.about,
+        sections=[components],
+        seed=request.seed,
+    )
+
+
+def draw(question: Question) -> Answer:
+    """Rows: a component given the columns that are fixed, then the other columns."""
+    model, number, given = question.stored.model, question["number"], question["given"]
+    known = torch.tensor([[given.get(name, -1) for name in model.domain.names]])
+    generator = torch.Generator().manual_seed(question["seed"])
+    component = model.log_joint(known).softmax(-1)[0].multinomial(number, replacement=True, generator=generator)
+    codes = torch.bernoulli(model.probs[component], generator=generator).long()
+    codes = torch.where(known >= 0, known, codes)
+    return Answer(frame=Observations.from_tensor(codes, model.domain).to_pandas(count=None))
+
+
+def score(question: Question) -> Answer:
+    """Mean negative log-likelihood; missing cells are summed over."""
+    nll = -mean(question.stored.model, question.rows)
+    lines = [f"NLL per row  {nll:.6g} nats", *question.left_out("the NLL is of the other rows")]
+    json = {"rows": question.rows.total_count, "nll": nll}
+    return Answer(json, lines, of_part=lambda part: {"nll": -mean(question.stored.model, part)}, shown=["nll"])
+
+
+def predict(question: Question) -> Answer:
+    """A column given the known cells of the others, by Bayes' rule."""
+    model, target = question.stored.model, question["target"]
+    column = model.domain.index(target)
+
+    def predicted(rows: Observations) -> Prediction:
+        both: list[torch.Tensor] = []
+        for level in (0, 1):
+            codes = rows.codes.clone()
+            codes[:, column] = level
+            both.append(model.log_prob(codes))
+        exact = torch.ones(len(rows.codes), dtype=torch.bool)
+        log_probs = torch.stack(both, 1).log_softmax(1)
+        labels, truth = model.domain[target].labels, rows.codes[:, column]
+        return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, rows.counts)
+
+    return prediction_answer(question, predicted(question.rows), predicted)
+
+
+def interactions(question: Question) -> Answer:
+    """Covariances of pairs of columns, largest first."""
+    model = question.stored.model
+    centred = model.probs - model.weights @ model.probs
+    covariance = (model.weights[:, None] * centred).T @ centred
+    names = model.domain.names
+    pairs = [(a, b, float(covariance[i, j])) for (i, a), (j, b) in combinations(enumerate(names), 2)]
+    pairs = sorted(pairs, key=lambda pair: -abs(pair[2]))[: question["top"]]
+    json = {"interactions": [{"edge": [a, b], "value": value} for a, b, value in pairs]}
+    return Answer(json, columns_of(["pair", "covariance"], [[f"{a}:{b}", fixed(value)] for a, b, value in pairs]))
+
+
+COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2, is_shown=True)
+STEPS = Option("steps", "Steps of the fit of a mixture.", kind="whole", low=1, default=100, is_shown=True)
+FAMILY = Family(
+    kind=KIND,
+    name="mixture of independent columns",
+    short="mixture",
+    data_type="labels",
+    options={"fit": (COMPONENTS, STEPS, *LABELLED), "score": (LABEL,), "predict": (LABEL,)},
+    fit=MixturePlan,
+    load=load,
+    save=save,
+    sections=page,
+    draw=draw,
+    score=score,
+    predict=predict,
+    interactions=interactions,
+    instead={"prior": "its components have one fictive row each", "log-z": "its probabilities sum to one"},
+)
