@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .words import against_majority, number, short_edge, shorten
+from .words import BASELINE, against_majority, number, short_edge, shorten
 
 __all__ = [
     "CELL_WIDTH",
@@ -161,7 +161,7 @@ def accuracy_table(accuracies: Mapping[str, Mapping[str, Any]]) -> Block:
             shorten(found["target"]),
             f"{found['accuracy']:.4f}",
             f"{found['majority_accuracy']:.4f}",
-            against_majority(found) or f"better (p = {found['majority_p_value']:.1g})",
+            against_majority(found).replace(BASELINE, "") or f"better (p = {found['majority_p_value']:.1g})",
             found["rows"],
         ]
         for part, found in accuracies.items()

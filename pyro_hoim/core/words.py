@@ -9,9 +9,9 @@ from typing import Any
 from ..errors import rounded_power
 
 __all__ = [
+    "BASELINE",
     "LABEL_WIDTH",
     "PSEUDO",
-    "accuracy_line",
     "against_majority",
     "coefficient",
     "columns_of",
@@ -33,6 +33,9 @@ __all__ = [
 
 LABEL_WIDTH = 28
 """Characters of a name in a picture, a subtitle or a sentence."""
+
+BASELINE = " than always guessing the most frequent level"
+"""What an accuracy is compared with."""
 
 PSEUDO = "log pseudo-likelihood (every cell given all others)"
 """What a gain is of where there is no log-likelihood."""
@@ -141,18 +144,9 @@ def against_majority(accuracy: Mapping[str, Any]) -> str:
         'no better than always guessing the most frequent level'
     """
     if not accuracy["accuracy"] > accuracy["majority_accuracy"]:
-        return "no better than always guessing the most frequent level"
+        return f"no better{BASELINE}"
     p = accuracy["majority_p_value"]
-    return "" if p <= _LEVEL else f"not shown to be better than always guessing the most frequent level (p = {p:.2f})"
-
-
-def accuracy_line(part: str, accuracy: Mapping[str, Any]) -> str:
-    """How well a column is predicted on a part of the rows, beside always guessing its most frequent level."""
-    found = against_majority(accuracy)
-    return (
-        f"{shorten(accuracy['target'])} predicted on {part}: accuracy {accuracy['accuracy']:.4f} "
-        f"(always the most frequent: {accuracy['majority_accuracy']:.4f})" + (f"; {found}" if found else "")
-    )
+    return "" if p <= _LEVEL else f"not shown to be better{BASELINE} (p = {p:.2f})"
 
 
 def elpd_sentence(names: Sequence[str], differences: Sequence[float], errors: Sequence[float]) -> str:

@@ -1,6 +1,7 @@
 """What refits of joined root models are worth on rows that were not learned from, and what they cost.
 
-usage: PYTHONPATH=tutorials bench_refit.py [--data classic3 planted spread] [--l1 LAMBDA ...] [--shares R ...] [--append]
+usage: PYTHONPATH=tutorials bench_refit.py [--data classic3 planted spread] [--l1 LAMBDA ...] [--shares R ...]
+    [--append]
 
 Classic3 is split 60/20/20 by seed 0, and the last part is scored; ``planted`` has 12 Poisson counts with 8 pairs and 6
 triples fixed beforehand (seed 0), ``spread`` four counts around a common gamma factor, more spread than Poisson ones.

@@ -89,7 +89,7 @@ def test_dropped_rows_are_told(options: list[str], capsys: pytest.CaptureFixture
 
 def test_nothing_is_told_of_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", table("a,b,c", HALF), "--order", "1", "--out", "out"]) == 0
-    assert capsys.readouterr().out.startswith("t: 60 observations of 3 variables\n")
+    assert capsys.readouterr().out.startswith("The model kept is order 1: 0 interactions")
     assert json.loads(Path("out/fit.json").read_text())["dropped_rows"] == 0
 
 
