@@ -82,6 +82,7 @@ register(
             "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
             "score": (LABEL, LOG_Z_OPTIONS[0], LOG_Z_OPTIONS[-1]),
             "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
+            "log-z": LOG_Z_OPTIONS,
         },
         fit=NetworkPlan,
         load=network_use.load,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from pyro_hoim.dependency_network import (
     decision_graph_figure,
     dependency_figure,
     dependency_matrix_figure,
+    learn_network,
     network_page,
 )
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
@@ -178,7 +180,7 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis: NetworkAna
 
 def test_independent_variables_make_a_page_too() -> None:
     rows = load_table("czech_autoworkers")
-    page = render_page(network_page(analyse_network({"train": rows}, max_leaves=1)))
+    page = render_page(network_page(analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1))))
     assert "No variable tells enough of another one" in page
     assert "Every graph has a single leaf" in page
     assert page.count("data:image/png") == 0
