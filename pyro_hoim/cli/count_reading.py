@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -18,7 +18,7 @@ from ..data.csv_file import read_csv
 from ..datasets.classic3 import classic3_info, load_classic3
 from ..errors import check_names, conflict, none_received, refused
 from ..generalized_root.nodes.families import NodeFamily
-from ..schema import Domain
+from ..schema import Domain, NumberKind
 from .reading import parse_columns
 
 __all__ = ["CountSource", "check_support", "read_counts"]
@@ -110,7 +110,7 @@ def read_counts(domain: Domain, file: Path, vocab: Path | None, optional: str | 
         UnknownNameError: a column that the file lacks.
         InputError: an unreadable file.
     """
-    kind = cast(Literal["count", "positive", "real"], next((v.kind for v in domain), "count"))
+    kind = cast(NumberKind, next((v.kind for v in domain), "count"))
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))
