@@ -74,19 +74,14 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
         g = \frac{\text{skewness}}{\sqrt M}
 
     The factors make three standard errors hold as often as three of a normal law do: the quantile of Student's law
-    that belongs to three, and the first-order correction of the t statistic for skewness (Hall), for the side where
-    the mean of skewed weights falls short. The verdict is negative where this expansion itself is doubtful.
-
-    The skewness of a sample cannot decide that alone: it is small exactly where the large weights were missed. The
-    error bar therefore takes it two of its standard errors larger, and the verdict looks at the log weights too: their
-    variance v is known well before the tail of the weights is, and log-normal weights of that variance have the
-    skewness :math:`(e^v + 2) \sqrt{e^v - 1}`. Where log weights lean to the left beyond doubt, v is twice the half
-    variance above their median instead, as the tail of such weights is lighter. Refused are means whose skewness is
-    above 0.3 in the sample, above 0.2 with a tail fitted as heavier than finite variance allows, or above 0.35 as
-    implied by the log weights, and fewer than 10 effective or 16 actual weights.
-
-    What no rule can see from inside is a part of the law that few or no weights came from: with a share p of the
-    chains in it, M p should be well above 10.
+    that belongs to three, and Hall's first-order correction of the t statistic for skewness, for the side where the
+    mean of skewed weights falls short. As the skewness of a sample is small exactly where the large weights were
+    missed, the error bar takes it two of its standard errors larger, and the verdict looks at the variance v of the
+    log weights too: log-normal weights of that variance have the skewness :math:`(e^v + 2) \sqrt{e^v - 1}`. Where log
+    weights lean to the left beyond doubt, v is twice the half variance above their median. Refused are means whose
+    skewness is above 0.3 in the sample, above 0.2 with a tail fitted as heavier than finite variance allows, or above
+    0.35 as implied by the log weights, and fewer than 10 effective or 16 actual weights. What no rule can see is a part
+    of the law that no weights came from: with a share p of the chains in it, M p should be well above 10.
 
     Args:
         log_weights: logarithms of the weights, in nats.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -83,8 +84,6 @@ class RootAuto(RootBackend):
     def is_exact(self) -> bool:
         return self.annealed is None
 
-    # The choice
-
     def select(self, energy: GeneralizedRootEnergy) -> tuple[tuple[tuple[str, ...], RootBackend], ...]:
         """The backend of every component, ``(names, backend)``, for these parameters.
 
@@ -92,12 +91,7 @@ class RootAuto(RootBackend):
             IntractableError: no exact backend is within its budget for a component, and no estimates are allowed.
             InputError: a model without a finite constant.
         """
-        found: list[tuple[tuple[str, ...], RootBackend]] = []
-        for names, part, _ in self._parts(energy):
-            backend, cost = self._choice(part.structure, energy.family, lambda b, e=part: b.plan_energy(e))
-            cost.check()
-            found.append((names, backend))
-        return tuple(found)
+        return tuple((part.names, part.backend) for part in self._chosen(energy))
 
     @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
@@ -106,9 +100,7 @@ class RootAuto(RootBackend):
 
     @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
-        return _together(
-            [self._choice(p.structure, p.family, lambda b, e=p: b.plan_energy(e))[1] for _, p, _ in self._parts(energy)]
-        )
+        return _together([cost for *_, cost in self._costs(energy)])
 
     def is_exact_for(self, energy: GeneralizedRootEnergy) -> bool:
         """Whether log Z and expectations of this model are exact."""
@@ -127,9 +119,12 @@ class RootAuto(RootBackend):
         self, structure: RootStructure, family: NodeFamily, cost_of: Callable[[RootBackend], Cost]
     ) -> tuple[RootBackend, Cost]:
         """Backend and cost of one component; an infeasible cost means refusal."""
-        backend = self._closed_form(structure, family)
-        if backend is not None:
-            return backend, cost_of(backend)
+        if structure.is_independent:
+            alone = IndependentClosedForm(self.allow_undecided)
+            return alone, cost_of(alone)
+        closed = GaussianClosedForm(self.allow_undecided)
+        if closed.plan(structure, family).feasible:
+            return closed, cost_of(closed)
         cost = cost_of(self.enumeration)
         if cost.feasible:
             return self.enumeration, cost
@@ -141,48 +136,40 @@ class RootAuto(RootBackend):
         reason = f"component of {len(structure.domain)} variables ({names}): {cost.reason}; {hint}"
         return self.enumeration, replace(cost, reason=reason)
 
-    def _closed_form(self, structure: RootStructure, family: NodeFamily) -> RootBackend | None:
-        if structure.is_independent:
-            return IndependentClosedForm(self.allow_undecided)
-        closed = GaussianClosedForm(self.allow_undecided)
-        return closed if closed.plan(structure, family).feasible else None
-
-    def _parts(
-        self, energy: GeneralizedRootEnergy
-    ) -> list[tuple[tuple[str, ...], GeneralizedRootEnergy, torch.Tensor]]:
-        """Names, model and places of terms of every component; psi keeps its graph."""
-        found: list[tuple[tuple[str, ...], GeneralizedRootEnergy, torch.Tensor]] = []
+    def _costs(self, energy: GeneralizedRootEnergy) -> Iterator[tuple[_Part, Cost]]:
+        """Every component with the cost of its backend for these parameters."""
         for names in _components(energy.structure):
             structure, places = component_structure(energy.structure, names)
             psi = energy.psi[..., places.to(energy.psi.device)]
-            found.append((names, GeneralizedRootEnergy(structure, psi, energy.family, validate=False), places))
-        return found
+            model = GeneralizedRootEnergy(structure, psi, energy.family, validate=False)
+            plain = model.detach()
+            backend, cost = self._choice(structure, energy.family, lambda b, e=plain: b.plan_energy(e))
+            yield _Part(names, places, model, backend), cost
 
-    # Results
+    def _chosen(self, energy: GeneralizedRootEnergy) -> list[_Part]:
+        """All components, none of them refused."""
+        found: list[_Part] = []
+        for part, cost in self._costs(energy):
+            cost.check()
+            found.append(part)
+        return found
 
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        results = [backend.log_partition(part) for part, _, backend in self._chosen(energy)]
-        return _sum_of(results, energy)
+        return _sum_of([part.backend.log_partition(part.model) for part in self._chosen(energy)], energy)
 
     @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
         chosen = self._chosen(energy)
-        if not chosen:
-            return energy.psi.clone()
-        values = torch.cat([backend.expectations(part) for part, _, backend in chosen], -1)
-        return values[..., torch.cat([places for _, places, _ in chosen]).argsort().to(values.device)]
+        values = [part.backend.expectations(part.model) for part in chosen]
+        return _in_order(energy, values, [part.places for part in chosen])
 
     @override
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self._chosen(energy)
-        if not chosen:
-            nothing = energy.psi.new_zeros((*energy.batch_shape, 0))
-            return nothing, nothing
-        pairs = [backend.moments(part) for part, _, backend in chosen]
-        order = self._variables(energy, chosen)
-        mean, variance = (torch.cat([pair[i] for pair in pairs], -1)[..., order] for i in (0, 1))
-        return mean, variance
+        pairs = [part.backend.moments(part.model) for part in chosen]
+        places = _variables(energy, chosen)
+        return _in_order(energy, [mean for mean, _ in pairs], places), _in_order(energy, [v for _, v in pairs], places)
 
     @override
     @torch.no_grad()
@@ -190,30 +177,38 @@ class RootAuto(RootBackend):
         self, energy: GeneralizedRootEnergy, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
         sample_shape = checked_sample_shape(sample_shape)
-        chosen = self._chosen(energy)
-        if not chosen:
-            return energy.psi.new_zeros((*sample_shape, *energy.batch_shape, 0))
-        parts: list[torch.Tensor] = []
-        for part, _, backend in chosen:
-            is_grid_of_reals = isinstance(backend, RootEnumeration) and not energy.family.is_discrete
-            source = self.annealed if is_grid_of_reals and self.annealed is not None else backend
-            parts.append(source.sample(part, sample_shape, generator))
-        return torch.cat(parts, -1)[..., self._variables(energy, chosen)]
+        chosen, parts = self._chosen(energy), list[torch.Tensor]()
+        for part in chosen:
+            is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not energy.family.is_discrete
+            source = self.annealed if is_grid_of_reals and self.annealed is not None else part.backend
+            parts.append(source.sample(part.model, sample_shape, generator))
+        return _in_order(energy, parts, _variables(energy, chosen), sample_shape)
 
-    def _chosen(self, energy: GeneralizedRootEnergy) -> list[tuple[GeneralizedRootEnergy, torch.Tensor, RootBackend]]:
-        """Model, places of terms and backend of every component."""
-        backends = self.select(energy.detach())
-        return [
-            (part, places, backend)
-            for (_, part, places), (_, backend) in zip(self._parts(energy), backends, strict=True)
-        ]
 
-    def _variables(
-        self, energy: GeneralizedRootEnergy, chosen: list[tuple[GeneralizedRootEnergy, torch.Tensor, RootBackend]]
-    ) -> torch.Tensor:
-        """Index that brings variables listed by component into schema order."""
-        listed = [energy.domain.index(name) for part, _, _ in chosen for name in part.domain.names]
-        return torch.tensor(listed, dtype=torch.long).argsort().to(energy.psi.device)
+class _Part(NamedTuple):
+    """A component: names, places of its terms in the whole, its model (psi keeps its graph), and its backend."""
+
+    names: tuple[str, ...]
+    places: torch.Tensor
+    model: GeneralizedRootEnergy
+    backend: RootBackend
+
+
+def _variables(energy: GeneralizedRootEnergy, chosen: Sequence[_Part]) -> list[torch.Tensor]:
+    """Schema positions of the variables of every component."""
+    return [torch.tensor(energy.domain.indices(part.model.domain.names)) for part in chosen]
+
+
+def _in_order(
+    energy: GeneralizedRootEnergy,
+    parts: Sequence[torch.Tensor],
+    places: Sequence[torch.Tensor],
+    sample_shape: Sequence[int] = (),
+) -> torch.Tensor:
+    """Values (*sample_shape, *batch, n) of all components as one tensor, in the order of their places."""
+    nothing = energy.psi.new_zeros((*sample_shape, *energy.batch_shape, 0))
+    order = torch.cat([torch.zeros(0, dtype=torch.long), *places]).argsort()
+    return torch.cat([nothing, *parts], -1)[..., order.to(nothing.device)]
 
 
 @lru_cache(maxsize=256)
@@ -247,14 +242,11 @@ def _together(costs: list[Cost]) -> Cost:
 
 def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPartition:
     """Log Z of independent components."""
-    cost = _together([result.cost for result in results])
     if len(results) == 1:
         return results[0]
-    value = energy.psi.new_zeros(energy.batch_shape)
-    if not results:
-        return LogPartition(value, "exact", 0.0, None, value, value, cost, cost.method, coding="root")
-    value = sum((result.value for result in results), value)
-    lower, upper = (sum((getattr(r, side) for r in results), torch.zeros_like(value)) for side in ("lower", "upper"))
+    cost = _together([result.cost for result in results])
+    zero = energy.psi.new_zeros(energy.batch_shape)
+    value = sum((result.value for result in results), zero)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     estimated = [result for result in results if result.kind != "exact"]
     if not estimated:
@@ -266,35 +258,30 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         "biased",
         torch.stack(squares).sum(0).sqrt(),
         torch.stack(sizes).amin(0) if sizes else None,
-        lower,
-        upper,
+        sum((result.lower for result in results), zero),
+        sum((result.upper for result in results), zero),
         cost,
         cost.method,
         coding="root",
         verdicts=torch.stack([result.verdicts for result in estimated]).amin(0),
         notes=notes,
-        lower_bound=sum(
-            (r.value if r.lower_bound is None else r.lower_bound for r in results), torch.zeros_like(value)
-        ),
-        sandwich=_joint_sandwich(results, value),
+        lower_bound=sum((r.value if r.lower_bound is None else r.lower_bound for r in results), zero),
+        sandwich=_joint_sandwich(results, zero),
     )
 
 
-def _joint_sandwich(results: list[LogPartition], value: torch.Tensor) -> Sandwich | None:
+def _joint_sandwich(results: list[LogPartition], zero: torch.Tensor) -> Sandwich | None:
     """Both sides added up, exact components on either; None where an estimate has no reverse run."""
-    forward, reverse = torch.zeros_like(value), torch.zeros_like(value)
-    ahead, behind = torch.zeros_like(value), torch.zeros_like(value)
-    is_perfect = True
+    parts: list[Sandwich] = []
     for result in results:
-        if result.kind == "exact":
-            forward, reverse = forward + result.value, reverse + result.value
-            continue
-        if result.sandwich is None:
+        own = Sandwich(result.value, zero, result.value, zero, "exact") if result.kind == "exact" else result.sandwich
+        if own is None:
             return None
-        forward, reverse = forward + result.sandwich.forward, reverse + result.sandwich.reverse
-        ahead, behind = (
-            ahead + result.sandwich.forward_error.square(),
-            behind + result.sandwich.reverse_error.square(),
-        )
-        is_perfect = is_perfect and result.sandwich.start == "exact"
-    return Sandwich(forward, ahead.sqrt(), reverse, behind.sqrt(), "exact" if is_perfect else "tempered")
+        parts.append(own)
+    return Sandwich(
+        sum((part.forward for part in parts), zero),
+        sum((part.forward_error.square() for part in parts), zero).sqrt(),
+        sum((part.reverse for part in parts), zero),
+        sum((part.reverse_error.square() for part in parts), zero).sqrt(),
+        "exact" if all(part.start == "exact" for part in parts) else "tempered",
+    )

@@ -17,13 +17,9 @@ Ints = NDArray[Any]
 def closed_classes(
     tables: Floats, levels: Sequence[int], strides: Sequence[int], order: Sequence[int] | None
 ) -> tuple[Ints, NDArray[Any]]:
-    """One state of every closed class, rising, and whether a state is in one; of a random scan or a sweep's beginning.
+    """One state of every closed class, rising, and whether a state is in one.
 
-    Args:
-        tables: (num_nodes, num_states) probabilities of a state's own level given the others.
-        levels: of each node's variable.
-        strides: distance of two states that differ by one level of it.
-        order: nodes in the order of a sweep; None for the random scan.
+    Of tables (num_nodes, num_states) of a state's own level given the others, by a random scan or by sweeps in order.
     """
     size = tables.shape[1]
     if bool((tables > 0).all()):

@@ -44,12 +44,6 @@ def fixed_point(
     A map that hardly ever moves mass between some sets of states leaves nearly fixed any mixture of their laws, so a
     small residual alone says nothing. Hence two runs, from the uniform law and from the most probable state of its
     result; what they differ by counts as error. At the end plain steps settle small cells, for they subtract nothing.
-
-    Args:
-        step: the map; it keeps the mass of the recurrent states among them.
-        is_recurrent: (num_states,) the states that may have probability.
-        tolerance: estimated error at which a run ends.
-        max_iterations: most steps of a run.
     """
     uniform = is_recurrent / is_recurrent.sum()
     first = _run(step, uniform, uniform, tolerance, max_iterations)

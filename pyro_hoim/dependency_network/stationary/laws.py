@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...core.certificate import state_text
 from ...errors import (
     ConvergenceWarning,
     check_choice,
@@ -42,65 +43,58 @@ _MAX_SOLVE = 4096
 _PATIENCE = 2000  # iterations after which elimination is quicker
 _NEAR_ZERO = 1e-3
 _SHOWN_CLASSES = 3
+_FACTS = ("residual", "error", "num_iterations", "is_converged")
 
 
-@dataclass(frozen=True, eq=False)
-class StationaryLaw:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Settled:
+    """What both kinds of laws say of how they were found."""
+
+    domain: Domain
+    probs: torch.Tensor = field(repr=False)
+    clamped: Mapping[str, int]
+    method: Literal["solve", "power"] = "solve"
+    residual: float = 0.0
+    error: float = 0.0
+    num_iterations: int = 0
+    is_converged: bool = True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StationaryLaw(_Settled):
     r"""The law that pseudo-Gibbs sampling of a dependency network settles at.
 
     Attributes:
         domain: the variables that are updated, clamped ones left out.
         probs: the law (\*cardinalities), float64, summing to one; of the sequential scan the mean of its cyclic laws.
-        scan: ``random`` or ``sequential``.
-        selection: probability c_i with which the random scan updates a variable, by name; None for the other one.
-        order: the order of the sequential scan; None for the other one.
         clamped: codes of the clamped variables, by name.
         method: ``solve`` (elimination of states) or ``power`` (iteration).
         residual: probability mass that one more step, or sweep, moves.
         error: estimate of the mass that is misplaced; zero for ``solve``, whose cells are right to rounding.
         num_iterations: steps or sweeps made; zero for ``solve``.
         is_converged: whether ``error`` is within the tolerance, or within 1e-9 where rounding ended the iteration.
+        scan: ``random`` or ``sequential``.
+        selection: probability c_i with which the random scan updates a variable, by name; None for the other one.
+        order: the order of the sequential scan; None for the other one.
     """
 
-    domain: Domain
-    probs: torch.Tensor = field(repr=False)
     scan: StationaryScan
-    selection: Mapping[str, float] | None = field(repr=False)
-    order: tuple[str, ...] | None = field(repr=False)
-    clamped: Mapping[str, int]
-    method: Literal["solve", "power"]
-    residual: float
-    error: float
-    num_iterations: int
-    is_converged: bool
+    selection: Mapping[str, float] | None = field(default=None, repr=False)
+    order: tuple[str, ...] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class CyclicLaws:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CyclicLaws(_Settled):
     r"""The laws between which the sequential scan goes round, one before the update of each variable.
 
     Attributes:
-        domain: the variables that are updated, clamped ones left out.
-        order: the order of a sweep.
         probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``order[k]`` is updated, which
             is the law just after the variable before it in the order was (for k = 0, the last one).
-        clamped: codes of the clamped variables, by name.
-        method: ``solve`` or ``power``.
-        residual: probability mass that one more sweep moves.
-        error: as in :class:`StationaryLaw`.
-        num_iterations: sweeps made; zero for ``solve``.
-        is_converged: as in :class:`StationaryLaw`.
+        order: the order of a sweep.
+        domain, clamped, method, residual, error, num_iterations, is_converged: as in :class:`StationaryLaw`.
     """
 
-    domain: Domain
     order: tuple[str, ...]
-    probs: torch.Tensor = field(repr=False)
-    clamped: Mapping[str, int]
-    method: Literal["solve", "power"]
-    residual: float
-    error: float
-    num_iterations: int
-    is_converged: bool
 
     def _place(self, name: str) -> int:
         self.domain.index(name)
@@ -204,18 +198,18 @@ def stationary_law(
             max_iterations=max_iterations,
             max_states=max_states,
         )
-        found = (laws.method, laws.residual, laws.error, laws.num_iterations, laws.is_converged)
-        return StationaryLaw(laws.domain, laws.mean, scan, None, laws.order, laws.clamped, *found)
+        fields: dict[str, Any] = {**vars(laws), "probs": laws.mean, "scan": scan}
+        return StationaryLaw(**fields)
     if order is not None:
         raise unexpected("order", "None with scan='random', which has selection probabilities instead", code="conflict")
     _check_options(method, tolerance, max_iterations)
     codes, network, free = _free_network(conditionals, clamped)
     weights = selection_probs(conditionals.domain, free.domain.names, selection)
     free.check(max_states, method)
-    chosen = dict(zip(free.domain.names, weights.tolist(), strict=True))
+    common: dict[str, Any] = {"domain": free.domain, "clamped": codes, "scan": scan}
+    common["selection"] = dict(zip(free.domain.names, weights.tolist(), strict=True))
     if not len(free.domain):
-        probs = torch.ones((), dtype=torch.float64)
-        return StationaryLaw(free.domain, probs, scan, chosen, None, codes, "solve", 0.0, 0.0, 0, True)
+        return StationaryLaw(probs=torch.ones((), dtype=torch.float64), **common)
     from ._kernels import mix_updates
 
     tables = _tables(network)
@@ -224,8 +218,7 @@ def stationary_law(
         free, tables, None, lambda law: mix_updates(law, tables, levels, strides, weights), method, tolerance,
         max_iterations,
     )  # fmt: skip
-    probs = torch.from_numpy(law).reshape(free.domain.cardinalities)
-    return StationaryLaw(free.domain, probs, scan, chosen, None, codes, *found)
+    return StationaryLaw(probs=torch.from_numpy(law).reshape(free.domain.cardinalities), **common, **found)
 
 
 def cyclic_laws(
@@ -245,24 +238,7 @@ def cyclic_laws(
     Just after its update a variable has the network's own conditional, just before it in general not. Also for sweeps
     that return to the same state with some period only, such as deterministic ones. Costs as :func:`stationary_law`.
 
-    Args:
-        conditionals: one conditional per variable.
-        order: order of a sweep, every variable that is not clamped once; default schema order.
-        clamped: label or code of variables that are held fixed.
-        method: ``solve`` (up to 4,096 states), ``power``, or ``auto``.
-        tolerance: largest estimated misplaced probability mass at which the iteration ends.
-        max_iterations: most sweeps.
-        max_states: largest number of joint states allowed.
-
-    Raises:
-        InputError: an option is out of range, or the sweep has several closed classes of states, one state of each
-            being named.
-        InputTypeError: ``conditionals`` has the wrong type.
-        IntractableError: more states than allowed; nothing was computed.
-        UnknownNameError: a name or label is unknown.
-
-    Warns:
-        ConvergenceWarning: the iteration ended before its criterion was met.
+    Arguments, errors and warnings are those of :func:`stationary_law`, with sweeps in the place of steps.
 
     References:
         Paper 5, section 3.1 and equation 3.
@@ -289,8 +265,7 @@ def cyclic_laws(
         raise refused("order", problem, code="missing-part")
     free.check(max_states, method)
     if not len(names):
-        probs = torch.ones((0,), dtype=torch.float64)
-        return CyclicLaws(free.domain, wanted, probs, codes, "solve", 0.0, 0.0, 0, True)
+        return CyclicLaws(domain=free.domain, clamped=codes, order=wanted, probs=torch.ones((0,), dtype=torch.float64))
     from ._kernels import update_node
 
     tables = _tables(network)
@@ -311,7 +286,7 @@ def cyclic_laws(
         laws.append(law.copy())
         update_node(law, tables[i], free.levels[i], free.strides[i])
     probs = torch.from_numpy(np.stack(laws)).reshape(-1, *free.domain.cardinalities)
-    return CyclicLaws(free.domain, wanted, probs, codes, *found)
+    return CyclicLaws(domain=free.domain, clamped=codes, order=wanted, probs=probs, **found)
 
 
 class _Layout(NamedTuple):
@@ -372,8 +347,8 @@ def _settle(
     method: StationaryMethod,
     tolerance: float,
     max_iterations: int,
-) -> tuple[Floats, tuple[Literal["solve", "power"], float, float, int, bool]]:
-    """The law that a step leaves as it is, with method, residual, error, iterations and status."""
+) -> tuple[Floats, dict[str, Any]]:
+    """The law that a step leaves as it is, and how it was found, as fields of a result."""
     classes, is_recurrent = closed_classes(tables, free.levels, free.strides, sweep)
     if len(classes) > 1:
         shown = "; ".join(_state_text(free, int(x)) for x in classes[:_SHOWN_CLASSES])
@@ -391,7 +366,7 @@ def _settle(
         law = _eliminated(step, size, int(classes[0]))
         residual = float(np.abs(step(law) - law).sum())
         if math.isfinite(residual):
-            return law, ("solve", residual, 0.0, 0, True)
+            return law, {"residual": residual}
     can_solve = method == "auto" and size <= _MAX_SOLVE
     found = fixed_point(step, is_recurrent, tolerance, min(max_iterations, _PATIENCE) if can_solve else max_iterations)
     if can_solve and not (found.is_converged and found.is_settled):
@@ -404,7 +379,8 @@ def _settle(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return found.law, ("power", found.residual, found.error, found.num_iterations, found.is_converged)
+    facts = found._asdict()
+    return facts.pop("law"), {"method": "power", **{name: facts[name] for name in _FACTS}}
 
 
 def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> Floats:
@@ -425,7 +401,6 @@ def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> 
 
 
 def _state_text(free: _Layout, x: int) -> str:
-    """A joint state as "name=label, ...", from its position."""
+    """A joint state in words, from its position."""
     codes = np.unravel_index(x, free.levels)
-    pairs = zip(free.domain, codes, strict=True)
-    return "(" + ", ".join(f"{v.name}={v.labels[int(code)]}" for v, code in pairs) + ")"
+    return state_text(free.domain.names, [v.labels[int(code)] for v, code in zip(free.domain, codes, strict=True)])

@@ -56,29 +56,25 @@ class AnnealedImportance(AnnealedBackend, PartitionBackend):
     chains. The weighted chains give eta, so that log Z is differentiable, once; ``expectations``, ``marginal`` and
     ``log_marginal`` come from the same kind of run (self-normalised, bias of order 1 / M) and carry no gradient.
 
-    *What the error bar means.* ``std_error`` allows for few chains and for skewed weights, for rounding in the chains,
-    and is at least the distance to the estimate that combines forward and reverse run, where there is one. It is
-    infinite where the weights do not support any: few effective weights, a heavy tail, or a reverse run that disagrees.
+    ``std_error`` allows for few chains, skewed weights and rounding, and is at least the distance to the estimate that
+    combines forward and reverse run. It is infinite where the weights support none: few effective weights, a heavy
+    tail, or a reverse run that disagrees.
 
-    *States are bounds.* Log Z is at least the log of the sum of q over any distinct states. The result keeps the
-    states that the runs met, adds the ends of ascents from many starts (chain ends, overdispersed states, the best
-    cells of the strongest interactions, rows given as ``starts``; single variables move, then whole interactions where
-    that is cheap), and reports their sum as ``lower_bound``. Within the error it raises ``value`` and ``lower``; of all
-    states it is log Z; beyond the upper limit it makes the estimate unreliable, and a note shows the state.
+    *States are bounds.* ``lower_bound`` is the log of the sum of q over the distinct states that the runs met and at
+    which ascents ended, from chain ends, overdispersed states, the best cells of the strongest interactions and
+    ``starts``. Within the error it raises ``value`` and ``lower``; of all states it is log Z; beyond the upper limit
+    it makes the estimate unreliable, and a note shows the state.
 
-    *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z. ``lower`` and ``upper`` are
-    one-sided limits at ``level``, from the forward and from the reverse run. Where the weights are well-behaved they
-    hold for independent weights of any law, and allow for the share of it that so many draws cannot be sure to meet: a
-    mode of share p escapes M perfect samples with probability :math:`(1 - p)^M`. Else they are those of Markov's
-    inequality, ``log(1 / (1 - level))`` away. They hold with the stated rate, they are not bounds. Without a reverse
-    run, or where it started from tempered runs instead of perfect samples, the upper limit rests on the sampler having
-    found all modes; a note says so.
+    *Forward and reverse.* The reverse run starts from the model and estimates 1 / Z; ``lower`` and ``upper`` are
+    one-sided limits at ``level`` from the two runs, not bounds. Well-behaved weights may have any law; a mode of
+    share p that M perfect samples miss with probability :math:`(1 - p)^M` is allowed for. Other limits are those of
+    Markov's inequality, ``log(1 / (1 - level))`` away. Without perfect samples the upper one rests on the sampler
+    having found all modes; a note says so.
 
-    *Runs from modes.* Without perfect samples, up to four of the states that the ascents found, far from one another,
-    begin chains of the model; product laws fitted to these are the references of further forward runs. Every such run
-    estimates the sum of q over any set without bias, so it must agree with the main run about the neighbourhood of its
-    mode. Where it finds more, the main run has missed a mode; where it supports no estimate of a mode in which the main
-    run hardly ended, the note says "modes found, not weighed". These checks take about as long as one forward run.
+    *Runs from modes.* Without perfect samples, further forward runs start from product laws fitted to chains around up
+    to four modes that the ascents found. They must agree with the main run about the neighbourhoods of these modes, or
+    it has missed one; where they support no estimate, the note says "modes found, not weighed". That takes about as
+    long as one forward run.
 
     *Verdict.* "verified": every state was met, or the reverse run started from perfect samples and all checks agree;
     the limits then hold at ``level``, and ``std_error`` is at least 1 / M. "consistent": all checks agree, without
