@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..checks import check_finite, check_shape
+from ..core.laws.expansion import check_expandable
 from ..errors import check_type, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ._condition import fold
@@ -140,13 +141,8 @@ class GeneralizedRootEnergy:
 
     def expand(self, batch_shape: Sequence[int]) -> GeneralizedRootEnergy:
         """The model with batch dimensions broadcast to a larger shape, uncopied; refuses one that does not fit."""
-        try:
-            if torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape):
-                return self._with(self.psi.expand(*batch_shape, self.structure.num_terms))
-        except RuntimeError:
-            pass
-        problem = f"{tuple(self.batch_shape)} does not broadcast to the received {tuple(batch_shape)}"
-        raise refused("batch_shape", problem, code="wrong-shape")
+        shape = check_expandable(self.batch_shape, batch_shape)
+        return self._with(self.psi.expand(*shape, self.structure.num_terms))
 
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None

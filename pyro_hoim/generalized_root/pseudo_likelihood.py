@@ -3,8 +3,7 @@ r"""Log pseudo-likelihood of a generalized root model as a function of its tenso
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +25,8 @@ _MOST_BYTES = 2**33
 _BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 
 
-@dataclass(frozen=True, eq=False)
-class _Nodes:
-    """Node laws of every row at one psi: log partition (n, d), mean statistics (n d, k) and their covariance."""
+class _Nodes(NamedTuple):
+    """Node laws of every row at one psi: log partition (n d,), mean statistics (n d, k) and their covariance."""
 
     value: Floats
     mean: Floats

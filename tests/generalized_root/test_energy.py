@@ -493,7 +493,7 @@ def test_expand_to_and_detach() -> None:
     assert wide.batch_shape == (2, 3)
     assert wide.psi.data_ptr() == model.psi.data_ptr()
     assert torch.equal(wide.energy(x[:, None]), model.energy(x)[:, None].expand(4, 2, 3))
-    with pytest.raises(InputError, match="does not broadcast"):
+    with pytest.raises(InputError, match="cannot be expanded"):
         model.expand((2,))
     single = model.to(dtype=torch.float32)
     for function in ("energy", "node_natural", "log_pseudo_prob", "interaction_score"):

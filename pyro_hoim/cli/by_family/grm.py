@@ -220,7 +220,7 @@ def tuple_json(term: RootTerm) -> dict[str, Any]:
 
 def _singles(analysis: RootAnalysis) -> list[RootTerm]:
     """Largest coefficients of the columns themselves, then those of their roots."""
-    keys = [key for key in sorted(analysis.num_terms) if key[1] == 1]
+    keys = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1]
     return [term for key in keys for term in sorted(analysis.fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
 
 
@@ -236,9 +236,9 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
     return {
         "num_variables": len(analysis.domain),
         "num_states": None,
-        "num_interactions": analysis.num_interactions,
+        "num_interactions": analysis.fit.num_interactions,
         "num_parameters": found.structure.num_terms,
-        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in analysis.num_terms.items()],
+        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in analysis.fit.num_terms.items()],
         "edges": [list(term.names) for term in edges],
         "log_partition": log_partition_json(analysis.log_partition),
         "log_partition_reason": analysis.no_log_partition or None,
@@ -258,7 +258,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "baselines": {name: each(lambda held, n=name: held.baselines[n].pseudo_nll) for name in names},
         "family": found.family.name,
         "maximum": int(found.family.largest_value) if found.family.name == "truncated-poisson" else None,
-        "order": analysis.order,
+        "order": analysis.fit.order,
         "l1": analysis.l1,
         "symmetrize": found.symmetrize,
         "is_full": analysis.fit.is_full,
@@ -278,7 +278,7 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
         "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
             {**tuple_json(term), "standardised": analysis.standardised(term).coefficient}
-            for key in sorted(analysis.num_terms)
+            for key in sorted(analysis.fit.num_terms)
             if key[1] > 1
             for sign in (1, -1)
             for term in found.terms(key, num=_TOP, sign=sign)

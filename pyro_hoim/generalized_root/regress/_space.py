@@ -12,7 +12,16 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import is_whole, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
+from ...errors import (
+    check_not_negative,
+    is_whole,
+    out_of_range,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ...schema import Domain
 
 SCANNED_SIZE = 3
@@ -103,15 +112,11 @@ def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
             problem = f"no penalty for root order {missing[0]}"
             raise refused(argument, problem, f"give one for each of 2 to {order}", code="missing-part")
         return {j: _checked_penalty(given[j], f"{argument}[{j}]") for j in range(2, order + 1)}
-    value = _checked_penalty(l1, argument)
-    return dict.fromkeys(range(2, order + 1), value)
+    return dict.fromkeys(range(2, order + 1), _checked_penalty(l1, argument))
 
 
 def _checked_penalty(value: Any, argument: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise wrong_type(argument, "a number", received=repr(value))
-    if not 0 <= value < math.inf:
-        raise out_of_range(argument, "a finite number from 0", value)
+    check_not_negative(value, argument)
     return float(value)
 
 

@@ -235,6 +235,11 @@ class RootFitResult:
         return torch.tensor(found, dtype=torch.float64)
 
     @property
+    def order(self) -> int:
+        """Largest root searched."""
+        return max([1, *self.l1])
+
+    @property
     def num_terms(self) -> dict[tuple[int, int], int]:
         """Terms of the joint model by key (j, l)."""
         return {key: place.stop - place.start for key, place in self.structure.slices.items()}

@@ -124,31 +124,16 @@ class RootAnalysis(StudyRecord[RootPart]):
         return self.fit.domain
 
     @property
-    def order(self) -> int:
-        """Largest root."""
-        return max([1, *self.fit.l1])
-
-    @property
     def l1(self) -> float | None:
         """The penalty that was kept; None for independent variables."""
         return next(iter(self.fit.l1.values()), None)
-
-    @property
-    def num_terms(self) -> dict[tuple[int, int], int]:
-        """Terms of the joint model by key (j, l)."""
-        return self.fit.num_terms
-
-    @property
-    def num_interactions(self) -> int:
-        """Terms of two and more variables."""
-        return self.fit.num_interactions
 
     def comparison_records(self) -> list[dict[str, Any]]:
         """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
         records: list[dict[str, Any]] = []
         for name, part in self.parts.items():
             if part is not None:
-                for model, found in {**part.baselines, f"grm order {self.order}": part.scores}.items():
+                for model, found in {**part.baselines, f"grm order {self.fit.order}": part.scores}.items():
                     records.append(
                         {
                             "model": model,
@@ -231,7 +216,7 @@ def analyse_roots(
         >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
         >>> found = analyse_roots({"train": table}, PoissonFamily(), order=2)
-        >>> found.num_interactions, list(found.parts["train"].baselines)
+        >>> found.fit.num_interactions, list(found.parts["train"].baselines)
         (1, ['poisson', 'negative-binomial'])
     """
     penalties = [l1] if isinstance(l1, int | float) else list(l1)

@@ -60,7 +60,7 @@ def root_page(analysis: RootAnalysis, hints: Mapping[str, str] = HINTS) -> Page:
 def _law_names(analysis: RootAnalysis) -> dict[str, str]:
     """How the report calls each baseline, and last the model itself under an empty key."""
     names = {name: _LAWS[name] for name in _held(analysis)[analysis.judged_on].baselines}
-    return {**names, "": f"root model of order {analysis.order}"}
+    return {**names, "": f"root model of order {analysis.fit.order}"}
 
 
 def _single_terms(analysis: RootAnalysis) -> list[RootTerm]:
@@ -75,11 +75,11 @@ def _terms_of(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
 
 
 def _sizes(analysis: RootAnalysis) -> list[int]:
-    return sorted({size for _, size in analysis.num_terms if size > 1})
+    return sorted({size for _, size in analysis.fit.num_terms if size > 1})
 
 
 def _counted(analysis: RootAnalysis) -> str:
-    counts = {size: sum(n for (_, s), n in analysis.num_terms.items() if s == size) for size in _sizes(analysis)}
+    counts = {size: sum(n for (_, s), n in analysis.fit.num_terms.items() if s == size) for size in _sizes(analysis)}
     words = {2: "pair", 3: "triple"}
     return " and ".join(
         plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
@@ -95,7 +95,7 @@ def _summary(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
     sentences = [
         (
             f"{analysis.title}: {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')} taught a "
-            f"generalized root model of order {analysis.order} ({found.family.name} family{penalty}) with {learned}."
+            f"generalized root model of order {found.order} ({found.family.name} family{penalty}) with {learned}."
         )
     ]
     where = analysis.judged_on
@@ -168,7 +168,7 @@ def _warnings(analysis: RootAnalysis, hints: Mapping[str, str]) -> list[str]:
                 "training rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
     judged = _held(analysis)[analysis.judged_on]
-    if judged.gain < 0 and analysis.num_interactions:
+    if judged.gain < 0 and analysis.fit.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
             f"{digits(-judged.gain)} nats a row: {_loss(analysis, hints)} Do not read the tuples as they stand; "
@@ -335,7 +335,7 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
 
 def _singles(analysis: RootAnalysis) -> Section:
     section = Section("Single columns")
-    lower = [key for key in sorted(analysis.num_terms) if key[1] == 1 and key[0] > 1]
+    lower = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1 and key[0] > 1]
     held = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
 
     def cells(term: RootTerm) -> list[object]:

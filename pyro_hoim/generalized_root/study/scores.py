@@ -144,8 +144,7 @@ class RootModel:
     @classmethod
     def from_fit(cls, found: RootFitResult) -> RootModel:
         """The joint model of a fit."""
-        energy = GeneralizedRootEnergy(found.structure, found.psi, found.family)
-        return cls(energy, found.domain, dict(found.fixed_columns))
+        return cls(found.energy(), found.domain, dict(found.fixed_columns))
 
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:

@@ -317,8 +317,8 @@ def test_other_families_check_their_support():
     [
         ({"l1": -0.1}, InputError, "l1: expected a finite number from 0, received -0.1"),
         ({"l1": math.nan}, InputError, "l1: expected a finite number"),
-        ({"l1": "0.1"}, InputTypeError, "l1: expected a number"),
-        ({"l1": [0.1, 0.2]}, InputTypeError, "l1: expected a number"),
+        ({"l1": "0.1"}, InputError, "l1: expected a finite number"),
+        ({"l1": [0.1, 0.2]}, InputError, "l1: expected a finite number"),
         ({"l1": {2: 0.1}}, InputError, "no penalty for root order 3"),
         ({"l1": {1: 0.1, 2: 0.1, 3: 0.1}}, InputError, "expected root orders from 2 to 3 as keys, received 1"),
         ({"order": 0}, InputError, "order: expected a whole number from 1"),

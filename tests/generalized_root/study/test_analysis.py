@@ -118,7 +118,7 @@ def test_the_penalty_is_chosen_on_validation_rows() -> None:
     assert found.path[0].num_terms <= found.path[1].num_terms
     assert found.path[1].train <= found.path[0].train  # less penalty fits the training rows better
     assert found.judged_on == "test"
-    assert found.order == 3
+    assert found.fit.order == 3
     assert analysis(2).pairwise is None
     assert found.pairwise is not None
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
