@@ -29,10 +29,7 @@ _LONGEST = 16777216.0  # counts that are summed one by one where nothing else wi
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
-    """Exponents and roots at counts centre + start + i * step, relative to the centre; i = 0, 1, ..., n - 1.
-
-    The part of the exponent that is linear in the distance is ``tilt`` times it: zero at a stationary point.
-    """
+    """Exponents and roots at n counts centre + start + i * step, relative to the centre; tilt is the linear slope."""
     k = coefs.shape[0]
     heights, log_centre = np.empty(k), math.log(centre)
     for j in range(k):
@@ -93,14 +90,7 @@ def _fill(kind, coefs, powers, centre, tilt, start, step, first, n, s, steps):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, part_mean, part_cov):
-    """Log of the integral from left to right of the centre, and moments; both ends are negligible.
-
-    ``share`` is the log of the density at the centre over the mass known already.
-
-    Returns:
-        log of the integral; its change (by its share where that is below one), or that of the second moment of the
-        first statistic, when the nodes were doubled last.
-    """
+    """Log of the integral between negligible ends, with moments, and how much doubling the nodes changed it last."""
     k = coefs.shape[0]
     s, steps, scratch = np.empty(_NODES + 1), np.empty((k, _NODES + 1)), np.empty((3, _NODES + 1))
     n, value, other, change = 32, 0.0, 0.0, np.inf
@@ -127,10 +117,7 @@ def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, par
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _deepened(coefs, powers, centre, tilt, end, first):
-    """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth.
-
-    Windows of little mass end earlier, at what is negligible in the whole. A valley or the first count stops the move.
-    """
+    """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth."""
     s, steps = np.empty(1), np.empty((coefs.shape[0], 1))
     _fill_counts(coefs, powers, centre, tilt, end, 1.0, 0, 1, s, steps)
     height = s[0]
@@ -154,12 +141,7 @@ def _log_slope(coefs, powers, x):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
-    """Windows of the density and of the density times the square of the first statistic, united where they overlap.
-
-    Returns:
-        Number of windows. ``peaks`` holds place and height of the density's maximum, and 1 if that is a maximum of
-        the density itself, 0 if only of the product.
-    """
+    """Windows of the density and of that times its first statistic squared, united; returns how many."""
     k = coefs.shape[0]
     more_ends, more_peaks = np.empty((k + 4, 2)), np.empty((k + 4, 2))
     count = 0
@@ -189,22 +171,7 @@ def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
-    """Add the counts from ``first`` to ``last`` to a mixture that holds the smaller ones.
-
-    Args:
-        coefs: natural parameters (k,).
-        powers: 1, 1/2, ..., 1/k.
-        first: smallest count, from 1,000.
-        last: largest count, may be infinite.
-        floors: logs of the largest term below, and of the largest term times the square of its count (2,).
-        order: 0, 1 or 2.
-        value: log of the sum below.
-        mean: its mean (k,), changed in place.
-        cov: its covariance (k, k), changed in place.
-
-    Returns:
-        log of the whole sum; relative error of the quadrature.
-    """
+    """Add the counts from first to last to a mixture of the smaller ones; returns log of the sum and relative error."""
     k = coefs.shape[0]
     low = math.log(first)
     high = low
@@ -274,21 +241,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
-    """Add the integral over the numbers from 0 to a mixture of parts.
-
-    Args:
-        coefs: natural parameters (k,), those of odd statistics with the sign of the half line.
-        powers: powers of the statistics (k,), descending.
-        sign: -1 if the second statistic is minus the number here, else 1.
-        has_part: whether the mixture holds a part already.
-        order: 0, 1 or 2.
-        value: log of the mass so far.
-        mean: its mean (k,), changed in place.
-        cov: its covariance (k, k), changed in place.
-
-    Returns:
-        log of the mass of both; relative error of the quadrature.
-    """
+    """Add the integral over the numbers from 0 to a mixture of parts; returns log of the mass and relative error."""
     k = coefs.shape[0]
     lead = 0
     while coefs[lead] == 0.0:
@@ -340,18 +293,7 @@ def _gaussian(eta, order, mean, cov):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def number_values(code, eta, powers, order, value, mean, cov, error):
-    """Integrals of the exponential (code 2) and Gaussian (code 3) families.
-
-    Args:
-        code: 2 or 3.
-        eta: natural parameters (n, k).
-        powers: powers of the statistics (k,).
-        order: 0, 1 or 2.
-        value: result (n,).
-        mean: result (n, k).
-        cov: result (n, k, k).
-        error: result (n,), the error relative to 1 + |value|.
-    """
+    """Integrals of the exponential (code 2) and Gaussian (code 3) families at eta (n, k), written into the results."""
     n, k = eta.shape
     no_mean, no_cov, coefs = np.empty(k), np.empty((k, k)), np.empty(k)
     for row in range(n):

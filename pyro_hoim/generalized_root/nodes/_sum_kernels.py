@@ -16,14 +16,7 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def exponentials(s, n, w, bits):
-    """Write exp(s) into w for s up to 700, to two units of the last place; below exp(-700) it is exp(-700).
-
-    Args:
-        s: exponents; the first n are read.
-        n: how many.
-        w: result, at least n long.
-        bits: scratch of float64, at least n long.
-    """
+    """Write exp of the first n of s up to 700 into w, to two units of the last place; exp(-700) below -700."""
     scaled = bits.view(np.int64)
     for i in range(n):
         bits[i] = max(s[i], -700.0) * _LOG2E + _MAGIC
@@ -68,20 +61,9 @@ def _total(a, row, first, last):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def moments(s, steps, n, top, scratch, order, mean, cov):
-    """Log of a sum of terms, and mean and covariance of statistics under them.
+    """Log of the sum of n exp(s), s relative to the largest, with mean and covariance of the statistics (k, n).
 
-    Args:
-        s: logs of the terms relative to the largest; the first n are read.
-        steps: statistics relative to those of the largest term (k, at least n).
-        n: number of terms.
-        top: place of the largest term, whose ``s`` and ``steps`` are zero; -1 if it is not among the terms.
-        scratch: (3, at least n).
-        order: 0 for the sum only, 1 with the mean, 2 with the covariance.
-        mean: result (k,), relative as ``steps``.
-        cov: result (k, k).
-
-    Returns:
-        Log of the sum of exp(s).
+    ``top`` is the place of the largest term, -1 if it is not among them; order 1 asks for the mean, 2 for both.
     """
     exponentials(s, n, scratch[0], scratch[2])
     if top < 0:
@@ -120,21 +102,7 @@ def moments(s, steps, n, top, scratch, order, mean, cov):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def merge(old, value, mean, cov, order, part, part_mean, part_cov):
-    """Add a part to a mixture of parts.
-
-    Args:
-        old: whether the mixture holds a part already.
-        value: log of its mass.
-        mean: its mean (k,), changed in place.
-        cov: its covariance (k, k), changed in place.
-        order: 0 for masses only, 1 with means, 2 with covariances.
-        part: log of the new part's mass.
-        part_mean: mean of the new part (k,).
-        part_cov: covariance of the new part (k, k).
-
-    Returns:
-        Log of the mass of both.
-    """
+    """Add a part to a mixture of parts (if there is an old one), changing its moments; returns the log of the mass."""
     k = part_mean.shape[0]
     if not old:
         if order > 0:

@@ -47,19 +47,7 @@ def _plain_sum(linear, coefs, powers, y):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sum_zeros(coefs, powers, linear, low, high, out):
-    r"""Zeros of :math:`a y + \sum_i c_i e^{p_i y}` inside an interval, in ascending order.
-
-    Args:
-        coefs: c (n,); zeros are allowed.
-        powers: p (n,), ascending.
-        linear: a.
-        low: left end of the interval.
-        high: right end of the interval.
-        out: result, at least n + 1 long.
-
-    Returns:
-        Number of zeros at which the sign changes.
-    """
+    r"""Ascending zeros of :math:`a y + \sum_i c_i e^{p_i y}` with ascending p inside an interval; returns how many."""
     logs, signs, kept = np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1)
     n, is_placed = 0, linear == 0.0
     for i in range(coefs.shape[0]):
@@ -146,22 +134,9 @@ def _stationary(kind, coefs, powers, q, low, high, out):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def find_windows(kind, coefs, powers, q, low, high, depth, floor, ends, peaks):
-    """Intervals of y outside which f is below its maximum by more than a given depth.
+    """Intervals of y outside which f is below its maximum, or a floor known from elsewhere, by more than a depth.
 
-    Args:
-        kind: COUNT or REAL.
-        coefs: c (k,).
-        powers: p (k,), descending.
-        q: weight of y.
-        low: left end of the search.
-        high: right end of the search.
-        depth: what is negligible.
-        floor: a level known from elsewhere: f is negligible too where it is below it by more than the depth.
-        ends: result (k + 4, 2), the windows from left to right.
-        peaks: result (k + 4, 2): place and value of f's maximum in each window.
-
-    Returns:
-        number of windows; maximum of f.
+    Returns how many, and the maximum; fills ``ends`` from left to right and ``peaks``, place and value of each maximum.
     """
     knots, zeros = np.empty(coefs.shape[0] + 6), np.empty(coefs.shape[0] + 4)
     num_zeros = _stationary(kind, coefs, powers, q, low, high, zeros)

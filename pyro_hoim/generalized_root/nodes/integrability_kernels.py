@@ -17,11 +17,7 @@ _GAUSSIAN = 3
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def decays(slopes):
-    """Whether exp(sum of slopes times powers) falls: the first slope that is not zero is negative.
-
-    Args:
-        slopes: (n,), that of the highest power first.
-    """
+    """Whether exp(sum of slopes times falling powers) falls: the first slope that is not zero is negative."""
     for slope in slopes:
         if slope != 0.0:
             return slope < 0.0
@@ -30,12 +26,7 @@ def decays(slopes):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def is_integrable(code, eta):
-    """Whether the node density of a family of reals has a finite integral.
-
-    Args:
-        code: 2 exponential, 3 Gaussian (``NodeFamily.code``).
-        eta: natural parameters (k,).
-    """
+    """Whether the node density of a family of reals, by its code, has a finite integral at eta (k,)."""
     if code != _GAUSSIAN or eta.shape[0] < 2 or eta[0] != 0.0 or eta[1] == 0.0:
         return decays(eta)
     return False

@@ -55,12 +55,7 @@ def _largest(s, tables, row, first, end):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _scan(eta, tables, have, limit, s):
-    """Logs of the terms from 0 to where the rest is negligible, also for E x^2.
-
-    Returns:
-        counts scanned; counts tabulated; whether the rest is negligible; place of the largest term; the largest log
-        of term times x^2.
-    """
+    """Logs of the terms from 0 to where the rest is negligible, also for E x^2; returns what the caller unpacks."""
     k = eta.shape[0]
     first, best, best2, top = 0, -np.inf, -np.inf, 0
     while first < limit:
@@ -97,19 +92,7 @@ def _scan(eta, tables, have, limit, s):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _count_values(eta, limit, order, value, mean, cov, error, floors):
-    """Sums over counts below a limit.
-
-    Args:
-        eta: natural parameters (n, k).
-        limit: counts from here on are left out.
-        order: 0, 1 or 2.
-        value: result (n,).
-        mean: result (n, k).
-        cov: result (n, k, k).
-        error: result (n,), the error relative to 1 + |value|.
-        floors: result (n, 2): NaN where the sum is complete; else the logs of the largest term, and of the largest
-            term times the square of its count.
-    """
+    """Sums over counts below a limit at eta (n, k); floors (n, 2): NaN where the sum is complete, else largest logs."""
     n, k = eta.shape
     tables = np.empty((k + 2, limit))
     s, steps, scratch = np.empty(limit), np.empty((k, limit)), np.empty((3, limit))

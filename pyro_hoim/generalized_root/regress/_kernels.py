@@ -44,11 +44,7 @@ def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
 
 @njit(cache=True, nogil=True)
 def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
-    """Columns of features: (starts, rows, values) of feature f at starts[f] : starts[f + 1].
-
-    ``roots`` (k, nnz), ``orders`` (F,) from 0, ``sizes`` (F,) numbers of other variables (0: a column of ones),
-    ``others`` (F, widest) their positions.
-    """
+    """Columns (starts, rows, values) of features by order, size (0: a column of ones) and other variables."""
     num = len(orders)
     starts = np.zeros(num + 1, np.int64)
     capacity = 1024
@@ -111,12 +107,10 @@ def scan_singles(indptr, rows, roots, residuals, out):
 
 @njit(cache=True, nogil=True)
 def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
-    """Pairs t < r of other variables whose summed product of roots and residual exceeds a threshold.
+    """Pairs t < r of other variables whose summed product of roots and residual exceeds a threshold, with the sums.
 
-    The matrix by rows: ``row_end`` (n,) ends of the rows, ``columns`` (nnz,) ascending in each row, both unsigned (that
-    spares tests for negative places in the innermost loop), ``row_roots`` (nnz,); ``num`` variables. Sums are kept for
-    as many t at a time as fit the cells allowed.
-    Returns (first, second, sum) of the pairs found. Time: sum over rows of nnz^2 / 2, plus num^2 / 2.
+    ``row_end`` and ``columns`` are unsigned, which spares tests for negative places in the innermost loop. Sums are
+    kept for as many t at a time as fit the cells allowed. Time: sum over rows of nnz^2 / 2, plus num^2 / 2.
     """
     block = max(1, min(num, _CELLS // num))
     total = np.zeros((block, num))
@@ -178,11 +172,9 @@ def scan_tuples(indptr, rows, roots, num_rows, tuples, residuals, out):
 
 @njit(cache=True, nogil=True)
 def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients, tolerance, max_sweeps, steps):
-    """Cyclic coordinate descent on the l1-penalised quadratic model of a node's objective.
+    """Cyclic coordinate descent on the l1-penalised quadratic model of an objective; fills steps, returns the sweeps.
 
-    ``hessians`` (rows, k, k) are weighted covariances of the roots, ``gradients`` (F,) those of the smooth part at
-    ``coefficients``; ``steps`` (F,) is filled. Sweeps of nonzero coordinates alternate with sweeps of all. Returns
-    the number of sweeps.
+    Sweeps of nonzero coordinates alternate with sweeps of all; ``hessians`` (rows, k, k) are weighted covariances.
     """
     num, k = len(orders), hessians.shape[1]
     curvatures = np.empty(num)
