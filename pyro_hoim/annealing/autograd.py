@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..core.autograd import log_z_with_gradient
 from ..errors import out_of_reach
 
 __all__ = ["constant", "log_z_with_eta"]
@@ -28,24 +29,10 @@ class _Constant(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseCl
         )
 
 
-class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
-    """Log Z (*batch) of tables (*batch, num_terms) whose gradient is eta (*batch, num_terms)."""
-
-    @staticmethod
-    def forward(ctx: Any, tables: torch.Tensor, values: torch.Tensor, eta: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(tables, eta)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        tables, eta = ctx.saved_tensors
-        if torch.is_grad_enabled() and tables.requires_grad:  # the gradient may be differentiated in its turn
-            eta = constant(tables, eta)
-        return grads[0].unsqueeze(-1) * eta, None, None
-
-
-log_z_with_eta: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = _LogZ.apply
-"""Log Z ``values`` (*batch) as a function of the tables, with gradient ``eta``; both were computed without a graph."""
-
 constant: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _Constant.apply
 """``values`` as a function of the tables that raises :class:`IntractableError` when it is differentiated."""
+
+
+def log_z_with_eta(tables: torch.Tensor, values: torch.Tensor, eta: torch.Tensor) -> torch.Tensor:
+    """Log Z ``values`` (*batch) as a function of the tables, with gradient ``eta``, both computed without a graph."""
+    return log_z_with_gradient(tables, lambda _: (values, eta), lambda t: constant(t, eta))

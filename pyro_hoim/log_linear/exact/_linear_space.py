@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ...checks import is_transformed
+from ...core.autograd import is_recorded, log_z_with_gradient
 from . import _log_space as log_space
-from ._autograd import is_recorded, log_z_with_gradient
 from ._buckets import BucketPlan
 from ._program import Program, compiled
 

@@ -11,12 +11,12 @@ import torch
 from typing_extensions import override
 
 from ...checks import checked_sample_shape
+from ...core.autograd import is_recorded
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
-from ._autograd import is_recorded
 from ._buckets import BucketPlan, sliced_plan
 from ._program import memory_cells
 from .base import ExactBackend

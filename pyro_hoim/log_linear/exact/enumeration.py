@@ -13,11 +13,11 @@ import torch
 from typing_extensions import override
 
 from ...checks import checked_sample_shape, is_transformed
+from ...core.autograd import is_recorded, log_z_with_gradient
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from ._autograd import is_recorded, log_z_with_gradient
 from .base import ExactBackend
 
 __all__ = ["Enumeration", "decode_states", "enumeration_axes"]

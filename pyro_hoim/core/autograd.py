@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+__all__ = ["is_recorded", "log_z_with_gradient"]
+
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -19,7 +21,7 @@ def is_recorded(tables: torch.Tensor) -> bool:
 
 
 class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]
-    """Log Z (B,) of tables (B, num_terms), saved together with eta (B, num_terms), which is its gradient."""
+    """Log Z (*batch) of parameters (*batch, num_terms), saved together with its gradient (*batch, num_terms)."""
 
     @staticmethod
     def forward(
@@ -44,9 +46,9 @@ _apply: Callable[..., torch.Tensor] = _LogZ.apply
 def log_z_with_gradient(
     tables: torch.Tensor, evaluate: Evaluate, eta: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Log Z (B,) whose gradient is the eta that ``evaluate`` returns with it.
+    """Log Z (*batch) whose gradient is the eta that ``evaluate`` returns with it.
 
-    ``evaluate`` maps tables (B, num_terms) to log Z and eta without a graph; ``eta`` is differentiable and called for
-    derivatives of the gradient only.
+    ``evaluate`` maps tables (*batch, num_terms) to log Z and eta without a graph; ``eta`` is differentiable and called
+    for derivatives of the gradient only.
     """
     return _apply(tables, evaluate, eta)
