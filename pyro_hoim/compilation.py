@@ -69,7 +69,7 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
         RuntimeError: a process ended with an error.
     """
     if jobs is not None and (not is_whole(jobs) or jobs < 1):
-        raise out_of_range("jobs", "a positive whole number or None", jobs)
+        raise out_of_range("jobs", "a whole number from 1 or None", jobs)
     wanted = min(len(_PARTS), int(jobs) if jobs is not None else os.cpu_count() or 1)
     start = time.perf_counter()
     if wanted == 1:

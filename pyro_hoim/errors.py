@@ -60,6 +60,7 @@ ErrorCode = Literal[
     "missing-part",
     "conflict",
     "other-domain",
+    "other-run",
     "impossible",
     "not-normalizable",
     "over-budget",
@@ -68,6 +69,7 @@ ErrorCode = Literal[
     "existing-file",
     "damaged-file",
     "file-version",
+    "wrong-delimiter",
 ]
 """What went wrong, for programs; ``docs/api/errors.md`` defines each."""
 
@@ -101,8 +103,7 @@ class HoimError(Exception):
         if problem is None and expected is not None:
             problem = f"expected {expected}" + ("" if received is None else f", received {received}")
         self.argument = None if argument is None else str(argument)
-        text = ": ".join(part for part in (self.argument, problem) if part is not None)
-        super().__init__(text if hint is None else f"{text}; {hint}")
+        super().__init__(_text(self.argument, problem, hint))
         self.problem = problem
         self.expected = expected
         self.received = received
@@ -114,6 +115,11 @@ class HoimError(Exception):
         kept = {name: getattr(self, name) for name in ("argument", "expected", "received", "hint", "code")}
         problem = None if self.expected is not None else self.problem
         return type(self)(parts.pop("problem", problem), **kept | parts)
+
+
+def _text(argument: str | None, problem: str | None, hint: str | None) -> str:
+    text = ": ".join(part for part in (argument, problem) if part is not None)
+    return text if hint is None else f"{text}; {hint}"
 
 
 class InputError(HoimError, ValueError):
@@ -154,7 +160,19 @@ class ModelFileError(InputError):
 
 
 class ConvergenceWarning(UserWarning):
-    """An iterative method stopped before its criterion was met; the result carries the status."""
+    """An iterative method stopped before its criterion was met; the result carries the status.
+
+    Args:
+        problem: what happened.
+        argument: the method, where the problem does not name it.
+        hint: the next step, in words.
+    """
+
+    def __init__(self, problem: str, *, argument: str | None = None, hint: str | None = None) -> None:
+        super().__init__(_text(argument, problem, hint))
+        self.problem = problem
+        self.argument = argument
+        self.hint = hint
 
 
 class NonexistentEstimateWarning(UserWarning):

@@ -89,5 +89,5 @@ def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("jobs", [0, -1, True, 1.0, "2"])
 def test_wrong_jobs(jobs: object) -> None:
-    with pytest.raises(InputError, match="jobs: expected a positive whole number or None, received"):
+    with pytest.raises(InputError, match="jobs: expected a whole number from 1 or None, received"):
         compilation.warm_up(jobs)

@@ -134,7 +134,8 @@ def test_parts_reach_other_processes() -> None:
 
 
 def test_check_of_codes_fails_for_another_code_argument_or_no_exception() -> None:
-    for code, argument in (("empty", "jobs"), ("out-of-range", "chains")):
+    checks: tuple[tuple[errors.ErrorCode, str], ...] = (("empty", "jobs"), ("out-of-range", "chains"))
+    for code, argument in checks:
         with pytest.raises(AssertionError, match="jobs: expected from 1"), raises(code, argument):
             raise errors.out_of_range("jobs", "from 1")
     with pytest.raises(AssertionError, match="nothing was raised"), raises("empty"):

@@ -66,9 +66,6 @@ class AnnealedBackend(AnnealingOptions):
         return result
 
     def _warn(self) -> None:
-        warnings.warn(
-            f"{type(self).__name__}: the estimate is unreliable (see notes of log_partition); {self._remedies}, or an "
-            "exact backend with a larger budget",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        hint = f"see the notes of log_partition; {self._remedies}, or an exact backend with a larger budget"
+        warning = ConvergenceWarning("the estimate is unreliable", argument=type(self).__name__, hint=hint)
+        warnings.warn(warning, stacklevel=4)

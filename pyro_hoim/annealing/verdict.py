@@ -325,8 +325,8 @@ def _perfect_note(options: AnnealingOptions) -> str:
 def _weight_note(found: WeightEstimate, options: AnnealingOptions, advice: str) -> str:
     if options.num_chains < MIN_CHAINS:
         return (
-            f"{{which}}{options.num_chains} chains are too few for an error bar; "
-            f"use num_chains of at least {MIN_CHAINS}"
+            f"{{which}}{options.num_chains} {'chain is' if options.num_chains == 1 else 'chains are'} too few for an "
+            f"error bar; use at least {MIN_CHAINS}"
         )
     return (
         f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "

@@ -38,9 +38,9 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except HoimError as error:
-            from .wording import in_option_words
+            from .wording import error_message
 
-            raise click.ClickException(in_option_words(str(error), _command(ctx))) from error
+            raise click.ClickException(error_message(error, _command(ctx))) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_COMMANDS)
@@ -71,9 +71,9 @@ def cli() -> None:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line on standard error, without the source line; stands in for ``warnings.showwarning``."""
-    from .wording import in_option_words
+    from .wording import warning_message
 
-    click.echo(f"pyro-hoim: warning: {in_option_words(str(message))}", err=True)
+    click.echo(f"pyro-hoim: warning: {warning_message(message)}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,14 +7,11 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import click
-
 from ..core.family import Option, Question
 from ..core.partition import LogPartition
 from ..errors import IntractableError, conflict, out_of_range
 from ..log_linear.annealed.importance import ADVICE, AnnealedImportance
 from .options import LARGEST_SEED
-from .wording import in_option_words
 
 __all__ = [
     "BURN_IN",
@@ -108,18 +105,13 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
-        raise IntractableError(
-            f"{error}. At the command line: --method ais estimates log Z at any size, with an error bar"
-        ) from error
+        instead = "At the command line: --method ais estimates log Z at any size, with an error bar"
+        raise IntractableError(f"{error.problem}. {instead}", argument=error.argument) from error
 
 
 def notes_in_option_words(result: LogPartition) -> LogPartition:
     """The same with notes in the words of the command."""
-    context = click.get_current_context(silent=True)
-    command = None if context is None else context.command
-    return replace(
-        result, notes=tuple(in_option_words(note.replace(ADVICE, _ADVICE), command) for note in result.notes)
-    )
+    return replace(result, notes=tuple(note.replace(ADVICE, _ADVICE) for note in result.notes))
 
 
 def _annealed(question: Question, kind: Any, starts: Any) -> Any:

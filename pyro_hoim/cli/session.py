@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Generator
@@ -68,7 +67,7 @@ class Session:
     def explain(self, error: InputError) -> InputError:
         """The error of a checkpoint that belongs to another run, with the options that differ."""
         then = self._then
-        if then is None or "belongs to" not in str(error):
+        if then is None or error.code != "other-run":
             return error
         before = cast("dict[str, str]", then.get("options", {}))
         options = self._options
@@ -88,8 +87,7 @@ class Session:
                 "continue it with the same table, or choose another folder",
                 code="other-domain",
             )
-        found = re.search(r"belongs to a run with (.*?)(?:;|$)", str(error))
-        detail = f" ({found[1]})" if found else ""
+        detail = f" ({error.received})" if error.received else ""
         return refused(
             "--resume",
             f"the run in {self.folder} has the same options and rows but was started by another "

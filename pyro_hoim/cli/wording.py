@@ -1,14 +1,13 @@
-"""Messages of the library in the words of the command line. The one place that knows both."""
+"""Exceptions and warnings of the library in the words of the command line. The one place that knows both."""
 
 from __future__ import annotations
 
-import re
-
 import click
 
+from ..errors import ConvergenceWarning, HoimError
 from .options import option_of
 
-__all__ = ["ROOT_HINTS", "in_option_words", "usage_message"]
+__all__ = ["ROOT_HINTS", "error_message", "usage_message", "warning_message"]
 
 ROOT_HINTS = {
     "full": "--full",
@@ -25,51 +24,47 @@ _ARGUMENTS = {
     "num_temperatures": "--temperatures",
     "num_samples": "--samples",
     "num_draws": "--draws",
+    "num_warmup": "--warmup",
 }
-_BUDGET = r"(?:max_cells|max_operations|max_memory_bytes|max_states|max_slices)"
-_PHRASES = [
-    (r"pass delimiter=\S+ or convert the file", "convert the file to commas"),
-    (r"\buse the trainer 'sampled' or the score 'J'", "use --trainer sampled"),
-    (r"^AnnealedImportance: ", "--method ais: "),
-    (r" \(see notes of log_partition\)", ""),
-    (
-        r"\buse more temperatures, block moves or resampling, or an exact backend with a larger budget",
-        "use more --temperatures or --chains",
-    ),
-    (rf"; raise \w+\({_BUDGET}=\.\.\.\)(?: or \({_BUDGET}=\.\.\.\))?,? or use (?:fewer interactions|\w+)", ""),
-    (rf"\bthe budget is {_BUDGET}=(\d+)", r"the budget is \1"),
-    (rf"\bexceeds {_BUDGET}=(\d+)", r"exceeds the budget of \1"),
-    (rf"\bwithin {_BUDGET}=(\d+)", r"within the budget of \1"),
-    (r"; for an estimate with an error bar, ask for it with Auto\(annealed=AnnealedImportance\(\)\)", ""),
-    (r"\bpass resume=True\b", "pass --resume"),
-    (r"\b1 chains are too few", "1 chain is too few"),
-]
-_FOLLOWS = r": (?:expected|unknown|names must|received|'[^']*' (?:has|holds|is not))| of \S.*?: unknown"
-_LEADING = re.compile(rf"^(\w+)(?={_FOLLOWS})")
-_INSIDE = re.compile(r"\b(num_\w+|max_order|per_round)\b(?:=(\S+))?")
+_HINTS: dict[tuple[str, str | None], str | None] = {
+    ("wrong-delimiter", None): "convert the file to commas",
+    ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",
+    ("over-budget", "trainer"): "use --trainer sampled",
+    ("over-budget", None): None,
+}
+"""By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
+_METHODS = {"AnnealedImportance", "RootAnnealed"}
 
 
-def in_option_words(message: str, command: click.Command | None = None) -> str:
-    """A message that names an argument of the library, with the option that a person typed in its place.
+def error_message(error: HoimError, command: click.Command | None = None) -> str:
+    """An exception as one line, with the option that a person typed in the place of the argument.
 
     Args:
-        message: of an error, a warning or a note.
-        command: whose options there are; a name that is none of them stays.
-
-    Returns:
-        One line.
+        error: of the library.
+        command: whose options there are; an argument that is none of them stays.
     """
-    text = " ".join(message.split())
-    for pattern, words in _PHRASES:
-        text = re.sub(pattern, words, text)
-    options = {} if command is None else {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
-    known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
-    text = _LEADING.sub(lambda found: known.get(found[1], found[1]), text)
+    argument, hint = error.argument, error.hint
+    for key in ((error.code, argument), (error.code, None)):
+        if key in _HINTS and "--" not in (hint or ""):
+            hint = _HINTS[key]
+            break
+    if argument is not None and command is not None:
+        options = {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
+        known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
+        name, space, rest = argument.partition(" ")
+        argument = known.get(name, name) + space + rest
+    return _one_line(str(error.replace(argument=argument, hint=hint)))
 
-    def option(found: re.Match[str]) -> str:
-        return found[0] if found[1] not in known else known[found[1]] + (f" {found[2]}" if found[2] else "")
 
-    return _INSIDE.sub(option, text)
+def warning_message(warning: Warning | str) -> str:
+    """A warning as one line; what to do about an estimate of log Z is said in options."""
+    if isinstance(warning, ConvergenceWarning) and warning.argument in _METHODS:
+        return f"--method ais: {_one_line(warning.problem)}; use more --temperatures or --chains"
+    return _one_line(str(warning))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def usage_message(error: click.UsageError) -> str:

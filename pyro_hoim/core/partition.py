@@ -68,6 +68,7 @@ class Cost:
         memory_bytes: peak memory of log Z and all marginals; a lower bound where cells or flops exceed the budget.
         feasible: whether the backend will run it.
         reason: why this method was chosen, or why the computation is refused, in one sentence.
+        hint: which options raise the budget, or None.
         method: name of the method.
         order: elimination order, empty where none is used.
         slices: variables that are conditioned on and looped over.
@@ -82,6 +83,7 @@ class Cost:
     method: str
     order: tuple[str, ...] = ()
     slices: tuple[str, ...] = ()
+    hint: str | None = None
 
     def __repr__(self) -> str:
         """Short for any number of variables and of any cost: the first names and how many there are."""
@@ -92,7 +94,7 @@ class Cost:
     def check(self) -> Cost:
         """Return the cost itself, or raise :class:`IntractableError` with its reason if it is not feasible."""
         if not self.feasible:
-            raise IntractableError(self.reason)
+            raise IntractableError(self.reason, hint=self.hint)
         return self
 
 

@@ -126,4 +126,4 @@ def _check_header(path: str | os.PathLike[str], header: tuple[str, ...], delimit
         for other in (";", "\t", ",", "|"):
             if other != delimiter and other in header[0]:
                 problem = f"expected cells separated by {delimiter!r}, but the header has one cell and holds {other!r}"
-                raise refused(path, problem, f"pass delimiter={other!r} or convert the file")
+                raise refused(path, problem, f"pass delimiter={other!r} or convert the file", code="wrong-delimiter")

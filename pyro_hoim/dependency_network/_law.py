@@ -227,7 +227,7 @@ class NetworkLaw:
             return
         found = check_ergodic(self.conditionals, scan=self.scan, order=self.order)
         if found.has_unique_law is False:
-            raise refused("conditionals", found.message)
+            raise refused("conditionals", found.finding, found.hint, "no-method")
         if found.has_unique_law is None:
             warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=4)
         self._is_checked = True

@@ -103,7 +103,7 @@ class Auto(PartitionBackend):
         try:
             return backend.log_partition(model)  # log Z alone may need less memory than the plan, which has marginals
         except IntractableError as error:
-            raise IntractableError(cost.reason) from error
+            raise IntractableError(cost.reason, hint=cost.hint) from error
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
@@ -148,10 +148,10 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
         return auto.enumeration, chosen
     if not cost.feasible:
         why = f"{cost.reason}. Enumeration of {size_text(listed.cells, 'states')} exceeds "
-        why += f"max_states={auto.enumeration.max_states}"
+        why += f"the budget of {auto.enumeration.max_states}"
         if auto.annealed is not None:
             estimated = auto.annealed.plan(hypergraph, keep=keep)
             return auto.annealed, replace(estimated, reason=f"{estimated.reason}; {why}")
-        hint = "for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
-        return auto.elimination, replace(cost, reason=f"{why}; {hint}")
+        hint = f"{cost.hint}; for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
+        return auto.elimination, replace(cost, reason=why, hint=hint)
     return auto.elimination, cost

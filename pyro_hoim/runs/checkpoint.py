@@ -96,7 +96,9 @@ class RunFile:
                     else f"{name}={there!r}, not {here!r}"
                 )
                 hint = "repeat that run's arguments to continue it, or choose another name"
-                raise refused("checkpoint", f"{self.path} belongs to a run with {wanted}", hint, code="other-domain")
+                error = refused("checkpoint", f"{self.path} belongs to a run with {wanted}", hint, code="other-run")
+                error.received = wanted
+                raise error
         return tensors
 
     def _header(self, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _read_chain(path: Path, digest: str) -> Chain:
                     f"expected a chain of this run, but {path} belongs to other data, interactions, seed or settings"
                 )
                 hint = "repeat the first call's options or choose another folder"
-                raise refused("resume", problem, hint, code="other-domain")
+                raise refused("resume", problem, hint, code="other-run")
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         problem = f"expected a chain, but {path} cannot be read ({error})"

@@ -4,60 +4,54 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from pyro_hoim.cli import cli, run
-from pyro_hoim.cli.wording import in_option_words
+from pyro_hoim.cli.wording import error_message, warning_message
+from pyro_hoim.errors import ConvergenceWarning, HoimError, IntractableError, UnknownNameError, out_of_range, refused
 
 GOOD = "a,b,c\n" + "".join(f"{i % 2},{i % 3},{i % 5 % 2}\n" for i in range(60))
 
-BUDGET = (
-    "elimination needs a table of 9e9 cells, the budget is max_cells=100 and 16 slices do not suffice; raise "
-    "VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions. Enumeration of 9e9 states "
-    "exceeds max_states=50; for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
-)
-SAID = (
-    "elimination needs a table of 9e9 cells, the budget is 100 and 16 slices do not suffice. Enumeration of 9e9 states "
-    "exceeds the budget of 50"
-)
+DELIMITED = refused("t.csv", "expected cells separated by ','", "pass delimiter=';'", code="wrong-delimiter")
+TAKEN = refused("checkpoint", "run exists", "pass resume=True to continue", code="existing-file")
+BUDGET = IntractableError("9e9 cells, the budget is 100", hint="raise VariableElimination(max_cells=...)")
+NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' or the score 'J'", code="over-budget")
 
 
 @pytest.mark.parametrize(
-    ("command", "message", "shown"),
+    ("command", "error", "shown"),
     [
-        ("fit", "max_order: expected at least 1, received 0", "--order: expected at least 1, received 0"),
-        ("fit", "per_round: expected 1 or more,\n received 0", "--per-round: expected 1 or more, received 0"),
+        ("fit", out_of_range("max_order", "at least 1", 0), "--order: expected at least 1, received 0"),
+        ("fit", out_of_range("per_round", "1 or\n more", 0), "--per-round: expected 1 or more, received 0"),
         (
             "fit",
-            "columns: names must be unique, but 'a' is repeated",
-            "--columns: names must be unique, but 'a' is repeated",
+            UnknownNameError("unknown column 'q'", argument="columns of t.csv"),
+            "--columns of t.csv: unknown column 'q'",
         ),
-        (
-            "fit",
-            "columns of t.csv: unknown column 'q'; known: 'a'",
-            "--columns of t.csv: unknown column 'q'; known: 'a'",
-        ),
-        (
-            "fit",
-            "trainer: 'pseudo-likelihood' has no marginal laws; use the trainer 'sampled' or the score 'J'",
-            "--trainer: 'pseudo-likelihood' has no marginal laws; use --trainer sampled",
-        ),
-        ("fit", "t.csv: pass delimiter=';' or convert the file", "t.csv: convert the file to commas"),
-        ("log-z", f"{BUDGET}. At the command line: --method ais", f"{SAID}. At the command line: --method ais"),
-        ("log-z", "use num_chains of at least 16", "use --chains of at least 16"),
-        ("sample", "number: expected at least 1, received 0", "-n: expected at least 1, received 0"),
+        ("sample", out_of_range("number", "at least 1", 0), "-n: expected at least 1, received 0"),
+        ("fit", NO_LAWS, "--trainer: has no marginal laws; use --trainer sampled"),
+        ("fit", DELIMITED, "t.csv: expected cells separated by ','; convert the file to commas"),
+        ("fit", TAKEN, "checkpoint: run exists; pass --resume to continue that run, or choose another name"),
+        ("log-z", BUDGET, "9e9 cells, the budget is 100"),
+        ("log-z", BUDGET.replace(hint="--given fixes columns"), "9e9 cells, the budget is 100; --given fixes columns"),
         # what names no option of the command stays as it is
-        ("tables", "max_order: expected at least 1, received 0", "max_order: expected at least 1, received 0"),
-        ("fit", "columns: 'id' (60 levels) is unique per row", "columns: 'id' (60 levels) is unique per row"),
-        ("fit", "order.csv: no such file", "order.csv: no such file"),
-        ("fit", "seed.csv line 3: expected 2 cells", "seed.csv line 3: expected 2 cells"),
+        ("tables", out_of_range("max_order", "at least 1", 0), "max_order: expected at least 1, received 0"),
+        ("fit", refused("order.csv", "no such file"), "order.csv: no such file"),
+        ("fit", refused("seed.csv line 3", "expected 2 cells"), "seed.csv line 3: expected 2 cells"),
     ],
 )
-def test_names_of_arguments_become_options(command: str, message: str, shown: str) -> None:
-    import click
-
+def test_arguments_and_hints_become_options(command: str, error: HoimError, shown: str) -> None:
     found = cli.get_command(click.Context(cli), command)  # type: ignore[attr-defined]
-    assert in_option_words(message, found) == shown
+    assert error_message(error, found) == shown
+
+
+def test_warnings_of_estimates_name_the_options() -> None:
+    for method in ("AnnealedImportance", "RootAnnealed"):
+        warning = ConvergenceWarning("the estimate is unreliable", argument=method, hint="use block moves")
+        shown = "--method ais: the estimate is unreliable; use more --temperatures or --chains"
+        assert warning_message(warning) == shown
+    assert warning_message(ConvergenceWarning("not\nsettled", hint="wait")) == "not settled; wait"
 
 
 CASES: list[tuple[list[str], str]] = [

@@ -386,9 +386,9 @@ def test_other_programs_are_refused(model, message):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_sweeps": 0}, InputError, "num_sweeps: expected a positive"),
-        ({"num_sweeps": True}, InputError, "num_sweeps: expected a positive"),
-        ({"num_chains": 0}, InputError, "num_chains: expected a positive"),
+        ({"num_sweeps": 0}, InputError, "num_sweeps: expected a whole number from 1"),
+        ({"num_sweeps": True}, InputError, "num_sweeps: expected a whole number from 1"),
+        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1"),
         ({"schedule": "sites"}, InputTypeError, "schedule: expected a GibbsSchedule"),
         ({"clamped": [1]}, InputTypeError, "clamped: expected a mapping"),
         ({"model": 3}, InputTypeError, "model: expected a log-linear law or a Pyro program"),

@@ -213,9 +213,9 @@ def test_a_law_with_conditionals_is_taken_too() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_sweeps": 0}, InputError, "num_sweeps: expected a positive"),
-        ({"num_sweeps": True}, InputError, "num_sweeps: expected a positive"),
-        ({"num_chains": 0}, InputError, "num_chains: expected a positive"),
+        ({"num_sweeps": 0}, InputError, "num_sweeps: expected a whole number from 1"),
+        ({"num_sweeps": True}, InputError, "num_sweeps: expected a whole number from 1"),
+        ({"num_chains": 0}, InputError, "num_chains: expected a whole number from 1"),
         ({"clamped": [1]}, InputTypeError, "clamped: expected a mapping"),
         ({"conditionals": 3}, InputTypeError, "conditionals: expected DependencyConditionals, received int"),
     ],

@@ -17,7 +17,7 @@ from ...core.partition import LogPartition
 from ...core.scores import mean_gain
 from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, plural, short_edge
 from ...data.counts import CountTable
-from ...errors import InputError, IntractableError, out_of_range
+from ...errors import InputError, IntractableError, out_of_range, refused
 from ...generalized_root.annealed.importance import RootAnnealed
 from ...generalized_root.auto import RootAuto
 from ...generalized_root.file import load_roots
@@ -71,9 +71,12 @@ def draw(question: Question) -> Answer:
                 advance=bar.update,
             )
     except IntractableError as error:
-        raise IntractableError(f"--{error}; --method gibbs draws approximately, at any size") from error
+        hint = "--method gibbs draws approximately, at any size"
+        raise error.replace(argument=f"--{error.argument}", hint=hint) from error
     except InputError as error:
-        raise InputError(f"--{error}" if str(error).startswith("given") else f"{question.path}: {error}") from error
+        if (error.argument or "").startswith("given"):
+            raise error.replace(argument=f"--{error.argument}") from error
+        raise refused(question.path, str(error), code=error.code) from error
     told = (
         "the rows are approximate: each is the last state of a Gibbs chain of its own "
         f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "

@@ -61,24 +61,17 @@ def draw(question: Question) -> Answer:
                 advance=bar.update,
             )
     except InputError as error:
-        raise InputError(_in_words(str(error), str(question.path))) from error
+        hint = "fit again with an --alpha above 0" if error.code in ("impossible", "no-method") else error.hint
+        names = {"clamped": "--given", "conditionals": str(question.path)}
+        raise error.replace(argument=names.get(error.argument or "", error.argument), hint=hint) from error
     except IntractableError as error:
-        raise IntractableError(f"--{error}; --given fixes columns") from error
+        raise error.replace(argument=f"--{error.argument}", hint="--given fixes columns") from error
     told = (
         "the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own (random scan, "
         f"{plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer --burn-in"
     )
     frame = Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None)
     return Answer(frame=frame, notes=[] if drawn.is_exact else [told])
-
-
-def _in_words(message: str, model: str) -> str:
-    """An error of the library about a network, as one about the command line."""
-    head = message.split("; smooth", maxsplit=1)[0].split(", or pass check=False", maxsplit=1)[0]
-    hint = "fit again with an --alpha above 0" if head != message or "zero" in message else ""
-    for argument, option in (("clamped: ", "--given: "), ("conditionals: ", f"{model}: ")):
-        head = head.replace(argument, option, 1) if head.startswith(argument) else head
-    return f"{head}; {hint}" if hint else head
 
 
 def complete(question: Question) -> Answer:
@@ -174,7 +167,7 @@ def predict(question: Question) -> Answer:
         try:
             return predict_network(question.stored.model, part, target, method=method, seed=seed)
         except IntractableError as error:
-            raise IntractableError(f"--{error}") from error
+            raise error.replace(argument=f"--{error.argument}") from error
 
     found = predicted(question.rows)
     approximate = int((~found.is_exact).sum())

@@ -21,7 +21,6 @@ from ...study.learned import LearnedAnalysis, analyse_learned
 from ..labelled import read_labelled
 from ..output import log_partition_json, whole
 from ..reading import SELECT_SPLIT, Fractions, Missing, Table
-from ..wording import in_option_words
 
 __all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 
@@ -167,7 +166,6 @@ def train_given(
             f"{reason}. At the command line: fewer --columns, a lower --order, or --select"
         )
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
-    reason = in_option_words(reason)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
     def work(checkpoint: Path) -> LearnedModel:

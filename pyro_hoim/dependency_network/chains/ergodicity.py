@@ -66,19 +66,32 @@ class Ergodicity:
 
     @property
     def message(self) -> str:
-        """The finding in one sentence."""
+        """The finding in one sentence, with the next step where there is one."""
+        return self.finding if self.hint is None else f"{self.finding}; {self.hint}"
+
+    @property
+    def hint(self) -> str | None:
+        """The next step where there is no single limiting law."""
+        if self.has_unique_law is not False:
+            return None
+        if self.num_closed != 1:
+            return f"smooth the conditionals of {_names(self.zero_nodes)}"
+        return (
+            "stationary_law(scan='sequential') gives the mean of its cyclic laws; to sample, use the random scan or "
+            "probabilities above zero"
+        )
+
+    @property
+    def finding(self) -> str:
+        """The finding in one clause."""
         if self.has_unique_law is False:
             if self.num_closed == 1:
                 return (
                     f"the sequential scan is periodic: from {_shown(self.closed_states[0])} it comes back every "
-                    f"{self.period} sweeps only; stationary_law(scan='sequential') gives the mean of its cyclic laws; "
-                    "to sample, use the random scan or probabilities above zero"
+                    f"{self.period} sweeps only"
                 )
             states = "; ".join(map(_shown, self.closed_states))
-            return (
-                f"no single limiting law: the chain cannot go between {states}; smooth the conditionals of "
-                f"{_names(self.zero_nodes)}"
-            )
+            return f"no single limiting law: the chain cannot go between {states}"
         if self.has_unique_law is None:
             return (
                 f"it is not known whether the chain has a single limiting law: the conditionals of "

@@ -166,9 +166,10 @@ class PseudoGibbsChains:
         found = examine(self._conditionals, distinct, self._places, self._scan, _MAX_CHECKED)
         if found.impossible:
             hint = "smooth the conditionals, or pass check=False to sample all the same"
-            raise refused("clamped", found.impossible, hint)
+            raise refused("clamped", found.impossible, hint, "impossible")
         if found.has_unique_law is False:
-            raise refused("conditionals", f"{found.message}, or pass check=False to sample all the same")
+            hint = f"{found.hint}, or pass check=False to sample all the same"
+            raise refused("conditionals", found.finding, hint, "no-method")
         if found.has_unique_law is None:
             warnings.warn(ConvergenceWarning(f"conditionals: {found.message}"), stacklevel=3)
 
@@ -361,7 +362,7 @@ class PseudoGibbsChains:
                 "the checkpoint belongs to chains of another network, scan, clamped value, seed, engine, precision or "
                 "number of chains"
             )
-            raise refused("state", problem, code="other-domain")
+            raise refused("state", problem, code="other-run")
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
         self._num_updates = int(state["num_updates"])

@@ -236,9 +236,9 @@ def draw_network(
     evidence = domain.encode_state(clamped or {})
     found = check_ergodic(conditionals, evidence)
     if found.impossible:
-        raise refused("clamped", found.impossible)
+        raise refused("clamped", found.impossible, code="impossible")
     if found.has_unique_law is False:
-        raise refused("conditionals", found.message)
+        raise refused("conditionals", found.finding, found.hint, "no-method")
     free = domain.project([name for name in domain.names if name not in evidence])
     if method == "exact" and free.num_states > _MAX_STATES:
         raise out_of_reach(

@@ -314,7 +314,7 @@ class GibbsChains(ChainSetup):
                 "the checkpoint belongs to chains of another model, schedule, clamped value, seed, engine, precision "
                 "or number of chains"
             )
-            raise refused("state", problem, code="other-domain")
+            raise refused("state", problem, code="other-run")
         prefix = "engine."
         self._engine.load_state({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
         self._num_sweeps = int(state["num_sweeps"])

@@ -191,7 +191,7 @@ def sample_chains(
         chains = model
     else:
         if num_chains is None:
-            raise out_of_range("num_chains", "a positive whole number with a model", received="None")
+            raise out_of_range("num_chains", "a whole number from 1 with a model", received="None")
         chains = GibbsChains(
             model,
             num_chains,

@@ -152,29 +152,26 @@ class VariableElimination(ExactBackend):
         sliced = f", in {plan.num_slices} slices" if plan.slices else ""
         needed = plan.largest_cells
         memory = 8 * log_space.cells_alive(plan, False)
-        feasible = False
+        feasible, hint = False, None
         if needed > self.max_cells:
             reason = (
                 f"elimination needs a table of {size_text(needed, 'cells')}, the budget is "
-                f"max_cells={self.max_cells} and {self.max_slices} slices do not suffice; raise "
-                f"VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
+                f"{self.max_cells} and {self.max_slices} slices do not suffice"
             )
+            hint = "raise VariableElimination(max_cells=...) or (max_slices=...), or use fewer interactions"
         elif flops > self.max_operations:
-            reason = (
-                f"elimination needs {size_text(flops, 'operations')}{sliced}, the budget is "
-                f"max_operations={self.max_operations}; raise VariableElimination(max_operations=...) or "
-                f"(max_cells=...), or use fewer interactions"
-            )
+            reason = f"elimination needs {size_text(flops, 'operations')}{sliced}, the budget is {self.max_operations}"
+            hint = "raise VariableElimination(max_operations=...) or (max_cells=...), or use fewer interactions"
         else:
             memory = self._memory(plan, task, self.space == "auto" if linear is None else linear)
             feasible = memory <= self.max_memory_bytes
-            reason = f"the largest table has {needed} cells{sliced}, within max_cells={self.max_cells}"
+            reason = f"the largest table has {needed} cells{sliced}, within the budget of {self.max_cells}"
             if not feasible:
                 reason = (
                     f"elimination needs {memory} bytes (about {memory / 2**30:.3g} GiB in float64) for {_WORDS[task]}"
-                    f"{sliced}, the budget is max_memory_bytes={self.max_memory_bytes}; raise "
-                    f"VariableElimination(max_memory_bytes=...) or use fewer interactions"
+                    f"{sliced}, the budget is {self.max_memory_bytes}"
                 )
+                hint = "raise VariableElimination(max_memory_bytes=...) or use fewer interactions"
         return Cost(
             cells=needed,
             total_cells=plan.total_cells * plan.num_slices,
@@ -185,6 +182,7 @@ class VariableElimination(ExactBackend):
             method="variable elimination",
             order=tuple(names[v] for v in plan.order),
             slices=tuple(names[v] for v in plan.slices),
+            hint=hint,
         )
 
     def _ready(

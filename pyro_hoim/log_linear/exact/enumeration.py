@@ -193,13 +193,12 @@ class Enumeration(ExactBackend):
         feasible = states <= self.max_states
         total = states + (_accumulation(hypergraph).cells if feasible else states * len(hypergraph.edges))
         if feasible:
-            reason = f"{states} joint states, within max_states={self.max_states}"
+            reason = f"{states} joint states, within the budget of {self.max_states}"
         else:
-            reason = (
-                f"enumeration needs a table of {size_text(states, 'cells')}, the budget is "
-                f"max_states={self.max_states}; raise Enumeration(max_states=...) or use VariableElimination"
-            )
-        return Cost(states, total, total + 3 * states, 8 * (total + 2 * states), feasible, reason, "enumeration")
+            reason = f"enumeration needs a table of {size_text(states, 'cells')}, the budget is {self.max_states}"
+        hint = None if feasible else "raise Enumeration(max_states=...) or use VariableElimination"
+        memory = 8 * (total + 2 * states)
+        return Cost(states, total, total + 3 * states, memory, feasible, reason, "enumeration", hint=hint)
 
     def _accumulate(self, hypergraph: InteractionHypergraph, tables: Any) -> Any:
         """Sum of the tables (B, *shape of the root) of tables (B, num_terms), tensor or array; None without edges."""

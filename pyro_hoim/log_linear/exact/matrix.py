@@ -96,7 +96,7 @@ class MatrixEnumeration(Enumeration):
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
         >>> MatrixEnumeration().plan(hypergraph).reason
-        '64 states by 72 terms, within max_entries=1048576'
+        '64 states by 72 terms, within the budget of 1048576'
     """
 
     max_entries: int = 2**20
@@ -117,14 +117,17 @@ class MatrixEnumeration(Enumeration):
         entries = states * max(terms, 1)
         feasible = entries <= self.max_entries and states <= self.max_states
         if feasible:
-            reason = f"{states} states by {terms} terms, within max_entries={self.max_entries}"
+            reason = f"{states} states by {terms} terms, within the budget of {self.max_entries}"
         else:
             reason = (
                 f"the design matrix needs {size_text(entries, 'entries')} for {size_text(states, 'states')}, the "
-                f"budget is max_entries={self.max_entries} and max_states={self.max_states}; raise MatrixEnumeration("
-                "max_entries=...) or use Enumeration or VariableElimination"
+                f"budget is {self.max_entries} and {self.max_states}"
             )
-        return Cost(states, states, 2 * entries, 8 * (entries + 3 * states), feasible, reason, "design matrix")
+        hint = (
+            None if feasible else "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
+        )
+        memory = 8 * (entries + 3 * states)
+        return Cost(states, states, 2 * entries, memory, feasible, reason, "design matrix", hint=hint)
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))

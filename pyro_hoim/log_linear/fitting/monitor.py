@@ -61,7 +61,7 @@ def load_checkpoint(path: str | os.PathLike[str], hypergraph: InteractionHypergr
     file = load_model(path)
     if file.hypergraph != hypergraph or file.coding != "free":
         problem = f"{os.fspath(path)} belongs to another model, {file.hypergraph!r}"
-        raise refused("checkpoint", problem, code="other-domain")
+        raise refused("checkpoint", problem, code="other-run")
     return file.theta.numpy().copy()
 
 

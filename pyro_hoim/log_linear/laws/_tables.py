@@ -123,7 +123,8 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     backend = exact_backend(law.partition)  # a law of its own: no error bar could be passed on
     cost = backend.plan(part, keep=boundary)
     if not cost.feasible:
-        raise out_of_reach("marginal", f"summing out {', '.join(map(repr, component[:6]))}: {cost.reason}")
+        problem = f"summing out {', '.join(map(repr, component[:6]))}: {cost.reason}"
+        raise out_of_reach("marginal", problem, cost.hint)
     tables = torch.cat([law.tables[..., source.term_slices[e]] for e in part.edges], -1)
     table = backend.log_marginal(LogLinearEnergy(part, tables), boundary)
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))

@@ -356,7 +356,7 @@ def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> 
             f"'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are computed "
             f"from, and there are {size_text(rows.domain.num_states)}"
         )
-        raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'")
+        raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'", code="over-budget")
 
 
 def _checked_ridge(

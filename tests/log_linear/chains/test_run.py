@@ -388,13 +388,13 @@ def test_killed_run_is_resumed_with_the_same_bits(how: signal.Signals, tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_sweeps": 0}, "num_sweeps: expected a positive"),
-        ({"num_sweeps": 2.5}, "num_sweeps: expected a positive"),
+        ({"num_sweeps": 0}, "num_sweeps: expected a whole number from 1"),
+        ({"num_sweeps": 2.5}, "num_sweeps: expected a whole number from 1"),
         ({"num_sweeps": 10, "thin": 3}, "num_sweeps: expected a multiple of thin=3, received 10"),
-        ({"thin": 0}, "thin: expected a positive"),
+        ({"thin": 0}, "thin: expected a whole number from 1"),
         ({"burn_in": -1}, "burn_in: expected a whole number"),
-        ({"num_chains": 0}, "num_chains: expected a positive"),
-        ({"num_chains": None}, "num_chains: expected a positive"),
+        ({"num_chains": 0}, "num_chains: expected a whole number from 1"),
+        ({"num_chains": None}, "num_chains: expected a whole number from 1"),
         ({"record": "all"}, "record: expected 'statistics', 'energy' or 'codes', received 'all'"),
         ({"record": ["energy", 3]}, "record: expected .* received 3"),
         ({"beta": 1.5}, r"beta: expected inverse temperatures within \[0, 1\]"),

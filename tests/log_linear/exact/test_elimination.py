@@ -252,7 +252,7 @@ def test_budget_refusal_states_cells_budget_and_option():
         lambda: backend.mode(model),
         lambda: backend.marginal(model, hypergraph.domain.names[:2]),
     ):
-        with pytest.raises(IntractableError, match=r"table of \d+ cells.*max_cells=1024.*4 slices.*max_cells=\.\.\."):
+        with pytest.raises(IntractableError, match=r"table of \d+ cells.*is 1024.*4 slices.*max_cells=\.\.\."):
             call()
 
 
@@ -267,7 +267,7 @@ def test_too_many_operations_are_refused_with_their_number():
     backend = VariableElimination(max_cells=2**9, max_operations=plan.flops - 1)
     assert not backend.plan(hypergraph).feasible
     with pytest.raises(
-        IntractableError, match=rf"{plan.flops} operations.*in 8 slices.*max_operations={plan.flops - 1}"
+        IntractableError, match=rf"{plan.flops} operations.*in 8 slices.*is {plan.flops - 1}"
     ):
         backend.log_partition(model)
 
@@ -300,7 +300,7 @@ def test_too_much_memory_is_refused_with_its_number():
     assert not plan.feasible
     assert plan.cells <= VariableElimination().max_cells
     model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
-    with pytest.raises(IntractableError, match=rf"{plan.memory_bytes} bytes.*GiB.*max_memory_bytes=4294967296.*\.\.\."):
+    with pytest.raises(IntractableError, match=rf"{plan.memory_bytes} bytes.*GiB.*is 4294967296.*\.\.\."):
         VariableElimination().expectations(model)
     hypergraph = grid(10, 10)
     plan = VariableElimination().plan(hypergraph)

@@ -189,8 +189,8 @@ def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend
         try:
             return BackendEngine(hypergraph, Auto())
         except IntractableError as error:
-            problem = f"a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error}"
-            raise out_of_reach("hypergraph", problem) from error
+            problem = f"a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error.problem}"
+            raise out_of_reach("hypergraph", problem, error.hint) from error
     if cells > _SMALL_CELLS:
         cost = Auto().plan(hypergraph)
         is_eliminated = cost.feasible and cost.method not in ("enumeration", "design matrix")
