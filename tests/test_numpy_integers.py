@@ -24,17 +24,18 @@ def model() -> hoim.LogLinearEnergy:
     return hoim.LogLinearEnergy(PAIRS, torch.zeros(PAIRS.num_terms))
 
 
-def search(n: Any, folder: Path) -> hoim.log_linear.Selection:
+def search(n: Any, folder: Path) -> hoim.log_linear.SelectionResult:
     trainer = hoim.log_linear.ExactTrainer(ROWS, hoim.InteractionHypergraph.from_order(DOMAIN, 1))
     options = {"per_round": n, "max_order": n, "max_rounds": n, "patience": n}
-    return hoim.log_linear.select(ROWS, ROWS, trainer, checkpoint=folder / "search", **options)
+    run = hoim.runs.RunOptions(folder / "search")
+    return hoim.log_linear.select(ROWS, ROWS, trainer, hoim.log_linear.SelectionOptions(**options), run=run)
 
 
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "order": lambda n, _: hoim.InteractionHypergraph.from_order(DOMAIN, n),
     "chains": lambda n, folder: hoim.sample_chains(model(), n, n, thin=n, burn_in=n, seed=n, checkpoint=folder / "run"),
     "annealed": lambda n, _: hoim.AnnealedImportance(num_chains=n, num_temperatures=n).log_partition(model()),
-    "fit": lambda n, _: hoim.fit(PAIRS, ROWS, max_iterations=n),
+    "fit": lambda n, _: hoim.fit(PAIRS, ROWS, stopping=hoim.log_linear.Stopping(max_iterations=n)),
     "select": search,
     "sampled training": lambda n, _: hoim.log_linear.SampledTraining(num_chains=8 * n, num_iterations=n),
     "network": lambda n, folder: hoim.learn_network(ROWS, max_leaves=n, checkpoint=folder / "network"),

@@ -25,7 +25,7 @@ WIDE_FUNCTIONS = {
     "log_linear/fitting/fit.py fit",
     "log_linear/learning/_search.py __init__",
     "log_linear/learning/learn.py learn",
-    "log_linear/learning/learn.py train_collection",
+    "log_linear/learning/learn.py fit_collection",
     "log_linear/search/greedy.py select",
     "log_linear/search/prune.py prune",
     "log_linear/training/pseudo.py __init__",

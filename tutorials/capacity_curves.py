@@ -28,7 +28,7 @@ import pandas as pd
 
 from pyro_hoim import InteractionHypergraph
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, select
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, SelectionOptions, Stopping, select
 from pyro_hoim.log_linear.search.figures import capacity_figure
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
@@ -51,8 +51,10 @@ ridge = InteractionRidge(0.1, by_order={1: 0.0})
 
 
 def search(heredity, kind=ExactTrainer, score="J-per-parameter", patience=1):
-    trainer = kind(train, independent, penalty=ridge, max_iterations=60, tolerance=1e-4)
-    return select(train, validation, trainer, heredity=heredity, score=score, patience=patience)
+    trainer = kind(train, independent, penalty=ridge, stopping=Stopping(1e-4, 60))
+    return select(
+        train, validation, trainer, search=SelectionOptions(heredity=heredity, score=score, patience=patience)
+    )
 
 
 def label(heredity):
@@ -77,7 +79,10 @@ def test_divergence(hypergraph, tables):
 
 def many_body(order):
     trainer = ExactTrainer(
-        train, InteractionHypergraph.from_order(table.domain, order), validation=validation, patience=10
+        train,
+        InteractionHypergraph.from_order(table.domain, order),
+        validation=validation,
+        stopping=Stopping(patience=10),
     )
     trainer.train()
     return trainer.hypergraph, trainer.loss(validation).value - validation.entropy(), trainer.tables

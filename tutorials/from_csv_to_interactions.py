@@ -31,7 +31,7 @@ import pandas as pd
 
 from pyro_hoim import Observations
 from pyro_hoim.information.removal import removal_effect
-from pyro_hoim.log_linear import learn, train_collection
+from pyro_hoim.log_linear import Regularisation, fit_collection, learn
 from pyro_hoim.log_linear.imputation import impute
 from pyro_hoim.log_linear.learning.columns import (
     check_columns,
@@ -210,7 +210,9 @@ effect = removal_effect(
     test,
     target="lung",
     sensitive="smokes",
-    refit=lambda model: train_collection(train, model.hypergraph, penalty=learned.ridge, seed=SEED).energy,
+    refit=lambda model: (
+        fit_collection(train, model.hypergraph, regularisation=Regularisation(penalty=learned.ridge), seed=SEED).energy
+    ),
 )
 print(effect.text)
 

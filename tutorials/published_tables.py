@@ -25,7 +25,7 @@ import pandas as pd
 
 from pyro_hoim import InteractionHypergraph, predict
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear import learn, score_rows, train_collection
+from pyro_hoim.log_linear import fit_collection, learn, score_rows
 
 LONG = os.environ.get("PYRO_HOIM_LONG") == "1"
 data = {"mushroom": load_mushroom(), "adult": load_adult(), "breast cancer": load_breast_cancer()}
@@ -52,7 +52,7 @@ learned, parts, rows = {}, {}, []
 for name in names:
     train, validation, test = parts[name] = data[name].split([0.35, 0.15, 0.5], seed=0)
     learned[name] = model = learn(train, validation)
-    pairs = train_collection(train, InteractionHypergraph.from_order(train.domain, 2))
+    pairs = fit_collection(train, InteractionHypergraph.from_order(train.domain, 2))
     independent = score_rows(model.independent, test).nll
     rows.append(
         {

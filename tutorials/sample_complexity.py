@@ -30,7 +30,7 @@ import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import Law
-from pyro_hoim.log_linear import ExactTrainer, HierarchicalLogLinear, InteractionRidge, prune, select
+from pyro_hoim.log_linear import EvidenceRounds, ExactTrainer, HierarchicalLogLinear, InteractionRidge, SelectionOptions, Stopping, prune, select
 
 from studies.complexity import sample_complexity
 
@@ -98,7 +98,7 @@ def parts(rows):
 
 def stopped_trainer(rows, collection):
     train, validation = parts(rows)
-    options = {"method": "gradient", "step": 0.5, "max_iterations": 3000, "patience": 50}
+    options = {"method": "gradient", "step": 0.5, "stopping": Stopping(max_iterations=3000, patience=50)}
     trainer = ExactTrainer(train, collection, validation=validation, **options)
     trainer.load_state_dict({"tables": torch.zeros(collection.num_terms, dtype=torch.float64)})
     return trainer, train, validation
@@ -115,7 +115,7 @@ def stopped(collection):
 
 def unstopped(collection):
     def method(rows):
-        trainer = ExactTrainer(rows, collection, method="gradient", step=0.5, max_iterations=3000)
+        trainer = ExactTrainer(rows, collection, method="gradient", step=0.5, stopping=Stopping(max_iterations=3000))
         trainer.load_state_dict({"tables": torch.zeros(collection.num_terms, dtype=torch.float64)})
         trainer.train()
         return trainer
@@ -126,7 +126,9 @@ def unstopped(collection):
 def stopped_selection(rows):
     empty = InteractionHypergraph(domain)
     trainer, train, validation = stopped_trainer(rows, empty)
-    found = select(train, validation, trainer, start=empty, score="J", per_round=1, heredity=0.3)
+    found = select(
+        train, validation, trainer, init=empty, search=SelectionOptions(score="J", per_round=1, heredity=0.3)
+    )
     trainer.restructure(found.hypergraph)
     trainer.load_state_dict({"tables": found.tables})
     return trainer
@@ -142,7 +144,9 @@ prior = InteractionRidge(3.0)
 
 def ridge(collection):
     def method(rows):
-        trainer = ExactTrainer(rows, collection, penalty=prior, evidence_rounds=3, tolerance=1e-5)
+        trainer = ExactTrainer(
+            rows, collection, penalty=prior, evidence=EvidenceRounds(num_rounds=3), stopping=Stopping(tolerance=1e-5)
+        )
         trainer.train()
         return trainer
 
@@ -152,8 +156,20 @@ def ridge(collection):
 def searched(score, threshold, evidence_rounds=0, is_pruned=True):
     def method(rows):
         train, validation = parts(rows)
-        trainer = ExactTrainer(train, singles, penalty=prior, evidence_rounds=evidence_rounds, tolerance=1e-4)
-        found = select(train, validation, trainer, score=score, per_round=1, heredity=1.0, min_score=threshold)
+        trainer = ExactTrainer(
+            train,
+            singles,
+            penalty=prior,
+            evidence=EvidenceRounds(num_rounds=evidence_rounds),
+            stopping=Stopping(tolerance=1e-4),
+        )
+        found = select(
+            train,
+            validation,
+            trainer,
+            search=SelectionOptions(score=score, per_round=1, heredity=1.0),
+            min_score=threshold,
+        )
         if is_pruned:
             trainer.restructure(found.hypergraph)
             found = prune(train, validation, trainer)

@@ -30,4 +30,11 @@ from .partition import (
 from .prediction import Prediction as Prediction, extend_rows as extend_rows
 from .rows import ClampedGibbs as ClampedGibbs
 from .scores import mean_gain as mean_gain
-from .trainer import Loss as Loss, Margins as Margins, Trainer as Trainer, TrainingReport as TrainingReport
+from .trainer import (
+    Loss as Loss,
+    Margins as Margins,
+    MaskedTrainer as MaskedTrainer,
+    RidgeTrainer as RidgeTrainer,
+    Trainer as Trainer,
+    TrainingReport as TrainingReport,
+)

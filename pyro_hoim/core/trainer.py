@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -12,7 +12,7 @@ from ..data.observations import Observations
 from ..structure.hypergraph import InteractionHypergraph
 from .partition import LogPartition
 
-__all__ = ["Loss", "Margins", "Trainer", "TrainingReport"]
+__all__ = ["Loss", "Margins", "MaskedTrainer", "RidgeTrainer", "Trainer", "TrainingReport"]
 
 TrainingStatus = Literal["converged", "max_iterations", "diverged"]
 
@@ -115,4 +115,27 @@ class Trainer(Protocol):
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Inverse of :meth:`state_dict`, after ``restructure`` to the same collection."""
+        ...
+
+
+@runtime_checkable
+class RidgeTrainer(Trainer, Protocol):
+    """A trainer under a ridge, whose strengths rounds of evidence may move."""
+
+    @property
+    def penalty(self) -> Any:
+        """The present ridge, with the strengths that rounds of evidence have found."""
+        ...
+
+    def use_ridge(self, ridge: Any, evidence_rounds: int) -> None:
+        """Train under another ridge from now on, whose strengths so many rounds of evidence move."""
+        ...
+
+
+@runtime_checkable
+class MaskedTrainer(Trainer, Protocol):
+    """A trainer that may leave combinations of levels out of its model."""
+
+    def excluded(self, hypergraph: InteractionHypergraph) -> torch.Tensor:
+        """Table entries (num_terms,) of a collection that are left out."""
         ...

@@ -13,6 +13,7 @@ from .fitting.fit import fit as fit
 from .fitting.incomplete import fit_incomplete as fit_incomplete, row_log_likelihood as row_log_likelihood
 from .fitting.penalties import L1 as L1, L2 as L2, Conjugate as Conjugate, GroupL2 as GroupL2
 from .fitting.result import FitResult as FitResult, HistoryEntry as HistoryEntry
+from .fitting.solvers import Stopping as Stopping
 from .fitting.tables import (
     cell_table as cell_table,
     coefficient_table as coefficient_table,
@@ -30,8 +31,9 @@ from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear
 from .laws.normal import normal_prior as normal_prior
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
-from .learning.learn import learn as learn, train_collection as train_collection
-from .learning.model import LearnedModel as LearnedModel
+from .learning.learn import fit_collection as fit_collection, learn as learn
+from .learning.model import LearnResult as LearnResult
+from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
 from .predictions import predict as predict
 from .scores import (
@@ -47,15 +49,16 @@ from .scores import (
 )
 from .search.candidates import CandidatePool as CandidatePool, Heredity as Heredity, next_available as next_available
 from .search.elimination import (
-    Elimination as Elimination,
+    EliminationResult as EliminationResult,
     InteractionTest as InteractionTest,
     eliminate as eliminate,
     rejected_hypotheses as rejected_hypotheses,
 )
 from .search.figures import capacity_figure as capacity_figure
 from .search.greedy import select as select
+from .search.options import SelectionOptions as SelectionOptions
 from .search.prune import loss_of_refit as loss_of_refit, prune as prune, table_variance as table_variance
-from .search.result import Selection as Selection, SelectionRound as SelectionRound
+from .search.result import SelectionResult as SelectionResult, SelectionRound as SelectionRound
 from .search.rounds import StopRule as StopRule
 from .search.scores import (
     Gain as Gain,
@@ -71,7 +74,7 @@ from .synthetic import (
     synthesise as synthesise,
     synthetic_quality as synthetic_quality,
 )
-from .training.evidence import Evidence as Evidence, updated_ridge as updated_ridge
+from .training.evidence import Evidence as Evidence, EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer
 from .training.ridge import InteractionRidge as InteractionRidge

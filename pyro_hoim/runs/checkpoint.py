@@ -22,7 +22,7 @@ import torch
 from .._version import __version__
 from ..errors import InputError, check_type, out_of_range, refused
 
-__all__ = ["DeferredInterrupt", "RunFile"]
+__all__ = ["DeferredInterrupt", "RunFile", "packed", "unpacked"]
 
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 1
@@ -165,6 +165,16 @@ def _checksum(tensors: Mapping[str, torch.Tensor]) -> int:
         if tensor.numel():
             value = zlib.crc32(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()), value)
     return value
+
+
+def packed(value: Any) -> torch.Tensor:
+    """A JSON value as a tensor of bytes, which a checkpoint can hold."""
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def unpacked(tensor: torch.Tensor) -> Any:
+    """Inverse of :func:`packed`."""
+    return json.loads(tensor.numpy().tobytes().decode())
 
 
 class DeferredInterrupt:

@@ -28,6 +28,7 @@ from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
+from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table, odds_ratio_table
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit
 from ..log_linear.infinite import mark_infinite
@@ -41,6 +42,7 @@ from ..log_linear.scores import (
     score_rows,
 )
 from ..runs.arguments import checked_seed
+from ..runs.options import RunOptions
 from ..structure.hypergraph import InteractionHypergraph
 from .posterior import Posterior, compare_models, file_stem, run_posterior
 from .posterior_settings import PosteriorSettings
@@ -355,6 +357,7 @@ def _fitted(
 ) -> FitResult:
     """The fit of one structure; KeyboardInterrupt where it was interrupted."""
     penalty = None if prior is None else prior.penalty(structure)
+    file = None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors"
     if train.has_missing:
         result = fit_incomplete(structure, train, progress=progress, penalty=penalty)
     else:
@@ -363,10 +366,8 @@ def _fitted(
             train,
             penalty=penalty,
             validation=validation,
-            early_stopping=validation is not None,
-            checkpoint=None if checkpoint is None else checkpoint / f"{file_stem(name)}-fit.safetensors",
-            resume=resume,
-            progress=progress,
+            stopping=Stopping(patience=None if validation is None else 20),
+            run=RunOptions(file, resume and file is not None, progress),
         )
     if result.status == "interrupted":
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from ..information.interaction_values import RemovalValue, removal_values
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
-from ..log_linear.learning.model import LearnedModel
+from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import RowScores, interaction_table, prediction_accuracy, score_rows
 
 __all__ = ["LearnedAnalysis", "PartOfLearned", "PredictivePart", "analyse_learned"]
@@ -90,7 +90,7 @@ class LearnedAnalysis:
 
     title: str
     about: tuple[str, ...]
-    learned: LearnedModel
+    learned: LearnResult
     parts: dict[str, PartOfLearned | None]
     interactions: tuple[dict[str, Any], ...]
     target: str | None
@@ -99,7 +99,7 @@ class LearnedAnalysis:
     num_parameters_predictive: int | None = None
 
     @property
-    def model(self) -> LearnedModel:
+    def model(self) -> LearnResult:
         """The model that scores and interactions are of: the structure, where there is one."""
         return self.learned if self.learned.structure is None else self.learned.structure
 
@@ -110,7 +110,7 @@ class LearnedAnalysis:
 
 
 def analyse_learned(
-    learned: LearnedModel,
+    learned: LearnResult,
     parts: Mapping[str, Observations | None],
     *,
     target: str | None = None,
@@ -165,7 +165,7 @@ def _together(parts: Sequence[Observations]) -> Observations | None:
     return Observations(parts[0].domain, codes, counts)
 
 
-def _num_identified(learned: LearnedModel, rows: Observations | None) -> int | None:
+def _num_identified(learned: LearnResult, rows: Observations | None) -> int | None:
     """Free parameters that the rows identify; None where they are not those of the fit, or the table is too large."""
     graph = learned.hypergraph
     if rows is None or rows.total_count != learned.num_rows:
@@ -175,9 +175,7 @@ def _num_identified(learned: LearnedModel, rows: Observations | None) -> int | N
     return found.num_parameters_identified(graph)
 
 
-def _predictive(
-    richer: LearnedModel, structure: LearnedModel, rows: Observations, target: str | None
-) -> PredictivePart:
+def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations, target: str | None) -> PredictivePart:
     """Scores of the richer model, with the paired difference to the structure."""
     energy, merged = richer.energy, rows.unique()
     shift = float(structure.log_partition.value) - float(richer.log_partition.value)
@@ -193,7 +191,7 @@ def _predictive(
     )
 
 
-def _interactions(learned: LearnedModel, seed: int) -> tuple[dict[str, Any], ...]:
+def _interactions(learned: LearnResult, seed: int) -> tuple[dict[str, Any], ...]:
     """The learned sets of two variables or more; the strongest are valued, the others follow by strength."""
     energy = learned.energy
     present = set(learned.hypergraph.edges)

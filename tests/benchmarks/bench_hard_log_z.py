@@ -32,7 +32,7 @@ from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
 from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
-from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, fit
+from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stopping, fit
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing.hard_models import HardModel, enumerated_log_z, mean_field_spins
@@ -63,7 +63,7 @@ def fitted_models(name, number=12):
                 names, states = [*names, variable], states * levels
         rows = data.project(names)
         graph = InteractionHypergraph.from_order(rows.domain, 2)
-        found = fit(graph, rows, objective="pseudo-likelihood", penalty=L2(0.5), tolerance=1e-4)
+        found = fit(graph, rows, objective="pseudo-likelihood", penalty=L2(0.5), stopping=Stopping(tolerance=1e-4))
         for scale in (1.0, 2.0):
             energy = LogLinearEnergy(graph, scale * LogLinearEnergy.from_theta(graph, found.theta.double()).tables)
             yield HardModel(name, {"columns": names, "scale": scale}, energy, enumerated_log_z(energy))

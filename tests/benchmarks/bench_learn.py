@@ -28,7 +28,8 @@ from harness import CORES, ROOT
 
 from pyro_hoim import InteractionHypergraph, predict
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear import learn, score_rows, train_collection
+from pyro_hoim.log_linear import fit_collection, learn, score_rows
+from pyro_hoim.runs import RunOptions
 
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 TARGETS = {
@@ -68,16 +69,18 @@ def one(name, seed):
     train, validation, test = data.split([0.35, 0.15, 0.5], seed)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        learned = learn(train, validation, seed=seed, checkpoint=folder, progress=True)
+        learned = learn(train, validation, seed=seed, run=RunOptions(checkpoint=folder, progress=True))
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start = time.perf_counter()
-        refitted = learn(train, validation, seed=seed, checkpoint=folder, resume=True, refit=True, progress=True)
+        refitted = learn(
+            train, validation, seed=seed, run=RunOptions(checkpoint=folder, resume=True, progress=True), refit=True
+        )
         refit_seconds = time.perf_counter() - start
     log_z = learned.log_partition
     gap = None if log_z.sandwich is None else float(log_z.sandwich.gap)
     start = time.perf_counter()
-    pairs = train_collection(train, InteractionHypergraph.from_order(data.domain, 2), seed=seed)
+    pairs = fit_collection(train, InteractionHypergraph.from_order(data.domain, 2), seed=seed)
     pair_seconds = time.perf_counter() - start
     one_body = learned.one_body
     independent = score_rows(learned.independent, test).nll

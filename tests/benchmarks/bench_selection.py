@@ -39,9 +39,11 @@ from pyro_hoim.log_linear import (
     LogLinearEnergy,
     SampledTrainer,
     SampledTraining,
+    SelectionOptions,
     learn,
     synthesise,
 )
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -115,13 +117,13 @@ def one(num_variables: int, num_rows: int, seed: int) -> None:
     small = synthesise(planted_model(10, 0), 100, seed=0, method="exact")
     brief = SampledTraining(num_chains=64, num_iterations=60, refresh_chains=64, loss_standard_error=1.0)
     for trainer in ("sampled", "exact"):  # loads the compiled code
-        learn(small, small, trainer=trainer, sampling=brief, max_rounds=3)
+        learn(small, small, trainer=trainer, sampling=brief, search=SelectionOptions(max_rounds=3))
     model = planted_model(num_variables, seed)
     rows = synthesise(model, num_rows, seed=seed + 1, method="exact")
     train, validation, test = rows.split(SPLIT, seed)
     stages.clear()
     begin, wall = time.process_time(), time.perf_counter()
-    learned = learn(train, validation, seed=seed, progress=True)
+    learned = learn(train, validation, seed=seed, run=RunOptions(progress=True))
     total, wall = time.process_time() - begin, time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
     recovery, joint = {}, {}

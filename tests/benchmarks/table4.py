@@ -30,7 +30,7 @@ import torch
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, fit, select
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, SelectionOptions, Stopping, fit, select
 from pyro_hoim.structure import InteractionHypergraph
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,10 +76,15 @@ def run_selected(objective, divide, heredity, seed, per_round=10, patience=3, st
     kind = ExactTrainer if objective == "likelihood" else PseudoTrainer
     begin = InteractionHypergraph.from_order(train.domain, 1)
     ridge = InteractionRidge(strength, by_order={1: 0.0}) if strength else None
-    trainer = kind(train, begin, penalty=ridge, max_iterations=60, tolerance=1e-4)
+    trainer = kind(train, begin, penalty=ridge, stopping=Stopping(1e-4, 60))
     score = "J-per-parameter" if divide else "J"
     start = time.perf_counter()
-    found = select(train, validation, trainer, heredity=heredity, score=score, per_round=per_round, patience=patience)
+    found = select(
+        train,
+        validation,
+        trainer,
+        search=SelectionOptions(heredity=heredity, score=score, per_round=per_round, patience=patience),
+    )
     seconds = time.perf_counter() - start
     judge = ExactTrainer(train, found.hypergraph)
     judge.load_state_dict({"tables": found.tables})
@@ -126,13 +131,15 @@ def selected_table(seeds, pseudo_seeds):
     return rows
 
 
-def run(order, seed, **options):
+def run(order, seed, method="auto", **limits):
     train, validation = split(seed)
     hypergraph = InteractionHypergraph.from_order(train.domain, order)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = fit(hypergraph, train, validation=validation, early_stopping=True, **options)
+        result = fit(
+            hypergraph, train, method=method, validation=validation, stopping=Stopping(**{"patience": 20, **limits})
+        )
     return result, time.perf_counter() - start
 
 

@@ -21,6 +21,7 @@ from pyro_hoim.generalized_root.study.analysis import analyse_roots
 from pyro_hoim.log_linear import (
     Enumeration,
     LogLinearEnergy,
+    Stopping,
     coefficient_intervals,
     fit,
     interaction_table,
@@ -67,7 +68,7 @@ def test_impossible_rows_are_counted_beyond_the_listed_combinations(monkeypatch:
 
 def test_no_row_is_impossible_for_a_finite_fit() -> None:
     train, other = table([[10, 0], [5, 5]]), table([[4, 1], [2, 3]])
-    stopped = fit(SATURATED, train, validation=other, early_stopping=True, partition=Enumeration())
+    stopped = fit(SATURATED, train, validation=other, stopping=Stopping(patience=20), partition=Enumeration())
     assert stopped.status == "early_stopped" and num_impossible(stopped, other) == 0
     assert num_impossible(fit(SATURATED, table([[10, 1], [5, 5]])), other) == 0
 
@@ -103,7 +104,7 @@ def test_intervals_from_draws_and_from_the_information() -> None:
     for row in coefficient_intervals(result, draws, level=0.8, top=5):
         assert (row.lower, row.upper) == pytest.approx(tuple(np.quantile(tables[:, row.index], [0.1, 0.9])))
     with pytest.warns(ConvergenceWarning):
-        stopped = fit(result.hypergraph, data, max_iterations=3, method="lbfgs")
+        stopped = fit(result.hypergraph, data, stopping=Stopping(max_iterations=3), method="lbfgs")
     assert coefficient_intervals(stopped) == []
 
 

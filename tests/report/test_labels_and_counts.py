@@ -12,7 +12,7 @@ from pyro_hoim import Observations
 from pyro_hoim.core.figures.drawing import as_data_uri
 from pyro_hoim.core.figures.hypergraph_figure import hypergraph_figure
 from pyro_hoim.core.figures.pair_matrix_figure import pair_matrix_figure
-from pyro_hoim.log_linear import learn
+from pyro_hoim.log_linear import SelectionOptions, learn
 from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -66,7 +66,7 @@ def test_pictures_have_a_size_that_does_not_depend_on_names() -> None:
 def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
     rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
-    found = analyse_learned(learn(rows, rows, max_rounds=1), {"train": rows, "validation": rows, "test": None})
+    found = analyse_learned(learn(rows, rows, SelectionOptions(max_rounds=1)), {"train": rows, "validation": rows, "test": None})
     text = plain_text(learned_page(found))
     assert "estimated from 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text

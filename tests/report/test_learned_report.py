@@ -18,7 +18,7 @@ from pyro_hoim import Observations
 from pyro_hoim.core import Verdict
 from pyro_hoim.core.words import plural
 from pyro_hoim.information import RemovalValue
-from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, learn, train_collection
+from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, fit_collection, learn
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -48,7 +48,7 @@ def sampled() -> LearnedAnalysis:
     train = coins(300, 0)
     graph = InteractionHypergraph.from_order(train.domain, 2)
     sampling = SampledTraining(num_chains=500, num_iterations=100, refresh_every=None)
-    learned = train_collection(train, graph, trainer="sampled", sampling=sampling)
+    learned = fit_collection(train, graph, trainer="sampled", sampling=sampling)
     return analyse_learned(learned, {"train": train, "validation": None, "test": None}, title="weather")
 
 

@@ -18,7 +18,7 @@ from pyro_hoim.core import Law, Trainer
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import random_law
-from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, prune, select
+from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, SelectionOptions, Stopping, prune, select
 from pyro_hoim.log_linear.search.scores import ScoreName
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table
 
@@ -253,8 +253,8 @@ def _selection(score: ScoreName) -> Callable[[Observations], ExactTrainer]:
     def method(rows: Observations) -> ExactTrainer:
         train, validation = rows.split([0.7, 0.3], seed=0)
         start = InteractionHypergraph.from_order(rows.domain, 1)
-        trainer = ExactTrainer(train, start, penalty=InteractionRidge(3.0), tolerance=1e-4)
-        found = select(train, validation, trainer, score=score, per_round=1, heredity=1.0)
+        trainer = ExactTrainer(train, start, penalty=InteractionRidge(3.0), stopping=Stopping(tolerance=1e-4))
+        found = select(train, validation, trainer, search=SelectionOptions(score=score, per_round=1, heredity=1.0))
         trainer.restructure(found.hypergraph)
         smaller = prune(train, validation, trainer)
         trainer.restructure(smaller.hypergraph)

@@ -15,8 +15,10 @@ from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import log_z_difference, removal_effect, removal_values, without
 from pyro_hoim.information.interaction_values import with_supersets
 from pyro_hoim.log_linear import (
+    Regularisation,
     coefficient_intervals,
     fit,
+    fit_collection,
     impute,
     interaction_table,
     num_impossible,
@@ -24,7 +26,6 @@ from pyro_hoim.log_linear import (
     score_rows,
     synthesise,
     synthetic_quality,
-    train_collection,
 )
 from pyro_hoim.log_linear.given import row_log_weights
 from pyro_hoim.log_linear.predictions import predict
@@ -82,9 +83,9 @@ OF_ROWS = {
 def test_results_that_hold_a_model_are_refused_with_the_attribute_to_pass(name: str) -> None:
     ask = (OF_A_MODEL | OF_A_MODEL_ALONE)[name]
     ask(MODEL)  # control: the model itself is accepted
-    learned = train_collection(ROWS, GRAPH, trainer="exact", evidence_rounds=0)
+    learned = fit_collection(ROWS, GRAPH, trainer="exact", regularisation=Regularisation(evidence_rounds=0))
     for wrong, words in (
-        (learned, "LearnedModel; pass its .energy"),
+        (learned, "LearnResult; pass its .energy"),
         (fit(GRAPH, ROWS), "FitResult; pass its .model"),
         (SimpleNamespace(log_linear=lambda: MODEL), r"SimpleNamespace; pass its .log_linear\(\)"),
         (GRAPH, "InteractionHypergraph$"),

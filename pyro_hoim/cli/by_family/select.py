@@ -12,9 +12,12 @@ from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, plural
 from ...errors import IntractableError, refused
 from ...log_linear.learning.columns import check_columns
-from ...log_linear.learning.learn import learn, train_collection
-from ...log_linear.learning.model import LearnedModel
+from ...log_linear.learning.learn import fit_collection, learn
+from ...log_linear.learning.model import LearnResult
+from ...log_linear.learning.regularisation import Regularisation
 from ...log_linear.named_priors import Prior
+from ...log_linear.search.options import SelectionOptions
+from ...runs.options import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ...study.learned import LearnedAnalysis, analyse_learned
@@ -111,20 +114,16 @@ class SelectPlan:
                 )
                 raise refused("--select", problem, code="empty")
 
-        def work(checkpoint: Path) -> LearnedModel:
+        def work(checkpoint: Path) -> LearnResult:
             return learn(
                 parts["train"],
                 parts["validation"],
-                max_order=max_order,
-                heredity=asked["heredity"],
-                per_round=asked["per_round"],
+                search=SelectionOptions(max_order=max_order, heredity=asked["heredity"], per_round=asked["per_round"]),
                 trainer=asked["trainer"],
                 refit=asked["refit"],
-                **strengths,
+                regularisation=strengths,
                 seed=request.seed,
-                checkpoint=checkpoint,
-                resume=request.resume,
-                progress=True,
+                run=RunOptions(checkpoint=checkpoint, resume=request.resume, progress=True),
             )
 
         rows = [plural(parts[part].total_count, "row") for part in ("train", "validation")]
@@ -168,36 +167,34 @@ def train_given(
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
     told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
 
-    def work(checkpoint: Path) -> LearnedModel:
-        return train_collection(
+    def work(checkpoint: Path) -> LearnResult:
+        return fit_collection(
             request.parts["train"],
             hypergraph,
             seed=request.seed,
-            checkpoint=checkpoint,
-            resume=request.resume,
-            progress=True,
-            **strengths,
+            run=RunOptions(checkpoint=checkpoint, resume=request.resume, progress=True),
+            regularisation=strengths,
         )
 
     rows = plural(request.parts["train"].total_count, "row")
     return _study(work, asked, request, f"fitting {rows} by sampled gradients", told)
 
 
-def _timed(learned: LearnedModel, earlier: float, scores: float) -> LearnedModel:
+def _timed(learned: LearnResult, earlier: float, scores: float) -> LearnResult:
     """The model, and its structure, with the time of the sessions before and of the scores among the stages."""
     structure = None if learned.structure is None else _timed(learned.structure, earlier, scores)
     before = {"earlier_sessions": earlier} if earlier else {}
     return replace(learned, seconds={**before, **learned.seconds, "scores": scores}, structure=structure)
 
 
-def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> dict[str, Any]:
-    """Arguments of a training under the strengths of a prior, which the rows do not move."""
+def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> Regularisation:
+    """The strengths of a prior, which the rows do not move; without one, those that they choose."""
     if prior is None:
-        return {}
-    return {"penalty": prior.strengths(domain, max_order, "--prior"), "evidence_rounds": 0}
+        return Regularisation()
+    return Regularisation(prior.strengths(domain, max_order, "--prior"), evidence_rounds=0)
 
 
-def _study(work: Callable[[Path], LearnedModel], asked: Asked, request: Request, stage: str, *told: str) -> Study:
+def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, stage: str, *told: str) -> Study:
     """Train and score."""
     request.announce(f"{stage}; an interrupted run is continued by --resume from {request.checkpoint}")
     learned = work(request.checkpoint)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import os
-from pathlib import Path
-
-import numpy as np
 import torch
 
-from ...checks import check_exact_shape, check_finite, check_shape
+from ...checks import check_finite, check_shape
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import (
-    InputError,
     MissingDataError,
     check_choice,
     check_type,
     conflict,
-    is_whole,
     other_domain,
-    out_of_range,
-    refused,
     unexpected,
     wrong_shape,
     wrong_type,
@@ -29,13 +20,12 @@ from ...errors import (
 from ...structure.hypergraph import InteractionHypergraph
 from ..margins import check_margins
 from .design import check_design, design_entries
-from .monitor import load_checkpoint
-from .objectives import DenseLikelihood, Likelihood, PseudoLikelihood, missing_hessian
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
-from .solvers import SOLVERS
+from .solvers import Stopping
 
-__all__ = ["check_data", "check_options", "check_validation", "choose_method", "starting_point"]
+__all__ = ["METHODS", "check_data", "check_options", "check_validation", "choose_method"]
 
+METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
 _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
 
@@ -71,25 +61,16 @@ def check_data(hypergraph: InteractionHypergraph, data: Observations | torch.Ten
 
 
 def check_options(
-    objective: str,
-    tolerance: float | None,
-    max_iterations: int | None,
-    patience: int,
-    penalty: Penalty | None,
-    partition: PartitionBackend | None,
+    objective: str, penalty: Penalty | None, partition: PartitionBackend | None, stopping: Stopping | None
 ) -> None:
     """Refuse options that have no meaning on their own."""
     check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise out_of_range("tolerance", "a positive number", tolerance)
-    for name, value in (("max_iterations", max_iterations), ("patience", patience)):
-        if value is not None and (not is_whole(value) or value < 1):
-            raise out_of_range(name, "a whole number from 1", value)
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
         raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
     if isinstance(penalty, Conjugate) and objective != "likelihood":
         raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
     check_type(partition, PartitionBackend | None, "partition", "a partition backend")
+    check_type(stopping, Stopping | None, "stopping", "Stopping or None")
 
 
 def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
@@ -99,9 +80,7 @@ def check_validation(hypergraph: InteractionHypergraph, validation: Observations
             raise wrong_type("validation", "Observations", validation)
         check_data(hypergraph, validation, "validation")
     elif early_stopping:
-        raise unexpected(
-            "early_stopping", "validation rows", hint="pass validation=...", received="none", code="conflict"
-        )
+        raise unexpected("patience", "validation rows", hint="pass validation=...", received="none", code="conflict")
 
 
 def choose_method(
@@ -114,8 +93,8 @@ def choose_method(
     early_stopping: bool,
 ) -> tuple[bool, str]:
     """Whether a dense design is used, and the method; combinations that do not fit are refused."""
-    if method not in ("auto", *SOLVERS):
-        names = ", ".join(map(repr, ("auto", *SOLVERS)))
+    if method not in METHODS:
+        names = ", ".join(map(repr, METHODS))
         raise unexpected("method", f"one of {names}", method, code="unknown-choice")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
@@ -131,42 +110,18 @@ def choose_method(
             method = "newton"
         else:
             method = "lbfgs"
-    solver = SOLVERS[method]
-    is_dense = likelihood and partition is None and (solver.needs_hessian or entries <= _NEWTON_ENTRIES)
-    kind = DenseLikelihood if is_dense else Likelihood if likelihood else PseudoLikelihood
-    if solver.needs_hessian and not kind.has_hessian:
-        raise InputError(missing_hessian(kind))
-    if solver.needs_hessian and is_coupled:
+    needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
+    is_dense = likelihood and partition is None and (needs_hessian or entries <= _NEWTON_ENTRIES)
+    if needs_hessian and not is_dense:
+        title = "the likelihood through a partition backend" if likelihood else "the pseudo-likelihood"
+        raise conflict("method", f"'newton' needs a Hessian, which {title} does not offer", "use 'lbfgs'")
+    if needs_hessian and is_coupled:
         problem = f"{method!r} needs a diagonal Hessian, {penalty!r} has none here"
         raise conflict("penalty", problem, "fit with method='lbfgs'")
-    if solver.needs_prox and not isinstance(penalty, ProximalPenalty):
+    if needs_prox and not isinstance(penalty, ProximalPenalty):
         raise conflict("method", f"{method!r} needs a penalty with a proximal map, received {penalty!r}", "use 'lbfgs'")
-    if not solver.needs_prox and not is_smooth:
+    if not needs_prox and not is_smooth:
         raise conflict("penalty", f"{method!r} needs a smooth penalty, received {penalty!r}", "use 'proximal-gradient'")
     if is_dense:
         check_design(hypergraph)
     return is_dense, method
-
-
-def starting_point(
-    hypergraph: InteractionHypergraph,
-    start: torch.Tensor | None,
-    checkpoint: str | os.PathLike[str] | None,
-    resume: bool,
-) -> np.ndarray | None:
-    """Free parameters to start from, None for the default; a given checkpoint is read here."""
-    if resume and checkpoint is None:
-        expected = "the path of a checkpoint"
-        raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
-    if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-        problem = f"the folder {Path(checkpoint).parent} does not exist"
-        raise refused("checkpoint", problem, "create it first", code="no-file")
-    if resume and checkpoint is not None and Path(checkpoint).exists():
-        return load_checkpoint(checkpoint, hypergraph)
-    if start is None:
-        return None
-    if not isinstance(start, torch.Tensor) or not start.is_floating_point():
-        raise wrong_type("start", "a floating-point tensor of free parameters")
-    check_exact_shape(start, (hypergraph.num_parameters,), "start")
-    check_finite(start, "start")
-    return start.detach().to("cpu", torch.float64).numpy().copy()

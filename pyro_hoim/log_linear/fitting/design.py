@@ -36,11 +36,7 @@ def design_entries(hypergraph: InteractionHypergraph) -> int:
 
 
 def edge_basis(shape: tuple[int, ...]) -> np.ndarray:
-    """Orthonormal basis of the balanced tables of one hyperedge, columns in the order of its free parameters.
-
-    Shape:
-        result (entries, parameters) of the hyperedge.
-    """
+    """Orthonormal basis of the balanced tables of one hyperedge, columns in the order of its free parameters."""
     return reduce(np.kron, [level_contrasts(n) for n in shape])
 
 
@@ -88,42 +84,19 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
 
 
 def design_matrix(hypergraph: InteractionHypergraph) -> np.ndarray:
-    r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`.
-
-    Args:
-        hypergraph: the interaction structure.
-
-    Shape:
-        result (num_states, num_parameters), float64, read-only; cells in row-major order.
-
-    Raises:
-        IntractableError: more than :data:`MAX_DESIGN_ENTRIES` entries are needed.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> design_matrix(InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)).shape
-        (4, 3)
-    """
+    r"""Statistics of every cell in the free coding, :math:`X` with :math:`\log q(x) = (X \theta)_x - \log Z`."""
     check_design(hypergraph)
     return _design(hypergraph)
 
 
 def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:
-    """Codes of every cell in row-major order.
-
-    Shape:
-        result (num_states, d).
-    """
+    """Codes of every cell in row-major order."""
     cards = hypergraph.domain.cardinalities
     return np.stack([a.ravel() for a in np.indices(cards)], axis=1) if cards else np.zeros((1, 0), dtype=np.int64)
 
 
 def cell_counts(data: Observations) -> np.ndarray:
-    """Counts of every cell in row-major order; the rows must be complete.
-
-    Shape:
-        result (num_states,), float64.
-    """
+    """Counts of every cell in row-major order; the rows must be complete."""
     codes, cards = data.codes.numpy().T, data.domain.cardinalities
     index = np.ravel_multi_index(tuple(codes), cards) if cards else np.zeros(len(data.codes), dtype=np.int64)
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)

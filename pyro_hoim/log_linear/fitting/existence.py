@@ -39,12 +39,7 @@ _MAX_FACIAL_PARAMETERS = 2500
 
 @dataclass(frozen=True)
 class Combination:
-    """A combination of levels of one interaction.
-
-    Attributes:
-        edge: variable names, in schema order.
-        levels: their labels.
-    """
+    """A combination of levels (labels) of one interaction."""
 
     edge: Edge
     levels: tuple[str, ...]
@@ -58,12 +53,10 @@ class MLEExistence:
     """Whether the maximum-likelihood estimate is finite, and what stands in its way.
 
     Attributes:
-        exists: True, False, or None when a table without zero margins was not decided (too large, or the linear program
-            was not solved).
+        exists: True, False, or None when a table without zero margins was not decided.
         kind: ``interior`` (finite), ``zero margin`` (some interaction has an empty combination of levels), ``facial``
             (no empty margin, yet the margins force zero cells) or ``unknown``.
-        offending: minimal combinations with an empty margin, then further cells that the margins force to zero; at
-            most 1,000 are listed.
+        offending: minimal combinations with an empty margin, then further cells that are forced to zero; at most 1,000.
         num_offending: how many there are.
         num_cells_zero: possible cells that the extended estimate fits as zero; None when not computed.
         num_parameters_lost: free parameters that the facial set cannot identify; None when not computed.
@@ -140,12 +133,7 @@ def _null_space(matrix: np.ndarray) -> np.ndarray:
 
 
 def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes.
-
-    Args:
-        design: statistics of all cells.
-        cells: mask (num_cells,), not empty.
-    """
+    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes."""
     centred = design[cells] - design[cells].mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
     # Relative to the statistics themselves: where they are the same in all of these cells, what is left is rounding.
@@ -167,10 +155,6 @@ def _forced_zeros(
     every variable; without it HiGHS may end without an answer. Directions can be scaled into the box, so the maximum is
     0 if and only if there is none; otherwise every cell with a slack is forced to zero. Those cells are set aside and
     the program is solved again, until no slack is left.
-
-    Returns:
-        Positions of forced zeros and w (parameters + 1,), at most -1 on forced zeros and 0 on the other cells up to
-        rounding; None when the solver gave no answer.
     """
     direction = np.zeros(augmented.shape[1])
     basis = _null_space(augmented[positive])
@@ -214,15 +198,7 @@ def _recession(images: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Face:
-    """The facial set and what is identified on it.
-
-    Attributes:
-        cells: mask over all cells.
-        rank: dimension of the family on the face.
-        basis: orthonormal basis (num_parameters, rank) of the identified directions of free parameters.
-        recession: free parameters (num_parameters,) along which the forced zeros lose at least 1 nat per unit, the
-            cells of the face nothing.
-    """
+    """The facial set and what is identified on it."""
 
     cells: np.ndarray
     rank: int
@@ -315,20 +291,17 @@ def mle_existence(
 
     The estimate is finite if and only if no direction d has :math:`(A d)_x = 0` on every observed cell and
     :math:`(A d)_x \le 0`, not everywhere 0, on the others. Empty margins of interactions are found first, at any
-    size; a decomposable model without any has a finite estimate. On tables with
-    at most 20,000 cells outside empty margins, 2,500 parameters and a dense design within budget the linear program is
-    exact and gives the facial set too.
+    size; a decomposable model without any has a finite estimate. On tables with at most 20,000 cells outside empty
+    margins, 2,500 parameters and a dense design within budget a linear program is exact and gives the facial set too.
 
     Args:
         hypergraph: the interaction structure.
         data: complete observations, or flat marginal counts (num_terms,), for which only margins are examined.
         structural_zeros: mask of impossible cells, of the table's shape.
 
-    Returns:
-        :class:`MLEExistence`, with the offending combinations named.
-
     Raises:
-        MissingDataError: missing cells. InputError: another domain, or a count in a structural zero.
+        MissingDataError: missing cells.
+        InputError: another domain, or a count in a structural zero.
 
     References:
         Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, theorem 3.2

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,18 +13,20 @@ import torch
 from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, NonexistentEstimateWarning, refused, unexpected
+from ...runs.checkpoint import RunFile
+from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
-from .arguments import check_data, check_options, check_validation, choose_method, starting_point
+from .arguments import check_data, check_options, check_validation, choose_method
 from .design import MAX_DESIGN_ENTRIES, cell_counts, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
-from .monitor import Checkpoint, Monitor
-from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, WithFictiveRows
+from .monitor import Monitor
+from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
-from .solvers import SOLVERS, Outcome, Prox
+from .solvers import Evaluate, Outcome, Patience, Stopping, gradient_descent, lbfgs, newton, proximal_gradient
 
 __all__ = ["fit"]
 
@@ -40,18 +41,11 @@ def fit(
     method: Method = "auto",
     objective: ObjectiveName = "likelihood",
     penalty: Penalty | None = None,
-    tolerance: float | None = None,
-    max_iterations: int | None = None,
     partition: PartitionBackend | None = None,
-    validation: Observations | None = None,
-    early_stopping: bool = False,
-    patience: int = 20,
     structural_zeros: np.ndarray | torch.Tensor | None = None,
-    start: torch.Tensor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    keep_history: bool = False,
-    progress: bool = False,
+    validation: Observations | None = None,
+    stopping: Stopping | None = None,
+    run: RunOptions | None = None,
 ) -> FitResult:
     r"""Fit theta of a hierarchical log-linear model by (penalised) maximum likelihood or pseudo-likelihood.
 
@@ -73,20 +67,13 @@ def fit(
         objective: ``likelihood`` or ``pseudo-likelihood`` (which needs observations, and no log Z).
         penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1``, ``GroupL2``, ``Conjugate``
             (of the likelihood without structural zeros) or ``InteractionRidge``.
-        tolerance: largest allowed entry of the gradient per row; default 1e-9 for Newton, 1e-6 otherwise.
-        max_iterations: default 100 for Newton, 5,000 otherwise.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
-        validation: rows whose mean loss is recorded at every iteration.
-        early_stopping: stop when the validation loss has not improved for ``patience`` iterations, and return the
-            parameters that were best; the status is ``early_stopped`` unless they are those of the last iteration.
-        patience: see ``early_stopping``.
         structural_zeros: mask of impossible cells, of the table's shape; small tables only.
-        start: free parameters to start from; default zero, or for ``newton`` and ``lbfgs`` on a dense design a weighted
-            least-squares fit of the log counts.
-        checkpoint: model file in which the parameters are kept, every 30 seconds and on Ctrl-C.
-        resume: start from ``checkpoint`` if that file exists.
-        keep_history: keep every iterate's losses without validation rows, too.
-        progress: show a progress bar on standard error.
+        validation: rows whose mean loss is recorded at every iteration.
+        stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
+            with which a fit stops early on the validation rows (never). The parameters that were best then come back,
+            with the status ``early_stopped`` unless they are those of the last iteration.
+        run: checkpoint, written every 30 seconds and on Ctrl-C, and a progress bar.
 
     Returns:
         :class:`FitResult`. Its ``status`` says how the fit ended.
@@ -115,42 +102,37 @@ def fit(
         ('converged', 1.791759)
     """
     check_data(hypergraph, data, "data")
-    check_options(objective, tolerance, max_iterations, patience, penalty, partition)
-    check_validation(hypergraph, validation, early_stopping)
-    is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, early_stopping)
+    check_options(objective, penalty, partition, stopping)
+    stopping, run = stopping or Stopping(), run or RunOptions()
+    stops_early = stopping.patience is not None
+    check_validation(hypergraph, validation, stops_early)
+    is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
-    begin = starting_point(hypergraph, start, checkpoint, resume)
+    file = None if run.checkpoint is None else RunFile(run.checkpoint, run.resume)
+    kept = None if file is None else file.start({"hypergraph digest": hypergraph.to_json()})
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
-        problem = pseudo_problem(hypergraph, data, begin, penalty)
+        problem = pseudo_problem(hypergraph, data, penalty)
     elif is_dense and isinstance(data, Observations):
-        problem = dense_problem(hypergraph, data, possible, begin, penalty, early_stopping or chosen == "gradient")
+        problem = dense_problem(hypergraph, data, possible, penalty, stops_early or chosen == "gradient")
     else:
-        problem = general_problem(hypergraph, data, begin, penalty, None if is_dense else partition)
-    solver = SOLVERS[chosen]()
-    target, prox = _penalised(problem, penalty, solver.needs_prox)
-    tolerance = (1e-9 if chosen == "newton" else 1e-6) if tolerance is None else tolerance
-    max_iterations = (100 if chosen == "newton" else 5000) if max_iterations is None else max_iterations
+        problem = general_problem(hypergraph, data, penalty, None if is_dense else partition)
+    if kept is not None:
+        problem.start = problem.lower(kept["theta"].numpy())
+    defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
+    stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
 
-    monitor = Monitor(
-        train_entropy=_entropy(problem, problem.rows) if keep_history or validation is not None else 0.0,
-        validation=None if validation is None else problem.held_out(validation),
-        validation_entropy=_entropy(problem, validation),
-        patience=patience if early_stopping else None,
-        lift=problem.lift if problem.reduced else None,
-        checkpoint=None if checkpoint is None else Checkpoint(checkpoint, hypergraph),
-        keep_history=keep_history,
-        progress=progress,
-        max_iterations=max_iterations,
-    )
-    last = _run(solver.solve, problem, target, tolerance, max_iterations, monitor, prox)
-    outcome, best = _kept(problem, target, last, monitor if early_stopping else None)
-    _warn(problem, outcome, chosen, tolerance, early_stopping)
-    theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.theta))))
-    log_likelihood, log_partition = _likelihood(problem, theta, outcome.loss, partition)
+    monitor = Monitor(problem.lift, file, stopping.max_iterations if run.progress else None)
+    if validation is not None:
+        patience = Patience(problem.held_out(validation), stopping.patience)
+        monitor.watch(patience, stops_early, _entropy(problem, problem.rows), _entropy(problem, validation))
+    outcome, best = _solved(problem, chosen, penalty, stopping, monitor)
+    _warn(problem, outcome, chosen, stopping)
+    theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
+    log_likelihood, log_partition = _likelihood(problem, theta, outcome.point.loss, partition)
     return FitResult(
         hypergraph=hypergraph,
         theta=theta,
@@ -159,7 +141,7 @@ def fit(
         num_rows=problem.num_rows,
         status=outcome.status,
         num_iterations=outcome.num_iterations,
-        gradient_norm=outcome.gradient_norm,
+        gradient_norm=outcome.norm,
         existence=problem.existence,
         objective=objective,
         method=chosen,
@@ -200,61 +182,61 @@ def _checked_possible(
     return possible
 
 
-def _penalised(problem: Problem, penalty: Penalty | None, needs_prox: bool) -> tuple[Objective, Prox | None]:
-    """The objective with its penalty, and the proximal step of one that is not smooth."""
-    target = problem.objective
-    if needs_prox:
-        assert isinstance(penalty, ProximalPenalty)
-        return target, lambda theta, step: penalty.prox(theta, step / problem.num_rows, problem.hypergraph)
-    if isinstance(penalty, SmoothPenalty):
-        return Penalised(target, penalty, problem.hypergraph, problem.num_rows), None
-    if isinstance(penalty, Conjugate):
-        assert isinstance(target, DenseLikelihood | Likelihood)
-        return WithFictiveRows(target, penalty.num_rows / problem.num_rows), None
-    return target, None
-
-
 def _entropy(problem: Problem, rows: Observations | None) -> float:
     """Entropy of rows; 0 for the pseudo-likelihood and for sufficient statistics."""
     return 0.0 if rows is None or problem.objective.name != "likelihood" else rows.entropy()
 
 
-def _evaluated(target: Objective, theta: np.ndarray, num_iterations: int, status: str) -> Outcome:
-    _, gradient = target.evaluate(theta)
-    norm = float(np.abs(gradient).max()) if gradient.size else 0.0
-    return Outcome(theta, target.loss, norm, num_iterations, status)
+def _penalised(problem: Problem, penalty: Penalty | None) -> Objective | Penalised | WithFictiveRows:
+    """The objective with its penalty, where that is smooth."""
+    target = problem.objective
+    if isinstance(penalty, SmoothPenalty):
+        return Penalised(target, penalty, problem.hypergraph, problem.num_rows)
+    if isinstance(penalty, Conjugate):
+        assert not isinstance(target, PseudoLikelihood)
+        return WithFictiveRows(target, penalty.num_rows / problem.num_rows)
+    return target
 
 
-def _kept(problem: Problem, target: Objective, last: Outcome, monitor: Monitor | None) -> tuple[Outcome, int | None]:
-    """The outcome at the parameters that are kept; with a monitor that stops early, those of its best iteration."""
-    outcome, best = last, None
-    if monitor is not None and monitor.best_theta is not None:
-        best = monitor.best_iteration
-        is_early = last.status == "stopped" or (last.status == "converged" and best != last.num_iterations)
-        status = "early_stopped" if is_early else last.status
-        outcome = _evaluated(target, problem.lower(monitor.best_theta), last.num_iterations, status)
-    if outcome.status == "converged" and problem.is_infinite:
-        outcome = replace(outcome, status="infinite")
-    return outcome, best
+def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Evaluate, Callable[..., Outcome]]:
+    """What is minimised, and by what."""
+    if method == "proximal-gradient":
+        assert isinstance(penalty, ProximalPenalty)
+        proximal = penalty
+
+        def prox(theta: np.ndarray, step: float) -> np.ndarray:
+            return proximal.prox(theta, step / problem.num_rows, problem.hypergraph)
+
+        return problem.objective.evaluate, partial(proximal_gradient, prox=prox)
+    target = _penalised(problem, penalty)
+    if method == "newton":
+        assert not isinstance(target, Likelihood | PseudoLikelihood)
+        return target.evaluate, partial(newton, hessian=target.hessian)
+    return target.evaluate, lbfgs if method == "lbfgs" else gradient_descent
 
 
-def _run(
-    solve: Callable[..., Outcome],
-    problem: Problem,
-    target: Objective,
-    tolerance: float,
-    max_iterations: int,
-    monitor: Monitor,
-    prox: Prox | None,
-) -> Outcome:
-    """Run the solver; an interrupt ends it with the iterate that is worth keeping, if there is one."""
+def _solved(
+    problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: Monitor
+) -> tuple[Outcome, int | None]:
+    """The outcome at the parameters that are kept, and their iteration where the fit may stop early."""
+    evaluate, solve = _solver(problem, method, penalty)
     try:
         with monitor:
-            return solve(target, problem.start, tolerance, max_iterations, monitor, prox)
+            start = evaluate(problem.start)
+            last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor)
     except KeyboardInterrupt:
         if monitor.kept is None:
             raise
-        return _evaluated(target, problem.lower(monitor.kept), monitor.last_iteration, "interrupted")
+        last = Outcome(monitor.kept, monitor.kept.norm, monitor.last_iteration, "interrupted")
+    best, kept = None, monitor.kept
+    if monitor.stops_early and monitor.patience is not None and kept is not None:
+        best = monitor.patience.best_iteration
+        is_early = last.status == "stopped" or (last.status == "converged" and best != last.num_iterations)
+        status = "early_stopped" if is_early else last.status
+        last = Outcome(kept, kept.norm, last.num_iterations, status)
+    if last.status == "converged" and problem.is_infinite:
+        last = last._replace(status="infinite")
+    return last, best
 
 
 def _likelihood(
@@ -272,13 +254,15 @@ def _likelihood(
     return -energy - problem.num_rows * log_partition, log_partition
 
 
-def _warn(problem: Problem, outcome: Outcome, method: str, tolerance: float, early_stopping: bool) -> None:
-    if problem.is_infinite and problem.existence is not None and (outcome.status == "infinite" or not early_stopping):
-        warnings.warn(problem.existence.describe(), NonexistentEstimateWarning, stacklevel=3)
+def _warn(problem: Problem, outcome: Outcome, method: str, stopping: Stopping) -> None:
+    """Say that there is no finite estimate, or that the criterion was not met."""
+    existence = problem.existence if problem.is_infinite else None
+    if existence is not None and (outcome.status == "infinite" or stopping.patience is None):
+        warnings.warn(existence.describe(), NonexistentEstimateWarning, stacklevel=3)
     if outcome.status not in ("converged", "infinite", "early_stopped"):
         warnings.warn(
             f"fit: {outcome.status} after {outcome.num_iterations} iterations of {method}, gradient "
-            f"{outcome.gradient_norm:.2g} per row, tolerance {tolerance:.2g}; "
+            f"{outcome.norm:.2g} per row, tolerance {stopping.tolerance:.2g}; "
             "raise max_iterations or tolerance, or add a penalty",
             ConvergenceWarning,
             stacklevel=3,

@@ -27,12 +27,7 @@ _MAX_COMPLETIONS = 2**22
 
 @dataclass(frozen=True)
 class _Pattern:
-    """Rows that miss the same variables, with every completion of each.
-
-    Attributes:
-        rows: positions of the rows, (R,).
-        codes: the completed rows, (R, C, d), C being the number of completions.
-    """
+    """Rows that miss the same variables, with every completion of each."""
 
     rows: torch.Tensor
     codes: torch.Tensor
@@ -69,7 +64,7 @@ def row_log_likelihood(
     *,
     normalised: bool = True,
 ) -> torch.Tensor:
-    r"""Log-probability of every row, summed over what it misses.
+    r"""Log-probability of every row, summed over what it misses, (N, *batch), in nats.
 
     .. math:: \log q(x_O) = \log \sum_{x_M} \exp(-E(x_O, x_M)) - \log Z
 
@@ -80,10 +75,7 @@ def row_log_likelihood(
         model: an energy, with a batch of parameters or without; gradients reach its tables.
         data: rows over the model's domain, missing cells as -1.
         partition: exact backend; :class:`~pyro_hoim.log_linear.Auto` by default.
-        normalised: subtract log Z; without it, the result compares rows under one model and needs no log Z.
-
-    Shape:
-        Result (N, *batch), in nats.
+        normalised: subtract log Z; without it, the result compares rows under one model.
 
     Raises:
         InputError: another domain.
@@ -141,8 +133,8 @@ def fit_incomplete(
     .. math:: \max_\theta \sum_i w_i \log \sum_{x_M} q_\theta(x_{i, O}, x_M)
 
     The E step spreads the count of a row over its completions in proportion to the current model, the M step is
-    :func:`~pyro_hoim.log_linear.fitting.fit` of the completed counts. The likelihood less a penalty never falls; its
-    maximum may be local.
+    :func:`~pyro_hoim.log_linear.fit` of the completed counts. The likelihood less a penalty never falls; its maximum
+    may be local.
 
     Args:
         hypergraph: the interactions.

@@ -31,7 +31,7 @@ class Penalty(Protocol):
 
 
 @runtime_checkable
-class SmoothPenalty(Protocol):
+class SmoothPenalty(Penalty, Protocol):
     """A twice differentiable penalty with a diagonal Hessian."""
 
     def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
@@ -44,7 +44,7 @@ class SmoothPenalty(Protocol):
 
 
 @runtime_checkable
-class ProximalPenalty(Protocol):
+class ProximalPenalty(Penalty, Protocol):
     """A convex penalty whose proximal map has a closed form."""
 
     def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
@@ -68,19 +68,10 @@ def _check_strength(strength: float) -> None:
 
 @dataclass(frozen=True)
 class L2:
-    r"""Ridge penalty in the free basis, :math:`\tfrac{\lambda}{2} \|\theta\|^2`.
+    r"""Ridge penalty in the free basis, :math:`\tfrac{\lambda}{2} \|\theta\|^2`, for a positive ``strength`` lambda.
 
-    The free basis is orthonormal, so this is the squared norm of the balanced tables and depends on no reference level.
-
-    Args:
-        strength: :math:`\lambda`, one over the variance of the equivalent normal prior.
-
-    Raises:
-        InputError: a strength that is not positive and finite.
-
-    Example:
-        >>> L2(4.0).strength
-        4.0
+    The free basis is orthonormal, so this is the squared norm of the balanced tables and depends on no reference level;
+    lambda is one over the variance of the equivalent normal prior.
     """
 
     strength: float
@@ -112,14 +103,8 @@ class Conjugate:
     .. math:: n_0 \big(\log Z(\theta) - s \cdot \theta\big) = n_0 \log Z(\theta)
 
     since the free statistics s of the uniform distribution are 0. The estimate is that of maximum likelihood with
-    :math:`n_0` rows more, and always finite. It takes no part of its own: the likelihood and its Hessian are scaled. It
-    goes with the likelihood of tables without structural zeros.
-
-    Args:
-        num_rows: fictive rows :math:`n_0`, positive.
-
-    Raises:
-        InputError: a number that is not positive and finite.
+    ``num_rows`` :math:`n_0` rows more, and always finite. It goes with the likelihood of tables without structural
+    zeros.
 
     References:
         Persi Diaconis and Donald Ylvisaker, Conjugate priors for exponential families, 1979, theorem 1.
@@ -140,17 +125,10 @@ class Conjugate:
 
 @dataclass(frozen=True)
 class L1:
-    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`.
+    r"""Lasso penalty on the free coordinates, :math:`\lambda \|\theta\|_1`, of ``min_order`` variables or more.
 
     For binary variables a free coordinate is a whole interaction. With more levels it depends on the basis of
     contrasts; :class:`GroupL2` does not.
-
-    Args:
-        strength: :math:`\lambda` in nats.
-        min_order: interactions of fewer variables are not penalised; 2 leaves the one-variable margins free.
-
-    Raises:
-        InputError: a strength that is not positive and finite.
     """
 
     strength: float
@@ -179,15 +157,8 @@ class L1:
 class GroupL2:
     r"""Group lasso over hyperedges, :math:`\lambda \sum_S \sqrt{p_S}\, \|\theta^S\|` with :math:`p_S` parameters in S.
 
-    Whole interactions become zero. The norm of a balanced table does not depend on the basis. Subsets of a zero
-    interaction are penalised on their own, so heredity is not enforced.
-
-    Args:
-        strength: :math:`\lambda` in nats.
-        min_order: interactions of fewer variables are not penalised; 2 leaves the one-variable margins free.
-
-    Raises:
-        InputError: a strength that is not positive and finite.
+    Whole interactions of ``min_order`` variables or more become zero. The norm of a balanced table does not depend on
+    the basis. Subsets of a zero interaction are penalised on their own, so heredity is not enforced.
     """
 
     strength: float

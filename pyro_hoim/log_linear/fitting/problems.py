@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +16,9 @@ from .design import cell_counts, design_entries, design_matrix
 from .existence import Face, MLEExistence, check_impossible_counts, find_face, mle_existence
 from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
+from .solvers import HeldOut
 
-__all__ = ["SMALL_ENTRIES", "HeldOut", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
-
-HeldOut = Callable[[np.ndarray, float], float]
-"""Mean loss of held-out rows as a function of (free parameters, training loss)."""
+__all__ = ["SMALL_ENTRIES", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
 
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
@@ -34,19 +31,8 @@ _PUSH = 32.0
 class Problem:
     """Everything a solver run needs, in the coordinates it works in, and what its result is made of.
 
-    Attributes:
-        hypergraph: the interaction structure.
-        objective: mean loss, in the solver's coordinates.
-        start: where to start, in the solver's coordinates.
-        num_rows: number of observations.
-        free_mean: empirical means of the free statistics; empty for the pseudo-likelihood.
-        rows: the observations, if given.
-        margins: marginal counts, if they were needed.
-        possible: mask of possible cells, None when all are.
-        existence: of the maximum-likelihood estimate, if examined.
-        face: facial set, if it is not everything.
-        reduced: whether the solver works in coordinates of the face.
-        design: dense design, if used.
+    ``start`` is in those coordinates; ``free_mean`` are the empirical means of the free statistics, empty for the
+    pseudo-likelihood; ``reduced`` says that the coordinates are those of the ``face``.
     """
 
     hypergraph: InteractionHypergraph
@@ -76,7 +62,7 @@ class Problem:
         return theta @ self.face.basis if self.reduced and self.face is not None else theta
 
     def held_out(self, rows: Observations) -> HeldOut:
-        """Mean loss of other rows, as a function of free parameters and the loss of the training rows there.
+        """Mean loss of other rows, as a function of the solver's coordinates and the training loss there.
 
         Two likelihoods share log Z, so they differ by a linear term, and nothing is evaluated. Rows in cells that the
         estimate gives no probability lose infinitely much.
@@ -89,7 +75,7 @@ class Problem:
         margins = rows.marginal_counts(self.hypergraph.edges)
         mean = parametrization(self.hypergraph).free_statistics(margins).numpy() / rows.total_count
         difference = self.free_mean - mean
-        return lambda theta, loss: loss + float(theta @ difference)
+        return lambda theta, loss: loss + float(self.lift(theta) @ difference)
 
     def limit(self, theta: np.ndarray) -> np.ndarray:
         """Free parameters moved along the direction of recession until the forced zeros are negligible."""
@@ -98,11 +84,9 @@ class Problem:
         return _pushed(theta, self.design, self.face, self.possible)
 
 
-def pseudo_problem(
-    hypergraph: InteractionHypergraph, rows: Observations, begin: np.ndarray | None, penalty: Penalty | None
-) -> Problem:
+def pseudo_problem(hypergraph: InteractionHypergraph, rows: Observations, penalty: Penalty | None) -> Problem:
     """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
-    start = np.zeros(hypergraph.num_parameters) if begin is None else begin
+    start = np.zeros(hypergraph.num_parameters)
     problem = Problem(hypergraph, PseudoLikelihood(hypergraph, rows), start, rows.total_count, np.empty(0), rows)
     if penalty is None:
         found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
@@ -113,7 +97,6 @@ def pseudo_problem(
 def general_problem(
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
-    begin: np.ndarray | None,
     penalty: Penalty | None,
     partition: PartitionBackend | None,
 ) -> Problem:
@@ -131,7 +114,7 @@ def general_problem(
         objective: Objective = DenseLikelihood(design, mean)
     else:
         objective = Likelihood(hypergraph, mean, partition)
-    start = np.zeros(hypergraph.num_parameters) if begin is None else begin
+    start = np.zeros(hypergraph.num_parameters)
     existence = None
     if penalty is None:
         is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
@@ -143,7 +126,6 @@ def dense_problem(
     hypergraph: InteractionHypergraph,
     rows: Observations,
     possible: np.ndarray | None,
-    begin: np.ndarray | None,
     penalty: Penalty | None,
     from_zero: bool,
 ) -> Problem:
@@ -168,30 +150,27 @@ def dense_problem(
         used, counts, mean = design[cells], counts[cells], free_mean
         if reduced:
             used, mean = used @ face.basis, free_mean @ face.basis
-            begin = None if begin is None else begin @ face.basis
     else:
         used, mean = design, free_mean
+    objective = DenseLikelihood(used, mean)
     if from_zero:
         face = None if possible is None else face
-        zero = np.zeros(used.shape[1])
-        start = zero if begin is None else begin
+        start = np.zeros(used.shape[1])
     else:
-        start = _least_squares(used, counts, num_rows) if begin is None else begin
-    objective = DenseLikelihood(used, mean)
+        start = _least_squares(objective, counts, num_rows)
     return Problem(
         hypergraph, objective, start, num_rows, free_mean, rows, None, possible, existence, face, reduced, design
     )
 
 
-def _least_squares(design: np.ndarray, counts: np.ndarray, num_rows: float) -> np.ndarray:
+def _least_squares(objective: DenseLikelihood, counts: np.ndarray, num_rows: float) -> np.ndarray:
     """One step of iteratively reweighted least squares from means half-way between the counts and their average."""
     means = (counts + num_rows / len(counts)) / 2
     target = np.log(means) + counts / means
     probs = means / means.sum()
-    start = DenseLikelihood(design, probs @ design)
-    start.probs, start._mean = probs, start.statistics
-    right = (probs * target) @ design - float(probs @ target) * start.statistics
-    hessian = start.hessian()
+    centre = probs @ objective.design
+    right = (probs * target) @ objective.design - float(probs @ target) * centre
+    hessian = objective.covariance(probs, centre)
     hessian[np.diag_indices_from(hessian)] += 1e-9
     hessian = np.triu(hessian) + np.triu(hessian, 1).T
     return np.linalg.solve(hessian, right) if len(right) else right

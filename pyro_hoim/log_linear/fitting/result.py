@@ -27,13 +27,13 @@ _CHUNK = 256
 
 
 class HistoryEntry(NamedTuple):
-    """One iterate of a fit.
+    """One iterate of a fit, counted from 1.
 
     Attributes:
-        iteration: counted from 1.
+        iteration: its number.
         train_kl: mean negative log-likelihood of the training rows minus the entropy of their law, in nats; for the
             pseudo-likelihood the mean negative log pseudo-likelihood. The penalty is not included.
-        validation_kl: the same of the validation rows, None without them.
+        validation_kl: the same of the validation rows.
         gradient_norm: largest absolute entry of the gradient per row.
     """
 
@@ -56,21 +56,19 @@ class FitResult:
         log_partition: log Z of the balanced tables, in nats; None likewise. With structural zeros, over possible cells.
         num_rows: number of observations N (the sum of counts).
         status: ``converged``, ``infinite`` (converged towards an infinite estimate), ``max_iterations``, ``stalled``,
-            ``early_stopped`` or ``interrupted``.
+            ``diverged`` (fixed steps that are too long), ``early_stopped`` or ``interrupted``.
         num_iterations: iterations of the solver.
-        gradient_norm: largest absolute entry of the gradient per row, at the end (at the best iterate after early
-            stopping).
+        gradient_norm: largest absolute entry of the gradient per row at these parameters.
         existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
             fits) or was not decided (pseudo-likelihood without an empty margin).
         objective: ``likelihood`` or ``pseudo-likelihood``.
-        method: ``newton``, ``lbfgs`` or ``proximal-gradient``.
+        method: ``newton``, ``lbfgs``, ``proximal-gradient`` or ``gradient``.
         penalty: the penalty, or None.
         partition: the backend used where the table is too large for a dense design.
         data: the observations, or None when sufficient statistics were given.
-        margins: observed marginal counts (num_terms,) if the fit used them; None on a dense design with observations
-            and for the pseudo-likelihood.
+        margins: observed marginal counts (num_terms,) if the fit used them.
         possible: mask (num_states,) of possible cells, None when all are.
-        history: iterates, when a validation set was given or ``keep_history`` was set.
+        history: iterates, when a validation set was given.
         best_iteration: iteration whose parameters these are, after early stopping.
         validation_kl: validation divergence at these parameters, in nats; None without validation rows.
     """
@@ -98,11 +96,7 @@ class FitResult:
     _design: np.ndarray | None = field(default=None, repr=False)
 
     def complete_data(self) -> Observations:
-        """The observations, for what is defined on complete tables.
-
-        Raises:
-            InputError: a fit to sufficient statistics. MissingDataError: observations with missing cells.
-        """
+        """The observations; InputError or MissingDataError without any, or where they miss cells."""
         if self.data is None:
             raise unexpected("result", "a fit to observations", received="one to sufficient statistics")
         if self.data.has_missing:
@@ -173,11 +167,7 @@ class FitResult:
 
     @cached_property
     def probs(self) -> torch.Tensor:
-        """Fitted cell probabilities (num_states,), row-major; zero outside the facial set and in impossible cells.
-
-        Raises:
-            IntractableError: the fit did not use a dense design.
-        """
+        """Fitted cell probabilities (num_states,), row-major; IntractableError without a dense design."""
         if self._design is None:
             problem = (
                 f"the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without a dense "
@@ -193,10 +183,9 @@ class FitResult:
     def information(self) -> torch.Tensor:
         r"""Information of the data about the free parameters, :math:`N \operatorname{Cov}_\theta[X]`.
 
-        With missing cells it is the observed information, from which each row takes
-        :math:`\operatorname{Cov}_\theta[X \mid x_O]`, what its missing cells would have added. The Hessian of a smooth
-        penalty is added. On a small table it costs O(cells x parameters^2), with missing cells for every distinct row;
-        otherwise one backward pass through the backend for every parameter.
+        With missing cells it is the observed information, from which each row takes :math:`\operatorname{Cov}_\theta[X
+        \mid x_O]`. The Hessian of a smooth penalty is added. On a small table it costs O(cells x parameters^2), with
+        missing cells for every distinct row; otherwise one backward pass for every parameter.
 
         Shape:
             result (num_parameters, num_parameters).
@@ -257,18 +246,15 @@ class FitResult:
 
     @cached_property
     def covariance(self) -> torch.Tensor:
-        """Asymptotic covariance of the free parameters, the inverse of :attr:`information`.
+        """Asymptotic covariance (num_parameters, num_parameters), the inverse of :attr:`information`.
 
         Where the estimate is infinite it is the pseudo-inverse on what the data identify: variances of directions that
         are not identified are zero here and reported as infinite by the tables of standard errors.
 
-        Shape:
-            result (num_parameters, num_parameters).
-
         Raises:
-            InputError: see :attr:`information`. IntractableError: likewise; or the estimate is infinite, or may be,
-                and what is identified is not known (large tables without a closed form); or the observed cells do not
-                identify every parameter.
+            InputError: see :attr:`information`.
+            IntractableError: likewise; or the estimate is infinite, or may be, and what is identified is not known; or
+                the observed cells do not identify every parameter.
         """
         basis = self.identified
         information = self.information
@@ -292,11 +278,7 @@ class FitResult:
 
     @cached_property
     def identified(self) -> torch.Tensor | None:
-        """Orthonormal basis (num_parameters, rank) of the directions that the data identify; None for all.
-
-        Raises:
-            IntractableError: the estimate is infinite, and a large table does not tell what is identified.
-        """
+        """Basis (num_parameters, rank) of what the data identify; None for all."""
         if self._face is not None:
             return torch.from_numpy(np.ascontiguousarray(self._face.basis))
         if self.existence is None or self.existence.exists is not False:
@@ -339,10 +321,6 @@ class FitResult:
         :math:`h(u) = (e^{-u} + u - 1) / u^2`. That grows without bound in every direction when
         :math:`\nu R < \sqrt{\lambda_{\min}(H)}`; half of it is asked for. Francis Bach, Self-concordant analysis for
         logistic regression, 2010, propositions 1 and 2.
-
-        Args:
-            values: eigenvalues of the information, ascending.
-            vectors: its eigenvectors, as columns.
         """
         if not len(values):
             return True
@@ -360,13 +338,10 @@ class FitResult:
         return decrement * diameter < 0.5 * math.sqrt(float(values[0]) / self.num_rows)
 
     def is_identified(self, contrasts: torch.Tensor) -> torch.Tensor:
-        """Whether linear functions of the free parameters are identified by the data.
+        """Whether linear functions (k, num_parameters) of the free parameters are identified by the data, (k,).
 
         An infinite estimate of a large table that is not decomposable is judged by its empty margins alone: False is
         certain, True means that no empty margin stands against it.
-
-        Shape:
-            contrasts (k, num_parameters); result (k,) of booleans.
         """
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
         if self._face is not None or (self.existence is not None and self.existence.facial_set is not None):
@@ -387,14 +362,7 @@ class FitResult:
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
     def standard_errors(self, coding: Coding = "free") -> torch.Tensor:
-        """Standard errors of theta in a coding, infinite where the data do not identify an entry.
-
-        Shape:
-            result (num(coding),).
-
-        Raises:
-            InputError, IntractableError, MissingDataError: see :attr:`information` and :attr:`covariance`.
-        """
+        """Standard errors (num(coding),) of theta, infinite where not identified; see :attr:`covariance`."""
         if coding != "balanced":
             return self.contrast_errors(parametrization(self.hypergraph).matrix("free", coding))
         # A balanced table depends on its own hyperedge's parameters alone.
@@ -409,14 +377,7 @@ class FitResult:
         return torch.cat(pieces)
 
     def contrast_errors(self, contrasts: torch.Tensor) -> torch.Tensor:
-        """Standard errors of linear functions of the free parameters, infinite where they are not identified.
-
-        Shape:
-            contrasts (k, num_parameters); result (k,).
-
-        Raises:
-            InputError, IntractableError, MissingDataError: see :attr:`information` and :attr:`covariance`.
-        """
+        """Standard errors (k,) of linear functions (k, num_parameters) of theta, likewise."""
         variances = ((contrasts @ self.covariance) * contrasts).sum(1).clamp(min=0)
         return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))
 

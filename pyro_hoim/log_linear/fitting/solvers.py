@@ -1,277 +1,328 @@
-"""Solvers of convex fits: Newton, L-BFGS, accelerated proximal gradient and plain gradient descent.
+"""Solvers of convex fits: Newton, L-BFGS, proximal gradient and gradient descent. None of them knows a model.
 
-A solver declares what it needs (``needs_hessian``, ``needs_prox``), starts from given parameters and reports every
-iterate to a :class:`Monitor`, which may stop it. None of them knows a model.
+A solver goes from a sound point to one whose gradient is small, and reports every iterate, at which it may be stopped.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
-from scipy.optimize import minimize
 
-from .objectives import Objective
+from ...errors import is_whole, out_of_range
 
-__all__ = ["LBFGS", "SOLVERS", "GradientDescent", "Newton", "Outcome", "ProximalGradient", "Solver"]
+__all__ = [
+    "Evaluate",
+    "HeldOut",
+    "Outcome",
+    "Patience",
+    "Point",
+    "Precondition",
+    "Stopping",
+    "gradient_descent",
+    "lbfgs",
+    "newton",
+    "proximal_gradient",
+]
 
 (_solve_positive,) = get_lapack_funcs(("posv",), dtype=np.float64)
-
-Report = Callable[[int, np.ndarray, float, float], bool]
-"""Called with (iteration, theta, loss without penalty, largest entry of the gradient); True stops the solver."""
-
-Prox = Callable[[np.ndarray, float], np.ndarray]
+_ARMIJO, _CURVATURE, _ROUNDING = 1e-4, 0.9, 1e-13
+_MEMORY, _MAX_TRIALS = 20, 40
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Where a solver ended.
+class Stopping:
+    """When a fit ends.
 
     Attributes:
-        theta: parameters of the last iterate (num_parameters,).
-        loss: mean loss there without penalty, in nats per row.
-        gradient_norm: largest absolute entry of the gradient (of the gradient mapping for a proximal solver).
-        num_iterations: iterations made.
-        status: ``converged``, ``max_iterations``, ``stopped`` (by the report) or ``stalled`` (no further decrease).
+        tolerance: largest entry of the gradient per row at which it is done; None for the default of the method.
+        max_iterations: most iterations; None for the default of the method.
+        patience: iterations without a better loss of the validation rows after which it ends early; None for the
+            default of what is fitted.
+
+    Raises:
+        InputError: a tolerance that is not positive and finite, or a number that is no whole number from 1.
     """
+
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        tolerance = self.tolerance
+        if tolerance is not None and (isinstance(tolerance, bool) or not 0 < tolerance < math.inf):
+            raise out_of_range("tolerance", "a positive number", tolerance)
+        for name in ("max_iterations", "patience"):
+            value = getattr(self, name)
+            if value is not None and (not is_whole(value) or value < 1):
+                raise out_of_range(name, "a whole number from 1", value)
+
+
+class Point(NamedTuple):
+    """Parameters with the loss there, without and with the penalty, and the gradient of the latter."""
 
     theta: np.ndarray
     loss: float
-    gradient_norm: float
-    num_iterations: int
-    status: str
+    value: float
+    gradient: np.ndarray
+
+    @property
+    def norm(self) -> float:
+        """Largest absolute entry of the gradient."""
+        return float(np.abs(self.gradient).max()) if self.gradient.size else 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether value and gradient are finite."""
+        return math.isfinite(self.value) and math.isfinite(self.norm)
 
 
-class Solver(Protocol):
-    """Minimises an objective from a start."""
+class Outcome(NamedTuple):
+    """Where a solver ended; ``norm`` is the largest entry of the gradient, or of the step by a proximal map.
 
-    needs_hessian: bool
-    needs_prox: bool
-
-    def solve(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        tolerance: float,
-        max_iterations: int,
-        report: Report | None = None,
-        prox: Prox | None = None,
-    ) -> Outcome:
-        """Iterate until the gradient is below the tolerance in every entry."""
-        ...
-
-
-def _largest(gradient: np.ndarray) -> float:
-    return float(np.abs(gradient).max()) if gradient.size else 0.0
-
-
-class Newton:
-    """Newton's method with the exact Hessian and a backtracking line search; converges quadratically."""
-
-    needs_hessian = True
-    needs_prox = False
-
-    def solve(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        tolerance: float,
-        max_iterations: int,
-        report: Report | None = None,
-        prox: Prox | None = None,  # noqa: ARG002
-    ) -> Outcome:
-        """See :class:`Solver`."""
-        theta = start
-        value, gradient = objective.evaluate(theta)
-        norm = _largest(gradient)
-        for iteration in range(max_iterations + 1):
-            if iteration and report is not None and report(iteration, theta, objective.loss, norm):
-                return Outcome(theta, objective.loss, norm, iteration, "stopped")
-            if norm <= tolerance:
-                return Outcome(theta, objective.loss, norm, iteration, "converged")
-            if iteration == max_iterations:
-                break
-            hessian = objective.hessian()
-            _, direction, info = _solve_positive(hessian, gradient, lower=0)
-            if info != 0:  # singular to rounding: the step of least norm
-                full = objective.hessian()
-                full = np.triu(full) + np.triu(full, 1).T
-                direction = np.linalg.lstsq(full, gradient, rcond=1e-12)[0]
-            decrease = float(gradient @ direction)
-            step, slack = 1.0, 1e-14 * (1 + abs(value))
-            for _ in range(40):
-                trial = theta - step * direction
-                new_value, new_gradient = objective.evaluate(trial)
-                if new_value <= value - 1e-4 * step * decrease + slack:
-                    break
-                step /= 2
-            else:
-                objective.evaluate(theta)
-                return Outcome(theta, objective.loss, norm, iteration, "stalled")
-            theta, value, gradient = trial, new_value, new_gradient
-            norm = _largest(gradient)
-        return Outcome(theta, objective.loss, norm, max_iterations, "max_iterations")
-
-
-class LBFGS:
-    """Limited-memory BFGS (SciPy's), on value and gradient alone.
-
-    Args:
-        memory: number of stored corrections.
+    The status is ``converged``, ``max_iterations``, ``stopped`` by the report, ``stalled`` (no further decrease) or
+    ``diverged``.
     """
 
-    needs_hessian = False
-    needs_prox = False
+    point: Point
+    norm: float
+    num_iterations: int
+    status: str
+    notes: tuple[str, ...] = ()
 
-    def __init__(self, memory: int = 20) -> None:
-        self.memory = memory
 
-    def solve(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        tolerance: float,
-        max_iterations: int,
-        report: Report | None = None,
-        prox: Prox | None = None,  # noqa: ARG002
-    ) -> Outcome:
-        """See :class:`Solver`."""
-        last: dict[str, Any] = {}
+Evaluate = Callable[[np.ndarray], Point]
+Report = Callable[[int, Point, float], bool]
+"""Called with (iteration, point, norm); True stops the solver."""
 
-        def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = objective.evaluate(theta)
-            last.update(theta=theta.copy(), loss=objective.loss, norm=_largest(gradient))
-            return value, gradient
+Precondition = Callable[[np.ndarray], np.ndarray]
+"""Rough inverse Hessian times a vector, symmetric and positive."""
 
-        iteration = 0
-        stopped = False
+HeldOut = Callable[[np.ndarray, float], float]
+"""Mean loss of held-out rows as a function of (parameters, training loss without penalty)."""
 
-        def callback(intermediate_result: Any) -> None:
-            nonlocal iteration, stopped
-            iteration += 1
-            if report is None:
-                return
-            theta = np.asarray(intermediate_result.x)
-            if not np.array_equal(theta, last["theta"]):
-                evaluate(theta)
-            if report(iteration, last["theta"], last["loss"], last["norm"]):
-                stopped = True
-                raise StopIteration
 
-        options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "gtol": tolerance, "ftol": 0.0}
-        options["maxcor"] = self.memory
-        result = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=callback, options=options)
-        theta = np.asarray(result.x)
-        if not np.array_equal(theta, last["theta"]):
-            evaluate(theta)
-        if stopped:
-            status = "stopped"
-        elif last["norm"] <= tolerance:
-            status = "converged"
+class Patience:
+    """The best point by the loss of held-out rows, and whether to stop looking for a better one."""
+
+    def __init__(self, held_out: HeldOut, patience: int | None) -> None:
+        self._held_out = held_out
+        self._patience = patience
+        self.value = self.best_value = math.inf
+        self.best: Point | None = None
+        self.best_iteration = 0
+
+    def __call__(self, iteration: int, point: Point) -> bool:
+        """Whether to stop after this iterate."""
+        self.value = self._held_out(point.theta, point.loss)
+        if self.value < self.best_value or self.best is None:
+            self.best_value, self.best, self.best_iteration = self.value, point, iteration
+        return self._patience is not None and iteration - self.best_iteration >= self._patience
+
+
+def newton(
+    evaluate: Evaluate,
+    start: Point,
+    tolerance: float,
+    max_iterations: int,
+    report: Report,
+    hessian: Callable[[], np.ndarray],
+) -> Outcome:
+    """Newton's method with a backtracking line search; of the Hessian at the last point the upper triangle is read."""
+    here = start
+    for iteration in range(max_iterations + 1):
+        if iteration and report(iteration, here, here.norm):
+            return Outcome(here, here.norm, iteration, "stopped")
+        if here.norm <= tolerance:
+            return Outcome(here, here.norm, iteration, "converged")
+        if iteration == max_iterations:
+            break
+        _, direction, info = _solve_positive(hessian(), here.gradient, lower=0)
+        if info != 0:  # singular to rounding: the step of least norm
+            full = hessian()
+            full = np.triu(full) + np.triu(full, 1).T
+            direction = np.linalg.lstsq(full, here.gradient, rcond=1e-12)[0]
+        decrease = float(here.gradient @ direction)
+        step, slack = 1.0, 1e-14 * (1 + abs(here.value))
+        for _ in range(_MAX_TRIALS):
+            there = evaluate(here.theta - step * direction)
+            if there.value <= here.value - _ARMIJO * step * decrease + slack:
+                break
+            step /= 2
         else:
-            status = "max_iterations" if iteration >= max_iterations else "stalled"
-        return Outcome(theta, last["loss"], last["norm"], iteration, status)
+            return Outcome(here, here.norm, iteration, "stalled")
+        here = there
+    return Outcome(here, here.norm, max_iterations, "max_iterations")
 
 
-class GradientDescent:
+def lbfgs(
+    evaluate: Evaluate,
+    start: Point,
+    tolerance: float,
+    max_iterations: int,
+    report: Report,
+    precondition: Precondition | None = None,
+) -> Outcome:
+    """Limited-memory BFGS for losses whose gradients are more accurate than their values.
+
+    Near an optimum, differences of values drown in rounding long before gradients do. The line search therefore also
+    accepts a step by its slopes alone, where the value has not risen beyond rounding, so that gradients can be driven
+    to small tolerances; a step at which the loss is not finite is merely too long.
+
+    References:
+        William Hager and Hongchao Zhang, A new conjugate gradient method with guaranteed descent and an efficient line
+        search, 2005, equation (4.1) on approximate Wolfe conditions; Jorge Nocedal and Stephen Wright, Numerical
+        Optimization, 2006, algorithm 7.4.
+    """
+    here = start
+    pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=_MEMORY)
+    for iteration in range(max_iterations + 1):
+        if here.norm <= tolerance:
+            return Outcome(here, here.norm, iteration, "converged")
+        if iteration == max_iterations:
+            break
+        direction = _direction(here.gradient, pairs, precondition)
+        slope = float(here.gradient @ direction)
+        if not slope < 0:
+            pairs.clear()
+            direction = _direction(here.gradient, pairs, precondition)
+            slope = float(here.gradient @ direction)
+        first = 1.0 if pairs else min(1.0, 1.0 / float(np.abs(direction).sum()))
+        there = _search(evaluate, here, direction, slope, first)
+        if there is None:
+            if not pairs:
+                note = f"no further decrease; the largest entry of the gradient is {here.norm:.2g} per row"
+                return Outcome(here, here.norm, iteration, "stalled", (note,))
+            pairs.clear()  # the curvature that was gathered misleads; begin anew from here
+            continue
+        move, change = there.theta - here.theta, there.gradient - here.gradient
+        bend = float(move @ change)
+        if bend > 1e-300 and bend > 1e-14 * float(change @ change):
+            pairs.append((move, change, 1 / bend))
+        here = there
+        if report(iteration + 1, here, here.norm):
+            return Outcome(here, here.norm, iteration + 1, "stopped")
+    return Outcome(here, here.norm, max_iterations, "max_iterations")
+
+
+def _direction(
+    gradient: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray, float]], precondition: Precondition | None
+) -> np.ndarray:
+    """Minus the inverse Hessian's estimate times the gradient."""
+    result = -gradient
+    weights: list[float] = []
+    for move, change, inverse in reversed(pairs):
+        weights.append(inverse * float(move @ result))
+        result -= weights[-1] * change
+    if precondition is not None:
+        result = precondition(result)
+    if pairs:
+        _, change, inverse = pairs[-1]
+        scaled = change if precondition is None else precondition(change)
+        result *= 1 / (inverse * float(change @ scaled))
+    for (move, change, inverse), weight in zip(pairs, reversed(weights), strict=True):
+        result += (weight - inverse * float(change @ result)) * move
+    return result
+
+
+def _search(evaluate: Evaluate, here: Point, direction: np.ndarray, slope: float, first: float) -> Point | None:
+    """A point along the direction with enough decrease and curvature; None where there is none to be found."""
+    low, low_slope, high, high_slope = 0.0, slope, math.inf, math.nan
+    slack = _ROUNDING * (1 + abs(here.value))
+    step = first
+    for _ in range(_MAX_TRIALS):
+        there = evaluate(here.theta + step * direction)
+        new_slope = float(there.gradient @ direction) if there.is_sound else math.nan
+        is_low = there.is_sound and (
+            there.value <= here.value + _ARMIJO * step * slope
+            or (there.value <= here.value + slack and new_slope <= (2 * _ARMIJO - 1) * slope)
+        )
+        if is_low and new_slope >= _CURVATURE * slope:
+            return there
+        if is_low:
+            low, low_slope = step, new_slope
+        else:
+            high, high_slope = step, new_slope
+        if math.isinf(high):
+            step *= 4
+            continue
+        step = (low + high) / 2
+        if high_slope > 0 > low_slope:  # the zero of the slope by linear interpolation, well inside the bracket
+            zero = low + (high - low) * low_slope / (low_slope - high_slope)
+            step = min(max(zero, low + 0.05 * (high - low)), high - 0.05 * (high - low))
+        if high - low <= 1e-16 * high:
+            return None
+    return None
+
+
+def gradient_descent(
+    evaluate: Evaluate, start: Point, tolerance: float, max_iterations: int, report: Report, step: float = 0.5
+) -> Outcome:
     r"""Gradient descent with a fixed step, :math:`\theta \leftarrow \theta - \alpha \nabla f(\theta)`.
 
-    In the free basis this is descent along the purified gradient. It is slow and is here to reproduce published runs;
-    a step that is too large makes it diverge, and it does not look.
-
-    Args:
-        step: the learning rate alpha.
+    In the free basis and within balanced tables this is descent along the purified gradient. Where the value rises far
+    above that of the start, or ends above it, the best point comes back with the status ``diverged``.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
         Interaction Selection, 2024, equation (9) and algorithm 2, where alpha is 0.5.
     """
-
-    needs_hessian = False
-    needs_prox = False
-
-    def __init__(self, step: float = 0.5) -> None:
-        self.step = step
-
-    def solve(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        tolerance: float,
-        max_iterations: int,
-        report: Report | None = None,
-        prox: Prox | None = None,  # noqa: ARG002
-    ) -> Outcome:
-        """See :class:`Solver`."""
-        theta = start
-        _, gradient = objective.evaluate(theta)
-        for iteration in range(1, max_iterations + 1):
-            theta = theta - self.step * gradient
-            _, gradient = objective.evaluate(theta)
-            norm = _largest(gradient)
-            if report is not None and report(iteration, theta, objective.loss, norm):
-                return Outcome(theta, objective.loss, norm, iteration, "stopped")
-            if norm <= tolerance:
-                return Outcome(theta, objective.loss, norm, iteration, "converged")
-        return Outcome(theta, objective.loss, _largest(gradient), max_iterations, "max_iterations")
+    here = best = start
+    for iteration in range(1, max_iterations + 1):
+        if here.norm <= tolerance:
+            return Outcome(here, here.norm, iteration - 1, "converged")
+        here = evaluate(here.theta - step * here.gradient)
+        is_high = here.value > start.value + 1 + abs(start.value)
+        is_last = iteration == max_iterations
+        if not here.is_sound or is_high or (is_last and here.value > start.value):
+            note = f"the loss rose from {start.value:.4g} to {here.value:.4g} nats per row; reduce step={step:g}"
+            return Outcome(best, best.norm, iteration, "diverged", (note,))
+        if here.value < best.value:
+            best = here
+        if report(iteration, here, here.norm):
+            return Outcome(here, here.norm, iteration, "stopped")
+    status = "converged" if here.norm <= tolerance else "max_iterations"
+    return Outcome(here, here.norm, max_iterations, status)
 
 
-class ProximalGradient:
-    """Accelerated proximal gradient with backtracking and restart, for penalties that are not smooth.
+def proximal_gradient(
+    evaluate: Evaluate,
+    start: Point,
+    tolerance: float,
+    max_iterations: int,
+    report: Report,
+    prox: Callable[[np.ndarray, float], np.ndarray],
+) -> Outcome:
+    """Accelerated proximal gradient with backtracking and restart; ``prox`` is that of the penalty per row.
 
     References:
         Amir Beck and Marc Teboulle, A fast iterative shrinkage-thresholding algorithm, 2009, section 4; Brendan
         O'Donoghue and Emmanuel Candes, Adaptive restart for accelerated gradient schemes, 2015, section 3.2.
     """
-
-    needs_hessian = False
-    needs_prox = True
-
-    def solve(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        tolerance: float,
-        max_iterations: int,
-        report: Report | None = None,
-        prox: Prox | None = None,
-    ) -> Outcome:
-        """See :class:`Solver`; ``prox`` is the proximal map of the penalty per row."""
-        assert prox is not None
-        shrink = prox
-        theta, ahead, momentum, step = start, start, 1.0, 1.0
-        norm = float("inf")
-        for iteration in range(1, max_iterations + 1):
-            value, gradient = objective.evaluate(ahead)
-            while True:
-                trial = shrink(ahead - step * gradient, step)
-                move = trial - ahead
-                smooth, _ = objective.evaluate(trial)
-                if smooth <= value + float(gradient @ move) + float(move @ move) / (2 * step) + 1e-15 * abs(value):
-                    break
-                step /= 2
-            loss = objective.loss
-            norm = _largest(move) / step
-            if report is not None and report(iteration, trial, loss, norm):
-                return Outcome(trial, loss, norm, iteration, "stopped")
-            if norm <= tolerance:
-                return Outcome(trial, loss, norm, iteration, "converged")
-            if float((ahead - trial) @ (trial - theta)) > 0:
-                momentum = 1.0
-            following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            ahead = trial + (momentum - 1) / following * (trial - theta)
-            theta, momentum = trial, following
-            step *= 1.1
-        objective.evaluate(theta)
-        return Outcome(theta, objective.loss, norm, max_iterations, "max_iterations")
-
-
-SOLVERS: dict[str, type[Newton | LBFGS | ProximalGradient | GradientDescent]] = {
-    "newton": Newton,
-    "lbfgs": LBFGS,
-    "proximal-gradient": ProximalGradient,
-    "gradient": GradientDescent,
-}
+    here, ahead, momentum, step = start, start, 1.0, 1.0
+    norm = math.inf
+    for iteration in range(1, max_iterations + 1):
+        while True:
+            there = evaluate(prox(ahead.theta - step * ahead.gradient, step))
+            move = there.theta - ahead.theta
+            linear = ahead.value + float(ahead.gradient @ move)
+            if there.value <= linear + float(move @ move) / (2 * step) + 1e-15 * abs(ahead.value):
+                break
+            step /= 2
+        norm = (float(np.abs(move).max()) if move.size else 0.0) / step
+        if report(iteration, there, norm):
+            return Outcome(there, norm, iteration, "stopped")
+        if norm <= tolerance:
+            return Outcome(there, norm, iteration, "converged")
+        if float((ahead.theta - there.theta) @ (there.theta - here.theta)) > 0:
+            momentum = 1.0
+        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        ahead = evaluate(there.theta + (momentum - 1) / following * (there.theta - here.theta))
+        here, momentum = there, following
+        step *= 1.1
+    return Outcome(here, norm, max_iterations, "max_iterations")

@@ -47,15 +47,13 @@ def coefficient_table(result: FitResult, *, coding: Coding = "corner", level: fl
 
     Args:
         result: a fit of the likelihood.
-        coding: ``corner`` (treatment contrasts against the first level, as in regression software), ``balanced``
-            (deviations that sum to zero over every axis) or ``free`` (orthonormal contrasts of every level from the
-            second on with a weighted mean of all, see :class:`~pyro_hoim.log_linear.Parametrization`).
+        coding: ``corner`` (treatment contrasts against the first level), ``balanced`` (deviations that sum to zero over
+            every axis) or ``free`` (see :class:`~pyro_hoim.log_linear.Parametrization`).
         level: coverage of the interval.
 
     Returns:
         One row per coefficient: interaction, levels (labels), estimate, std_error, z, p_value, lower, upper. An
-        estimate at infinity, which the data do not identify, has an infinite std_error; its finite value stands for
-        the limit.
+        estimate at infinity has an infinite std_error; its finite value stands for the limit.
 
     Raises:
         InputError: unknown coding or level; see :attr:`FitResult.information`.
@@ -112,23 +110,12 @@ def odds_ratio_table(
         level: coverage of the interval.
 
     Returns:
-        Columns: the two pairs of levels ("reference -> level"), one column per modifier, estimate (log odds ratio),
-        std_error, z, p_value, lower, upper, odds_ratio.
+        Columns: the two pairs of levels ("reference -> level"), one per modifier, log_odds_ratio, std_error, z,
+        p_value, lower, upper and odds_ratio.
 
     Raises:
         UnknownNameError: an unknown variable or label.
         InputError: the same variable or level twice, or ``given`` holds a variable that is no modifier.
-
-    Example:
-        >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.log_linear import fit
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure import InteractionHypergraph
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> data = Observations.from_table(domain, [[30, 10], [20, 40]])
-        >>> frame = odds_ratio_table(fit(InteractionHypergraph.saturated(domain), data), "a", "b")
-        >>> round(float(frame["odds_ratio"][0]), 6), round(float(frame["std_error"][0]), 4)
-        (6.0, 0.4564)
     """
     _quantile(level)
     graph, domain = result.hypergraph, result.hypergraph.domain
@@ -190,8 +177,8 @@ def cell_table(result: FitResult) -> pd.DataFrame:
     .. math:: r_x = \frac{n_x - \hat m_x}{\sqrt{\hat m_x}}, \qquad
         r^*_x = \frac{n_x - \hat m_x}{\sqrt{\hat m_x (1 - h_x)}}
 
-    with h the leverage of the cell. Adjusted residuals are about standard normal when the model holds, so a cell
-    beyond 3 in size is out of line. A cell that the model fits perfectly by construction has none (NaN).
+    with h the leverage of the cell. Adjusted residuals are about standard normal when the model holds. A cell that the
+    model fits perfectly by construction has none (NaN).
 
     Args:
         result: an unpenalised fit of the likelihood to observations of a small table.

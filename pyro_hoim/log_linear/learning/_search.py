@@ -5,26 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...core.trainer import Loss, Trainer
+from ...core.trainer import Loss, RidgeTrainer
 from ...data.observations import Observations
-from ...errors import refused, unexpected
+from ...errors import refused
+from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..search.candidates import CandidatePool, Heredity
-from ..search.result import Selection, SelectionRound, SelectionStatus, Verdict
-from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, count_argument, run_file
-from ..search.scores import Gain, Score, ScoreContext, ScoreName, checked_score
+from ..search.options import SelectionOptions
+from ..search.result import SelectionResult, SelectionRound, SelectionStatus, Verdict
+from ..search.rounds import Proposal, RoundRunner, StopRule, check_rows, run_file
+from ..search.scores import Gain, ScoreContext, checked_score, checked_values
 from ..search.screening import Screened
-from ..training.exact import ExactTrainer
-from ..training.pseudo import PseudoTrainer
 from ..training.ridge import InteractionRidge
-from ..training.sampled.trainer import SampledTrainer
 
 _MAX_ALL_PAIRS = 1500
 _SEARCH, _STRENGTHS = "search.safetensors", "strengths.json"
@@ -65,87 +63,51 @@ class _Rule(StopRule):
 class StagedSearch:
     """Rounds of a search: single variables, pairs under weak strengths and under chosen ones, then larger sets.
 
-    The training rows choose strengths, the validation rows say whether these are used after the trials.
-
-    Args:
-        train: rows that the trainer was made with.
-        validation: rows for early stopping.
-        trainer: at the single variables, with the weak penalty and without evidence; taken over.
-        strong: penalty that rounds of evidence begin with.
-        evidence_rounds: of every fit; 0 leaves that trial out.
-        strong_damping: Adam's damping of sampled training under strengths that the rows chose; None leaves it.
-        heredity: see :func:`~pyro_hoim.log_linear.select`.
-        score: likewise.
-        per_round: sets added in the first round after that of the pairs; every further round may add twice as many.
-        max_order: largest set.
-        candidates: sets of two variables or more that may be added; None for all.
-        patience: rounds without a better validation loss after which the search stops.
-        max_rounds: rounds after the first.
-        folder: of the checkpoint.
-        resume: continue from it.
-        announce: receives every round once it is known.
+    The training rows choose strengths, beginning with the ``strong`` ones, by so many rounds of evidence in every fit;
+    the validation rows say whether these are used after the trials. The trainer, at the single variables, with weak
+    strengths and without evidence, is taken over; ``announce`` receives every round once it is known.
     """
 
     def __init__(
         self,
         train: Observations,
         validation: Observations,
-        trainer: Trainer,
-        *,
+        trainer: RidgeTrainer,
+        search: SelectionOptions,
         strong: InteractionRidge,
         evidence_rounds: int,
-        strong_damping: float | None = None,
-        heredity: Heredity | None,
-        score: ScoreName | Score,
-        per_round: int,
-        max_order: int,
-        candidates: Iterable[Sequence[str]] | None,
-        patience: int,
-        max_rounds: int | None,
-        folder: Path | None,
-        resume: bool,
+        run: RunOptions,
         announce: Callable[[SelectionRound], None],
     ) -> None:
         check_rows(train, validation, trainer)
-        given = None if candidates is None else [tuple(edge) for edge in candidates]
-        domain = train.domain
-        self._pool = CandidatePool(domain, heredity, max_order, given)
-        self._score_name, self._score = checked_score(score)
+        self._pool = search.pool(train.domain)
+        self._score = checked_score(search.score)[1]
         if isinstance(self._score, Gain):  # hundreds of variables have hundreds of thousands of triples
             self._score = Screened(self._score)
-        self._per_round = count_argument(per_round, "per_round")
+        assert search.per_round is not None
+        self._per_round = search.per_round
         self._trainer = trainer
-        self._weak, self._strong = _penalty(trainer), strong
+        self._weak, self._strong = trainer.penalty, strong
         self._evidence_rounds = evidence_rounds
-        self._dampings = (None, None)
-        if isinstance(trainer, SampledTrainer) and strong_damping is not None:
-            self._dampings = (trainer.settings.damping, strong_damping)
         self._context = ScoreContext(train, trainer)
         self._announce = announce
         self._announced = 0
         self._ridges: dict[int, InteractionRidge] = {}
-        self._file = None if folder is None else folder / _STRENGTHS
-        if self._file is not None and resume and self._file.exists():
+        self._file = None if run.checkpoint is None else Path(run.checkpoint) / _STRENGTHS
+        if self._file is not None and run.resume and self._file.exists():
             self._ridges = self._stored(self._file)
         settings: dict[str, Any] = {
-            "heredity": heredity,
-            "score": self._score_name,
-            "per_round": self._per_round,
-            "max_order": max_order,
-            "candidates": None if given is None else sorted([sorted(domain.indices(e)) for e in given]),
-            "patience": count_argument(patience, "patience"),
+            **search.settings(train.domain),
             "all pairs up to": _MAX_ALL_PAIRS,
             "rounds": "doubling",
             "evidence rounds": evidence_rounds,
             "penalty of evidence digest": strong.to_json(),
         }
-        limit = None if max_rounds is None else count_argument(max_rounds, "max_rounds", 0)
         self._num_trials = 2 if evidence_rounds else 1
-        rule = _Rule(patience, limit, num_trials=2 if evidence_rounds else 0)
-        file = None if folder is None else run_file(folder / _SEARCH, resume)
-        self._runner = RoundRunner(trainer, train, validation, rule, settings, file=file)
+        rule = _Rule(search.patience, search.max_rounds, num_trials=2 if evidence_rounds else 0)
+        self._runner = RoundRunner(trainer, train, validation, rule, settings, file=run_file(run, _SEARCH))
 
-    def run(self) -> tuple[Selection, InteractionRidge, bool]:
+    def run(self) -> tuple[SelectionResult, InteractionRidge, bool]:
         """The selection, the penalty of its best round, and whether the rows chose the strengths in it."""
         found = self._runner.run(self._trainer.hypergraph, self._propose)
         self._note_round()
@@ -179,7 +141,7 @@ class StagedSearch:
             pairs = tuple(edge for edge in found if len(edge) <= 2)
             if len(pairs) <= _MAX_ALL_PAIRS:
                 if pairs:
-                    values = self._values(pairs)
+                    values = checked_values(self._score, pairs, self._context)
                     larger = hypergraph.add_edges(pairs, hierarchical=False)
                     order = np.argsort(-values, kind="stable")
                     changed = tuple(pairs[i] for i in order)
@@ -188,7 +150,7 @@ class StagedSearch:
                 found, room = pairs, _MAX_ALL_PAIRS // 3
         if not found:
             return "exhausted"
-        values = self._values(found)
+        values = checked_values(self._score, found, self._context)
         order = [int(i) for i in np.argsort(-values, kind="stable")[:room] if values[i] > least]
         if not order:
             return "exhausted"
@@ -197,23 +159,7 @@ class StagedSearch:
         return Proposal(larger, edges, tuple(float(values[i]) for i in order), len(found))
 
     def _set_strengths(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
-        trainer = self._trainer
-        if isinstance(trainer, SampledTrainer):
-            damping = self._dampings[evidence_rounds > 0]
-            settings = replace(trainer.settings, damping=trainer.settings.damping if damping is None else damping)
-            trainer.settings = replace(settings, evidence_rounds=0)
-            trainer.penalty = ridge
-            trainer.settings = replace(settings, evidence_rounds=evidence_rounds)
-        elif isinstance(trainer, ExactTrainer | PseudoTrainer):
-            trainer.penalty = ridge
-            trainer.evidence = replace(trainer.evidence, num_rounds=evidence_rounds)
-
-    def _values(self, candidates: Sequence[tuple[str, ...]]) -> np.ndarray:
-        values = np.asarray(self._score(candidates, self._context), dtype=np.float64)
-        if values.shape != (len(candidates),) or bool(np.isnan(values).any()):
-            expected = f"{len(candidates)} numbers"
-            raise unexpected("score", expected, received=f"shape {values.shape} or NaN", code="wrong-shape")
-        return values
+        self._trainer.use_ridge(ridge, evidence_rounds)
 
     def _note_round(self) -> None:
         """Keep the strengths of the round that the trainer now holds, and tell of rounds not told of."""
@@ -221,7 +167,7 @@ class StagedSearch:
         last = len(rounds) - 1
         is_chosen = last == 2 or (last > 2 and self._rows_choose)
         if self._evidence_rounds and is_chosen:
-            found = _penalty(self._trainer)
+            found = self._trainer.penalty
             edges = [edge for edge in self._trainer.hypergraph.edges if len(edge) > 1]
             self._ridges[last] = replace(self._strong, by_edge={edge: found.strength(edge) for edge in edges})
         else:
@@ -243,10 +189,3 @@ class StagedSearch:
         except (OSError, ValueError, AttributeError) as error:
             problem = f"{file} cannot be read, it is damaged ({error})"
             raise refused("checkpoint", problem, "delete its folder to start again", code="damaged-file") from error
-
-
-def _penalty(trainer: Trainer) -> InteractionRidge:
-    """The present penalty of a trainer of ours."""
-    ridge = getattr(trainer, "penalty", None)
-    assert isinstance(ridge, InteractionRidge)
-    return ridge

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...core.trainer import Trainer, TrainingReport
+from typing_extensions import override
+
+from ...core.trainer import RidgeTrainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import is_whole, out_of_range, unexpected
+from ...errors import unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
+from ..fitting.solvers import Stopping
+from ..training.evidence import EvidenceRounds
 from ..training.exact import ExactTrainer
 from ..training.pseudo import PseudoTrainer
 from ..training.ridge import InteractionRidge
@@ -21,11 +25,7 @@ TrainerName = Literal["auto", "exact", "sampled", "pseudo-likelihood"]
 
 _MAX_EXACT_STATES = 2**21
 _MAX_EXACT_WORK = 5e8  # states times interactions, of one evaluation: about two seconds
-_SINGLES = 0.05
-_WEAK = (0.05, 5.0)  # strengths of pairs and of larger sets where the rows do not choose them
-_STRONG = (1.0, 20.0)  # those that the rows begin to choose from
-_SEARCH_STEPS, _FINAL_STEPS = 150, 300
-_SEARCH_TOLERANCE, _FINAL_TOLERANCE = 1e-4, 1e-5
+_SEARCH_STOPPING, _FINAL_STOPPING = Stopping(1e-4, 150), Stopping(1e-5, 300)
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
 _LOSS_ERROR = 0.01  # of log Z
 # Adam's damping. Where strengths are weak, parameters of rare cells had better be slow; else the strengths hold them.
@@ -39,25 +39,9 @@ def singles(rows: Observations) -> InteractionHypergraph:
     return InteractionHypergraph(rows.domain, [(v.name,) for v in rows.domain if v.cardinality > 1])
 
 
-def default_ridge(smoothness: float, *, weak: bool = False) -> InteractionRidge:
-    """Strengths before the data have spoken: weak for single variables, strong from three variables on."""
-    pairs, larger = _WEAK if weak else _STRONG
-    return InteractionRidge(larger, by_order={1: _SINGLES, 2: pairs}, smoothness=smoothness)
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """How collections are trained while searching and at the end.
-
-    Attributes:
-        name: kind of trainer.
-        evidence_rounds: of every fit of the search, and of the last one.
-        seed: of everything random.
-        margin_states: states that margins of candidates are counted in.
-        progress: show bars of sampled training.
-        sampling: settings of sampled training in the search, in place of the usual ones.
-        chains_factor: how many times more chains the last fit has.
-    """
+    """How collections are trained while searching and at the end."""
 
     name: Literal["exact", "sampled", "pseudo-likelihood"]
     evidence_rounds: tuple[int, int]
@@ -67,20 +51,17 @@ class Recipe:
     sampling: SampledTraining | None = None
     chains_factor: int = 4
 
-    def search_trainer(self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge) -> Trainer:
+    def search_trainer(
+        self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge
+    ) -> RidgeTrainer:
         """The trainer of the search, without evidence."""
         return self._trainer(rows, hypergraph, ridge, 0, is_final=False, is_chosen=False)
 
     def strengths_trainer(
         self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge
-    ) -> Trainer:
+    ) -> RidgeTrainer:
         """A trainer whose rows choose the strengths, as short as that of the search."""
         return self._trainer(rows, hypergraph, ridge, self.evidence_rounds[1], is_final=False, is_chosen=True)
-
-    @property
-    def chosen_damping(self) -> float | None:
-        """Adam's damping in the search under strengths that the rows choose; None where it is the same for all."""
-        return _CHOSEN_DAMPING if self.sampling is None else None
 
     def final_trainer(
         self,
@@ -90,14 +71,14 @@ class Recipe:
         *,
         settled: bool = False,
         chosen: bool = True,
-    ) -> Trainer:
+    ) -> RidgeTrainer:
         """The trainer of the last fit: longer; ``settled`` strengths stay, ``chosen`` ones come from the rows."""
         rounds = 0 if settled else self.evidence_rounds[1]
         return self._trainer(rows, hypergraph, ridge, rounds, is_final=True, is_chosen=chosen)
 
     def elimination_trainer(
         self, rows: Observations, hypergraph: InteractionHypergraph, ridge: InteractionRidge, *, chosen: bool
-    ) -> Trainer:
+    ) -> RidgeTrainer:
         """The trainer that interactions are removed with: exact ones are precise, sampled ones as short as a search."""
         return self._trainer(rows, hypergraph, ridge, 0, is_final=self.name != "sampled", is_chosen=chosen)
 
@@ -110,22 +91,24 @@ class Recipe:
         *,
         is_final: bool,
         is_chosen: bool,
-    ) -> Trainer:
+    ) -> RidgeTrainer:
         if self.name == "sampled":
             settings = self.final_settings() if is_final else self._search_settings()
             if self.sampling is None:
                 unchosen = _FINAL_DAMPING if is_final else _SEARCH_DAMPING
                 settings = replace(settings, damping=_CHOSEN_DAMPING if is_chosen else unchosen)
-            make_sampled = SampledTrainer if is_final else _FromFrequencies
-            return make_sampled(rows, graph, penalty=ridge, settings=replace(settings, evidence_rounds=rounds))
+            settings = replace(settings, evidence_rounds=rounds)
+            if is_final:
+                return SampledTrainer(rows, graph, penalty=ridge, settings=settings)
+            chosen = settings.damping if self.sampling is not None else _CHOSEN_DAMPING
+            return _SearchTrainer(rows, graph, ridge, settings, chosen)
         make = ExactTrainer if self.name == "exact" else PseudoTrainer
         return make(
             rows,
             graph,
             penalty=ridge,
-            evidence_rounds=rounds,
-            max_iterations=_FINAL_STEPS if is_final else _SEARCH_STEPS,
-            tolerance=_FINAL_TOLERANCE if is_final else _SEARCH_TOLERANCE,
+            stopping=_FINAL_STOPPING if is_final else _SEARCH_STOPPING,
+            evidence=EvidenceRounds(rounds),
         )
 
     def _search_settings(self) -> SampledTraining:
@@ -144,11 +127,27 @@ class Recipe:
         return replace(settings, num_chains=self.chains_factor * settings.num_chains, loss_budget=_FINAL_BUDGET)
 
 
-class _FromFrequencies(SampledTrainer):
-    """Sampled training that needs no chains where there are single variables only."""
+class _SearchTrainer(SampledTrainer):
+    """Sampled training with another damping under chosen strengths, and without chains for single variables."""
 
+    def __init__(
+        self,
+        rows: Observations,
+        hypergraph: InteractionHypergraph,
+        penalty: InteractionRidge,
+        settings: SampledTraining,
+        chosen_damping: float,
+    ) -> None:
+        super().__init__(rows, hypergraph, penalty=penalty, settings=settings)
+        self._dampings = (settings.damping, chosen_damping)
+
+    @override
+    def use_ridge(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
+        self.settings = replace(self.settings, damping=self._dampings[evidence_rounds > 0])
+        super().use_ridge(ridge, evidence_rounds)
+
+    @override
     def train(self) -> TrainingReport:
-        """Fit the present collection; single variables exactly."""
         if self.hypergraph.order > 1:
             return super().train()
         ridge = self.penalty
@@ -171,26 +170,10 @@ def checked_recipe(
     progress: bool,
     sampling: SampledTraining | None = None,
 ) -> Recipe:
-    """The trainer that serves, and its settings.
-
-    Args:
-        rows: training rows.
-        trainer: what was asked for.
-        evidence_rounds: of every fit; None for the default.
-        largest: the largest collection that can come up, where candidates are given; else all sets may.
-        max_order: largest set.
-        seed: of everything random.
-        progress: show bars.
-        sampling: settings of sampled training.
-
-    Raises:
-        InputError: an unknown trainer, or evidence rounds that are no number from 0.
-    """
+    """The trainer that serves; ``largest`` is the largest collection that can come up, None where all sets may."""
     names = ("auto", "exact", "sampled", "pseudo-likelihood")
     if trainer not in names:
         raise unexpected("trainer", f"one of {', '.join(map(repr, names))}", trainer, code="unknown-choice")
-    if evidence_rounds is not None and (not is_whole(evidence_rounds) or evidence_rounds < 0):
-        raise out_of_range("evidence_rounds", "a whole number from 0 or None", evidence_rounds)
     if trainer == "auto":
         trainer = "exact" if _is_exact_cheap(rows, largest) else "sampled"
     rounds = (2, 2 if trainer == "sampled" else 4)

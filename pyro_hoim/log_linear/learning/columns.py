@@ -24,11 +24,7 @@ _ABOVE = re.compile(rf"(?:>=?|over|from)\s*({_NUMBER})|({_NUMBER})\s*\+")
 
 
 def check_columns(data: Observations) -> None:
-    """Refuse columns that name rows instead of describing them.
-
-    Raises:
-        InputError: there are :func:`identifier_columns`.
-    """
+    """Refuse columns that name rows instead of describing them."""
     bad = [f"{name!r} ({levels} levels in {data.total_count:g} rows)" for name, levels in identifier_columns(data)]
     if bad:
         shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
@@ -94,11 +90,7 @@ def ordered_columns(data: Observations) -> tuple[str, ...]:
 
 
 def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
-    """The same rows with some variables ordinal: numbers and ranges in their order, words as they are.
-
-    Raises:
-        UnknownNameError: a name that is no variable.
-    """
+    """The same rows with some variables ordinal: numbers and ranges in their order, words as they are."""
     check_names(list(names), data.domain.names, "names", noun="column")
     if not names:
         return data

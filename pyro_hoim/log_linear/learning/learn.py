@@ -2,75 +2,60 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...data.observations import Observations
-from ...errors import check_type, check_whole, none_received, other_domain, refused, size_text, unexpected, wrong_type
+from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, size_text
+from ...runs.options import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..search.candidates import Heredity
-from ..search.elimination import Elimination
-from ..search.result import Selection
-from ..search.scores import Gain, Score, ScoreName
+from ..search.elimination import EliminationResult
+from ..search.options import SelectionOptions
+from ..search.result import SelectionResult
+from ..search.rounds import run_file
+from ..search.scores import Gain
 from ..training.ridge import InteractionRidge
 from ..training.sampled.trainer import SampledTraining
-from ._baselines import frequency_model, one_body_model
-from ._final import FinalFit, final_fit
-from ._progress import ProgressLines, interactions
+from ._final import FinalFit
 from ._search import StagedSearch
-from ._trainers import Recipe, TrainerName, checked_recipe, default_ridge, singles
+from ._session import Session, frequency_model, interactions, one_body_model
+from ._trainers import TrainerName, checked_recipe, singles
 from .columns import check_columns, identifier_columns, ordered_columns, with_ordinal
-from .model import LearnedModel
-from .structure import check_rate, structure_of
+from .model import LearnResult
+from .regularisation import Regularisation
+from .structure import structure_of
 
 __all__ = [
-    "LearnedModel",
+    "LearnResult",
     "check_columns",
+    "fit_collection",
     "identifier_columns",
     "learn",
     "ordered_columns",
-    "train_collection",
     "with_ordinal",
 ]
 
-
 _EVIDENCE_ALONE = 4  # rounds of evidence where no search has moved the strengths before
-
-
-_HEREDITY: Heredity = 0.3
+_PER_ROUND, _MAX_ORDER = 60, 3
 _MAX_PSEUDO_STATES = 2**22
 
 
 def learn(
     train: Observations,
     validation: Observations,
+    search: SelectionOptions | None = None,
     *,
-    max_order: int = 3,
-    heredity: Heredity | None = None,
-    score: ScoreName | Score = "gain",
-    per_round: int = 60,
     trainer: TrainerName = "auto",
     sampling: SampledTraining | None = None,
-    penalty: InteractionRidge | None = None,
-    smoothness: float = 0.9,
-    evidence_rounds: int | None = None,
-    candidates: Iterable[Sequence[str]] | None = None,
-    patience: int = 1,
-    max_rounds: int | None = None,
+    regularisation: Regularisation | None = None,
     refit: bool = False,
     false_discovery_rate: float | None = 0.1,
     seed: int = 0,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
-) -> LearnedModel:
+    run: RunOptions | None = None,
+) -> LearnResult:
     r"""Learn interactions and their strengths: all pairs, then what promises most, while held-out rows gain.
 
     .. math:: \min_\theta \; -\sum_n \log q_\theta(x_n)
@@ -92,33 +77,20 @@ def learn(
         train: complete rows.
         validation: complete rows that decide when the search ends and which interactions are confirmed; they set no
             parameter, unless ``refit``.
-        max_order: variables of the largest interaction, at least 2.
-        heredity: share of the facets of a set that must be present, see
-            :func:`~pyro_hoim.log_linear.select`; default 0.3, or no condition where ``candidates`` are given.
-        score: what sets of a round are ranked by.
-        per_round: sets added in the first round after that of the pairs; every further round may add twice as many.
+        search: heredity, score, candidates, the largest interaction (3, at least 2), the sets added in the first round
+            after that of the pairs (60; every further round may add twice as many), and patience.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
             takes seconds at most (about 2 million states), else sampled.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
             times the chains in the last fit, and a smaller damping there (1e-3) and where the rows choose the
             strengths (5e-4), which then hold parameters of rare cells back.
-        penalty: strengths to begin with, in place of 0.05 for single variables, 0.05 for pairs and 5 beyond (weak), or
-            1 for pairs and 20 beyond (where the rows choose from there).
-        smoothness: correlation of neighbouring levels of ordinal variables that the penalty assumes; not used with
-            ``penalty``.
-        evidence_rounds: times that a fit moves the strengths; default 2 in the search, none (sampled) or 4 at
-            its end, 2 or 4 without a search; 0 leaves the strengths as they are.
-        candidates: add no sets of two variables or more but these.
-        patience: rounds without a better validation loss after which the search stops.
-        max_rounds: rounds after the first.
+        regularisation: the strengths to begin with, and how often the rows move them.
         refit: train the collection found, with the strengths found, on both parts together.
         false_discovery_rate: share of the interactions of ``structure`` that are absent from the law of the rows, on
             average at most; None for no structure.
         seed: of everything random.
-        checkpoint: folder, made if missing, from which an interrupted run can be continued. Ctrl-C or a kill costs
-            the round or fit that was under way.
-        resume: continue from ``checkpoint``; the arguments must be the same.
-        progress: print a line for every round, and bars where standard error is a terminal.
+        run: a checkpoint (a folder, made if missing) and progress: a line for every round, and bars where standard
+            error is a terminal. Ctrl-C or a kill costs the round or fit that was under way.
 
     Returns:
         The model that predicts best, with ``structure`` beside it.
@@ -147,81 +119,59 @@ def learn(
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
     _check_parts(train, validation)
-    _check_search(max_order, false_discovery_rate)
-    ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
-    start = singles(train)
-    given = None if candidates is None else [_names(edge) for edge in candidates]
-    largest = None if given is None else start.add_edges([e for e in given if e], hierarchical=False)
-    is_shown = progress and sys.stderr.isatty()
-    recipe = checked_recipe(train, trainer, evidence_rounds, largest, max_order, seed, is_shown, sampling)
-    _check_score(recipe.name, score, train)
-    folder = _folder(checkpoint, resume)
-    begin = time.perf_counter()
-    line = ProgressLines(frequency_model(train), validation, begin, progress)
-    search = StagedSearch(
-        train,
-        validation,
-        recipe.search_trainer(train, start, ridge if penalty is not None else default_ridge(smoothness, weak=True)),
-        strong=ridge,
-        evidence_rounds=recipe.evidence_rounds[0],
-        strong_damping=recipe.chosen_damping,
-        heredity=_HEREDITY if heredity is None and given is None else heredity,
-        score=score,
-        per_round=per_round,
-        max_order=max_order,
-        candidates=given,
-        patience=patience,
-        max_rounds=max_rounds,
-        folder=folder,
-        resume=resume,
-        announce=line.round,
-    )
-    selection, found, rows_choose = search.run()
+    if false_discovery_rate is not None:
+        check_fraction(false_discovery_rate, "false_discovery_rate")
+    search = (search or SelectionOptions()).filled(_PER_ROUND, _MAX_ORDER)
+    order = search.max_order or _MAX_ORDER
+    check_whole(order, "max_order", 2)
+    ridges, run = regularisation or Regularisation(), run or RunOptions()
+    start, given = singles(train), search.allowed
+    largest = None if given is None else start.add_edges([edge for edge in given if edge], hierarchical=False)
+    is_shown = run.progress and sys.stderr.isatty()
+    recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
+    _check_score(recipe.name, search, train)
+    session = Session(recipe, run, train, validation)
+    first = recipe.search_trainer(train, start, ridges.weak)
+    rounds = recipe.evidence_rounds[0]
+    staged = StagedSearch(train, validation, first, search, ridges.strong, rounds, run, session.tell_round)
+    selection, found, chosen = staged.run()
     count = interactions(selection.hypergraph.num_interactions)
-    line.text(f"kept round {selection.best_round}: {count}; training them longer")
-    seconds = {"search": time.perf_counter() - begin}
+    session.tell(f"kept round {selection.best_round}: {count}; training them longer")
+    session.clock("search")
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
-    how: dict[str, Any] = {"settled": recipe.name == "sampled" or not rows_choose, "chosen": rows_choose}
-    final = final_fit(recipe, train, selection.hypergraph, found, "final", folder, resume, **how)
-    how["settled"] = True
-    seconds["training"] = _since(begin, seconds)
-    elimination = _eliminated(
-        recipe, train, validation, final, false_discovery_rate, folder, resume, rows_choose, line, begin, seconds
-    )
+    settled = recipe.name == "sampled" or not chosen
+    final = session.fit(train, selection.hypergraph, found, "final", settled=settled, chosen=chosen)
+    session.clock("training")
+    elimination = _eliminated(session, train, validation, final, false_discovery_rate, chosen)
     rows = _together(train, validation) if refit else train
     if refit:
-        line.text("training once more, on training and validation rows together")
-        final = final_fit(recipe, rows, selection.hypergraph, final.ridge, "refit", folder, resume, **how)
-        seconds["refit"] = _since(begin, seconds)
-    made: dict[str, Any] = {"name": recipe.name, "selection": selection, "ridge": ridge, "refit": refit, "line": line}
-    learned = _learned(final, rows, **made)
-    seconds["log_z"] = _since(begin, seconds)
+        session.tell("training once more, on training and validation rows together")
+        final = session.fit(rows, selection.hypergraph, final.ridge, "refit", chosen=chosen)
+        session.clock("refit")
+    made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": refit}
+    learned = _learned(session, final, rows, **made)
     if elimination is None:
-        return replace(learned, seconds=seconds)
+        return replace(learned, seconds=session.seconds)
     kept, structure = elimination.hypergraph, learned
-    line.text(f"training the structure of {interactions(kept.num_interactions)}")
+    session.tell(f"training the structure of {interactions(kept.num_interactions)}")
     if kept != learned.hypergraph:
-        fitted = final_fit(recipe, rows, kept, final.ridge, "structure-fit", folder, resume, **how)
-        seconds["structure"] = _since(begin, seconds)
-        structure = _learned(fitted, rows, **made)
-        seconds["log_z"] += _since(begin, seconds)
-    return replace(learned, structure=replace(structure, elimination=elimination, seconds=seconds), seconds=seconds)
+        fitted = session.fit(rows, kept, final.ridge, "structure-fit", chosen=chosen)
+        session.clock("structure")
+        structure = _learned(session, fitted, rows, **made)
+    structure = replace(structure, elimination=elimination, seconds=session.seconds)
+    return replace(learned, structure=structure, seconds=session.seconds)
 
 
-def train_collection(
+def fit_collection(
     train: Observations,
     hypergraph: InteractionHypergraph,
     *,
     trainer: TrainerName = "auto",
     sampling: SampledTraining | None = None,
-    penalty: InteractionRidge | None = None,
-    smoothness: float = 0.9,
-    evidence_rounds: int | None = None,
+    regularisation: Regularisation | None = None,
     seed: int = 0,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
-) -> LearnedModel:
+    run: RunOptions | None = None,
+) -> LearnResult:
     """The last part of :func:`learn` alone: strengths and tables of a collection that is given.
 
     Args:
@@ -229,13 +179,9 @@ def train_collection(
         hypergraph: the collection.
         trainer: see :func:`learn`.
         sampling: see :func:`learn`.
-        penalty: see :func:`learn`.
-        smoothness: see :func:`learn`.
-        evidence_rounds: see :func:`learn`.
+        regularisation: see :func:`learn`.
         seed: of everything random.
-        checkpoint: folder; a fit that was completed is read from it.
-        resume: continue from ``checkpoint``.
-        progress: print what is being done.
+        run: a checkpoint (a folder; a fit that was completed is read from it) and progress.
 
     Returns:
         The model, without a selection.
@@ -246,71 +192,57 @@ def train_collection(
         IntractableError: exact training was asked for and is out of reach.
     """
     _check_parts(train)
-    ridge = _checked_ridge(penalty, smoothness, evidence_rounds)
-    order = hypergraph.order
-    recipe = checked_recipe(
-        train, trainer, evidence_rounds, hypergraph, order, seed, progress and sys.stderr.isatty(), sampling
-    )
-    folder = _folder(checkpoint, resume)
-    if evidence_rounds is None:
+    ridges, run = regularisation or Regularisation(), run or RunOptions()
+    is_shown = run.progress and sys.stderr.isatty()
+    rounds, order = ridges.evidence_rounds, hypergraph.order
+    recipe = checked_recipe(train, trainer, rounds, hypergraph, order, seed, is_shown, sampling)
+    if rounds is None:
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
-    begin = time.perf_counter()
-    line = ProgressLines(frequency_model(train), train, begin, progress)
-    line.text(f"training {interactions(hypergraph.num_interactions)}")
+    session = Session(recipe, run, train, train)
+    session.tell(f"training {interactions(hypergraph.num_interactions)}")
     chosen = recipe.evidence_rounds[1] > 0
-    final = final_fit(recipe, train, hypergraph, ridge, "final", folder, resume, chosen=chosen)
-    seconds = {"training": time.perf_counter() - begin}
-    learned = _learned(final, train, name=recipe.name, selection=None, ridge=ridge, refit=False, line=line)
-    seconds["log_z"] = _since(begin, seconds)
-    return replace(learned, seconds=seconds)
-
-
-def _since(begin: float, seconds: Mapping[str, float]) -> float:
-    """Time since the begin of a run that no stage has yet."""
-    return time.perf_counter() - begin - sum(seconds.values())
+    final = session.fit(train, hypergraph, ridges.strong, "final", settled=False, chosen=chosen)
+    session.clock("training")
+    learned = _learned(session, final, train, selection=None, ridge=ridges.strong, refit=False)
+    return replace(learned, seconds=session.seconds)
 
 
 def _eliminated(
-    recipe: Recipe,
+    session: Session,
     train: Observations,
     validation: Observations,
     final: FinalFit,
     rate: float | None,
-    folder: Path | None,
-    resume: bool,
     chosen: bool,
-    line: ProgressLines,
-    begin: float,
-    seconds: dict[str, float],
-) -> Elimination | None:
+) -> EliminationResult | None:
     """What the validation rows leave of the interactions, where that is asked for and can be said."""
-    if rate is None or not _has_margins(recipe.name, train):
+    if rate is None or not _has_margins(session.recipe.name, train):
         return None
-    line.text("testing every interaction on the validation rows")
-    elimination = structure_of(recipe, train, validation, final, rate, folder, resume, chosen=chosen)
-    seconds["tests"] = _since(begin, seconds)
+    session.tell("testing every interaction on the validation rows")
+    file = run_file(session.run, "structure.safetensors")
+    elimination = structure_of(final, train, validation, rate, file, chosen=chosen)
+    session.clock("tests")
     return elimination
 
 
 def _learned(
+    session: Session,
     final: FinalFit,
     rows: Observations,
     *,
-    name: str,
-    selection: Selection | None,
+    selection: SelectionResult | None,
     ridge: InteractionRidge,
     refit: bool,
-    line: ProgressLines,
-) -> LearnedModel:
+) -> LearnResult:
     """The model of a fit, with log Z."""
-    line.text("finding log Z")
+    session.tell("finding log Z")
     log_z = final.log_partition()
-    return LearnedModel(
+    learned = LearnResult(
         final.hypergraph,
         final.tables,
         final.ridge,
         log_z,
-        name,
+        final.recipe.name,
         final.report,
         selection,
         frequency_model(rows),
@@ -319,6 +251,8 @@ def _learned(
         refit,
         tuple(dict.fromkeys((*final.report.notes, *log_z.notes))),
     )
+    session.clock("log_z")
+    return learned
 
 
 def _has_margins(trainer: str, rows: Observations) -> bool:
@@ -335,21 +269,9 @@ def _check_parts(*parts: Observations) -> None:
             raise none_received(name, "at least one observation")
 
 
-def _check_search(max_order: int, rate: float | None) -> None:
-    """Refuse an order below that of pairs, and what is no false discovery rate."""
-    check_whole(max_order, "max_order", 2)
-    check_rate(rate)
-
-
-def _names(edge: Sequence[str]) -> tuple[str, ...]:
-    """A candidate as a tuple of names; a string would be taken apart into letters."""
-    if isinstance(edge, str):
-        raise wrong_type("candidates", "sets of names", hint=f"write ({edge!r},)", received=repr(edge))
-    return tuple(edge)
-
-
-def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> None:
+def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> None:
     """Refuse gains where the trainer has no marginal laws to compute them from."""
+    score = search.score
     is_gain = isinstance(score, Gain) or (isinstance(score, str) and score.startswith("gain"))
     if is_gain and not _has_margins(trainer, rows):
         problem = (
@@ -359,34 +281,7 @@ def _check_score(trainer: str, score: ScoreName | Score, rows: Observations) -> 
         raise refused("trainer", problem, "use the trainer 'sampled' or the score 'J'", code="over-budget")
 
 
-def _checked_ridge(
-    penalty: InteractionRidge | None, smoothness: float, evidence_rounds: int | None
-) -> InteractionRidge:
-    ridge = default_ridge(smoothness) if penalty is None else penalty
-    check_type(ridge, InteractionRidge, "penalty", "InteractionRidge or None")
-    if ridge.is_zero and evidence_rounds != 0:
-        raise refused("penalty", "strengths of zero cannot be updated", "pass positive ones, or evidence_rounds=0")
-    return ridge
-
-
-def _folder(checkpoint: str | os.PathLike[str] | None, resume: bool) -> Path | None:
-    if checkpoint is None:
-        if resume:
-            expected = "the folder of a checkpoint"
-            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
-        return None
-    folder = Path(checkpoint)
-    if not folder.absolute().parent.is_dir():
-        problem = f"the folder {folder.absolute().parent} does not exist"
-        raise refused("checkpoint", problem, "create it first", code="no-file")
-    if folder.exists() and not folder.is_dir():
-        raise refused("checkpoint", f"{folder} is a file; expected a folder", code="no-file")
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 def _together(first: Observations, second: Observations) -> Observations:
     """The rows of both."""
-    return Observations(
-        first.domain, torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
-    ).unique()
+    codes, counts = torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
+    return Observations(first.domain, codes, counts).unique()

@@ -17,15 +17,15 @@ from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..scores import RowScores, score_rows
-from ..search.elimination import Elimination
-from ..search.result import Selection
+from ..search.elimination import EliminationResult
+from ..search.result import SelectionResult
 from ..training.ridge import InteractionRidge
 
-__all__ = ["LearnedModel"]
+__all__ = ["LearnResult"]
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedModel:
+class LearnResult:
     """A model learned from rows, and how it came about.
 
     Attributes:
@@ -56,15 +56,15 @@ class LearnedModel:
     log_partition: LogPartition
     trainer: str
     training: TrainingReport
-    selection: Selection | None
+    selection: SelectionResult | None
     independent: LogLinearEnergy
     one_body: LogLinearEnergy
     num_rows: float
     refit: bool = False
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    structure: LearnedModel | None = None
-    elimination: Elimination | None = None
+    structure: LearnResult | None = None
+    elimination: EliminationResult | None = None
 
     @property
     def energy(self) -> LogLinearEnergy:
@@ -75,10 +75,7 @@ class LearnedModel:
         return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
 
     def score(self, rows: Observations) -> RowScores:
-        """Scores of complete rows, in nats a row, with the gain over the independent model.
-
-        All but the pseudo-NLL have the error of log Z, which the standard errors over rows leave out.
-        """
+        """Scores of complete rows in nats, with the gain over independence; without the error of log Z."""
         return score_rows(self.energy, rows, log_z=float(self.log_partition.value), reference=self.independent)
 
     def gain(self, rows: Observations) -> float:
@@ -91,11 +88,7 @@ class LearnedModel:
         return {edge[0]: tables[where].softmax(0).tolist() for edge, where in graph.term_slices.items()}
 
     def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
-        """Write a model file with the closure's tables, the penalty, log Z and the path of the search.
-
-        Raises:
-            ModelFileError: it cannot be written.
-        """
+        """Write a model file with the closure's tables, the penalty, log Z and the path of the search."""
         energy = self.energy
         found: dict[str, Any] = {
             "rows": self.num_rows,

@@ -1,56 +1,33 @@
-"""The structure of a learned model: the interactions that held-out rows confirm. Private to the analysis."""
+"""The structure of a learned model: the interactions that held-out rows confirm. Private to learning."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import numpy as np
-import torch
-
 from ...data.observations import Observations
-from ...errors import out_of_range
+from ...runs.checkpoint import RunFile, packed, unpacked
 from ...structure.hypergraph import InteractionHypergraph
-from ..search.elimination import Elimination, InteractionTest, eliminate
-from ..search.rounds import run_file
-from ._final import FinalFit, rows_digest
-from ._trainers import Recipe
+from ..search.elimination import EliminationResult, InteractionTest, eliminate
+from ..search.rounds import rows_digest
+from ._final import FinalFit
 
-__all__ = ["check_rate", "structure_of"]
+__all__ = ["structure_of"]
 
 _MAX_REFITS = 200
 
 
-def check_rate(rate: float | None) -> None:
-    """Raise unless a false discovery rate, or None."""
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1):
-        raise out_of_range("false_discovery_rate", "a number between 0 and 1, or None", rate)
-
-
 def structure_of(
-    recipe: Recipe,
+    final: FinalFit,
     train: Observations,
     validation: Observations,
-    final: FinalFit,
     rate: float,
-    folder: Path | None,
-    resume: bool,
+    file: RunFile | None,
     *,
     chosen: bool,
-) -> Elimination:
+) -> EliminationResult:
     """Eliminate interactions from a final fit, or read what an interrupted run had found.
 
-    Args:
-        recipe: how fits are made; those of elimination keep the strengths and are as short as those of the search.
-        train: rows of the fit.
-        validation: held-out rows.
-        final: the fit.
-        rate: false discovery rate.
-        folder: of checkpoints.
-        resume: read the file if it is there.
-        chosen: whether the rows chose the strengths.
+    Fits keep the strengths, which the rows have ``chosen`` or not, and are as short as those of the search.
     """
-    file = None if folder is None else run_file(folder / "structure.safetensors", resume)
+    recipe = final.recipe
     settings = {
         "trainer": repr(recipe),
         "false discovery rate": rate,
@@ -61,8 +38,8 @@ def structure_of(
     }
     found = None if file is None else file.start(settings)
     if found is not None:
-        kept = json.loads(found["elimination"].numpy().tobytes().decode())
-        return Elimination(
+        kept = unpacked(found["elimination"])
+        return EliminationResult(
             InteractionHypergraph(train.domain, kept["edges"], hierarchical=False),
             tuple(InteractionTest.from_json(test) for test in kept["tests"]),
             rate,
@@ -75,12 +52,6 @@ def structure_of(
         trainer.load_state_dict({"tables": final.tables})
     result = eliminate(train, validation, trainer, false_discovery_rate=rate, max_refits=_MAX_REFITS)
     if file is not None:
-        text = json.dumps(
-            {
-                "edges": [list(edge) for edge in result.hypergraph.edges],
-                "tests": [test.to_json() for test in result.tests],
-                "num_fits": result.num_fits,
-            }
-        )
-        file.write({"elimination": torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).copy())})
+        edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
+        file.write({"elimination": packed({"edges": edges, "tests": tests, "num_fits": result.num_fits})})
     return result

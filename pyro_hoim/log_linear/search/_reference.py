@@ -20,14 +20,7 @@ _TOLERANCE = 1e-6
 def reference_laws(
     sets: Sequence[Edge], num_candidates: int, trainer: Trainer, counts: np.ndarray, total: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of the candidates and of further sets after them, flat, and their sizes.
-
-    They are the model's margins, smoothed where estimated. Where the collection lacks a subset of a candidate, its law
-    is fitted to the data's margins over all its facets: what is left to say is the candidate's own.
-
-    Shape:
-        counts (sum of table sizes,), the data's marginal counts; returned likewise and (number of sets,).
-    """
+    """Laws of the candidates and of further sets after them, flat, and their sizes."""
     domain = trainer.rows.domain
     present = set(trainer.hypergraph.edge_indices)
     margins = trainer.margins(sets)

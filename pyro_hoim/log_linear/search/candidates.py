@@ -135,13 +135,7 @@ def next_available(
     max_order: int | None = None,
     allowed: Iterable[Sequence[str]] | None = None,
 ) -> tuple[Edge, ...]:
-    """The sets that may be added to a collection, see :class:`CandidatePool`.
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> next_available(InteractionHypergraph.from_order(domain, 1), 1.0)
-        (('a', 'b'), ('a', 'c'), ('b', 'c'))
-    """
+    """The sets that may be added to a collection, see :class:`CandidatePool`."""
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     pool = CandidatePool(hypergraph.domain, heredity, max_order, allowed)
     pool.add(hypergraph.edges)

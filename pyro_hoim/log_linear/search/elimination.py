@@ -19,7 +19,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
 from .rounds import check_rows, count_argument
 
-__all__ = ["Elimination", "InteractionTest", "eliminate", "rejected_hypotheses"]
+__all__ = ["EliminationResult", "InteractionTest", "eliminate", "rejected_hypotheses"]
 
 _PROJECTIONS = 20
 _ONE_SIDED = 1.645  # standard errors: 5 %
@@ -81,7 +81,7 @@ class InteractionTest:
 
 
 @dataclass(frozen=True)
-class Elimination:
+class EliminationResult:
     """Interactions that held-out rows confirm, and the test of every one.
 
     Attributes:
@@ -136,7 +136,7 @@ def eliminate(
     *,
     false_discovery_rate: float = 0.1,
     max_refits: int = 200,
-) -> Elimination:
+) -> EliminationResult:
     r"""Remove interactions that held-out rows do not confirm; every removal is followed by a fit.
 
     .. math:: \ell = \log q - \log q_{-S}, \qquad
@@ -198,7 +198,7 @@ def eliminate(
     elif trainer.name != "pseudo-likelihood":
         search.remove_together()
     tests = sorted(search.tests.values(), key=lambda test: (not test.is_kept, -test.gain))
-    return Elimination(trainer.hypergraph, tuple(tests), float(false_discovery_rate), search.num_fits)
+    return EliminationResult(trainer.hypergraph, tuple(tests), float(false_discovery_rate), search.num_fits)
 
 
 class _Search:

@@ -41,7 +41,7 @@ def capacity_figure(
     panels have the same axes.
 
     Args:
-        curves: panel titles and the frames of ``Selection.capacity_curve()``.
+        curves: panel titles and the frames of ``SelectionResult.capacity_curve()``.
         against: what is counted to the right.
         references: values drawn as dashed lines across every panel, such as those of other models, by label.
         columns: panels side by side.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
-import math
-import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from ...core.trainer import Trainer
 from ...data.observations import Observations
-from ...errors import check_type, other_domain, out_of_range, unexpected, wrong_type
+from ...errors import unexpected, wrong_type
+from ...runs.options import RunOptions
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import CandidatePool, Heredity
-from .result import Selection, SelectionStatus
+from .greedy import checked_start
+from .result import SelectionResult, SelectionStatus
 from .rounds import Proposal, RoundRunner, StopRule, check_rows, count_argument, run_file
 from .scores import Score, ScoreContext
 
@@ -29,9 +30,8 @@ def table_variance(edges: Sequence[Edge], context: ScoreContext) -> np.ndarray:
 
     .. math:: \tfrac12 \operatorname{Var}_q\big[\theta^S_{x_S}\big] \approx D(q \| q_{\theta^S = 0})
 
-    The squared norm of the table, each entry weighted by how often the model meets it. It is, to second order, the
-    divergence that setting the table to zero causes before anything else is fitted again, so an upper bound on the
-    loss after a fit. Costs one margin of the model per edge.
+    To second order the divergence that setting the table to zero causes before anything else is fitted again, so an
+    upper bound on the loss after a fit. Costs one margin of the model per edge.
     """
     names = context.train.domain.names
     edges = [tuple(names[i] for i in sorted(context.train.domain.indices(edge))) for edge in edges]
@@ -67,45 +67,37 @@ def prune(
     validation: Observations,
     trainer: Trainer,
     *,
-    start: InteractionHypergraph | None = None,
     heredity: Heredity | None = 1.0,
     ranking: Ranking | Score = "variance",
     per_round: int = 1,
     min_order: int = 2,
-    patience: int = 1,
-    tolerance: float = 0.0,
-    max_rounds: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = False,
-) -> Selection:
+    stop: StopRule | None = None,
+    init: InteractionHypergraph | None = None,
+    run: RunOptions | None = None,
+) -> SelectionResult:
     """Remove the least important interactions, fit again, and stop when the validation loss gets worse.
 
     The mirror image of :func:`~pyro_hoim.log_linear.select`, and a second look at what it found: an
     interaction that was useful early may have become idle. A round counts as improved unless its validation loss is
-    above the lowest one so far by more than ``tolerance`` plus twice the standard error of their difference; so the
+    above the lowest one so far by more than the tolerance plus twice the standard error of their difference; so the
     smallest collection that is not worse is returned.
 
     Args:
         train: the rows that the trainer was made with.
         validation: further rows over the same domain.
         trainer: how a collection is fitted, taken over.
-        start: collection to start from; default the trainer's.
         heredity: an interaction is removed only if every larger one keeps the share of its facets that this rule asks
             for, where it had it. 1.0 keeps a hierarchical collection hierarchical, None allows any removal.
         ranking: ``"variance"`` (:func:`table_variance`), ``"refit"`` (:func:`loss_of_refit`), or a function that gives
             every edge a number; the smallest go first.
         per_round: interactions removed in a round.
         min_order: smaller interactions are never removed; 2 keeps single variables.
-        patience: rounds that are worse after which the search stops.
-        tolerance: loss in nats per row that still counts as not worse.
-        max_rounds: rounds after the first.
-        checkpoint: file that is rewritten after every round.
-        resume: continue from ``checkpoint`` if that file exists.
-        progress: show a bar on standard error.
+        stop: patience, most rounds, and the tolerance, a loss in nats per row that still counts as not worse.
+        init: collection to start from; default the trainer's.
+        run: checkpoint, rewritten after every round, and progress.
 
     Returns:
-        :class:`~pyro_hoim.log_linear.Selection`; ``changed`` of a round are the removed interactions.
+        :class:`~pyro_hoim.log_linear.SelectionResult`; ``changed`` of a round are the removed interactions.
 
     Raises:
         InputError: arguments out of range, rows that are not the trainer's, or a checkpoint of another run.
@@ -117,31 +109,26 @@ def prune(
         >>> from pyro_hoim.log_linear import ExactTrainer
         >>> rows = load_table("hair_eye_color")
         >>> trainer = ExactTrainer(rows, InteractionHypergraph.saturated(rows.domain))
-        >>> len(prune(rows, rows, trainer, tolerance=0.01, max_rounds=1).hypergraph.edges)
+        >>> len(prune(rows, rows, trainer, stop=StopRule(tolerance=0.01, max_rounds=1)).hypergraph.edges)
         6
     """
     check_rows(train, validation, trainer)
-    begin = trainer.hypergraph if start is None else start
-    check_type(begin, InteractionHypergraph, "start")
-    if begin.domain != train.domain:
-        raise other_domain("start", "a collection over the domain of the rows", received="one over another domain")
+    begin = trainer.hypergraph if init is None else checked_start(init, trainer)
     name, rank = _checked_ranking(ranking)
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
-        raise out_of_range("tolerance", "a finite number of nats from 0", tolerance)
+    rule = replace(StopRule() if stop is None else stop, keeps_equal=True)
+    run = run or RunOptions()
     pool = None if heredity is None else CandidatePool(train.domain, heredity)
     settings: dict[str, Any] = {
         "heredity": heredity,
         "ranking": name,
         "per_round": count_argument(per_round, "per_round"),
         "min_order": count_argument(min_order, "min_order"),
-        "patience": count_argument(patience, "patience"),
-        "tolerance": float(tolerance),
+        "patience": rule.patience,
+        "tolerance": float(rule.tolerance),
         "start": [list(edge) for edge in begin.edge_indices],
     }
-    limit = None if max_rounds is None else count_argument(max_rounds, "max_rounds", 0)
-    rule = StopRule(patience, limit, keeps_equal=True, tolerance=float(tolerance))
-    file = run_file(checkpoint, resume)
-    runner = RoundRunner(trainer, train, validation, rule, settings, file=file, progress=progress, label="pruning")
+    file, shown = run_file(run), run.progress
+    runner = RoundRunner(trainer, train, validation, rule, settings, file=file, progress=shown, label="pruning")
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:

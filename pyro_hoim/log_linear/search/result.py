@@ -19,7 +19,7 @@ from ..file import ModelFile, load_model, save_model
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Selection", "SelectionRound", "SelectionStatus", "Verdict"]
+__all__ = ["SelectionResult", "SelectionRound", "SelectionStatus", "Verdict"]
 
 Verdict = Literal["start", "improved", "worse", "undecided"]
 SelectionStatus = Literal[
@@ -96,7 +96,7 @@ def _number(value: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class SelectionResult:
     """Interactions selected on validation rows, and the path that led to them.
 
     Attributes:
@@ -125,7 +125,7 @@ class Selection:
         best = self.rounds[self.best_round]
         kl = "" if best.validation_kl is None else f", validation KL {best.validation_kl:.4f}"
         return (
-            f"Selection({self.status}, best of {len(self.rounds)} rounds is {self.best_round}: "
+            f"SelectionResult({self.status}, best of {len(self.rounds)} rounds is {self.best_round}: "
             f"{best.num_interactions} interactions, {best.num_parameters} parameters of the family{kl})"
         )
 
@@ -135,10 +135,7 @@ class Selection:
         return self.rounds[self.best_round]
 
     def capacity_curve(self) -> pd.DataFrame:
-        """Sizes, losses and divergences of every round, one row each (paper 1, figures 4 to 6).
-
-        Columns are those attributes of :class:`SelectionRound` that are numbers or words, and ``is_best``.
-        """
+        """Numbers and words of every round in a row each, and ``is_best`` (paper 1, figures 4 to 6)."""
         import pandas as pd
 
         frame = pd.DataFrame([asdict(entry) for entry in self.rounds]).drop(columns=["changed", "scores"])
@@ -148,10 +145,7 @@ class Selection:
         return frame.set_index("number")
 
     def log_linear(self) -> LogLinearEnergy:
-        """The selected model.
-
-        A collection that is not hierarchical is lifted to its closure: the tables of the interactions that the closure
-        adds are zero, and the law is the same. The model's ``hypergraph`` then is ``self.hypergraph.closure()``.
+        """The selected model, on the closure of its collection, where added tables are zero.
 
         Raises:
             InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
@@ -183,24 +177,14 @@ class Selection:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model file (safetensors) with the selected model, which also holds the path of the search.
-
-        Raises:
-            InputError: the trainer was masked, and the model excludes combinations, which finite tables cannot.
-            ModelFileError: it cannot be written.
-        """
+        """Write a model file that also holds the path; InputError where the trainer was masked."""
         self._check_finite("save")
         info = {name: value for name, value in self.to_json().items() if name != "hypergraph"}
         save_model(path, ModelFile(self.hypergraph, self.tables, coding="balanced", info={"selection": info}))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Selection:
-        """Inverse of :meth:`save`.
-
-        Raises:
-            ModelFileError: no such file, or not a model file.
-            InputError: a model file without a selection.
-        """
+    def load(cls, path: str | os.PathLike[str]) -> SelectionResult:
+        """Inverse of :meth:`save`; InputError where a model file holds no selection."""
         file = load_model(path)
         found = file.info.get("selection")
         if not isinstance(found, dict) or file.coding != "balanced":

@@ -5,27 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
-from ...core.trainer import Loss, Trainer
+from ...core.trainer import Loss, MaskedTrainer, Trainer
 from ...data.observations import Observations
 from ...data.readers import check_complete
-from ...errors import check_type, is_whole, none_received, other_domain, out_of_range, unexpected, wrong_type
-from ...runs.checkpoint import DeferredInterrupt, RunFile
+from ...errors import check_not_negative, check_type, is_whole, none_received, other_domain, out_of_range, wrong_type
+from ...runs.checkpoint import DeferredInterrupt, RunFile, packed, unpacked
+from ...runs.options import RunOptions
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..energy import LogLinearEnergy
-from ..training.pseudo import PseudoTrainer
-from .result import Selection, SelectionRound, SelectionStatus, Verdict
+from .result import SelectionResult, SelectionRound, SelectionStatus, Verdict
 
-__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "count_argument"]
+__all__ = ["Proposal", "RoundRunner", "StopRule", "check_rows", "count_argument", "rows_digest", "run_file"]
 
 _STANDARD_ERRORS = 2.0
 _UNDECIDED_PER_PATIENCE = 5
@@ -70,8 +69,7 @@ class StopRule:
         count_argument(self.patience, "patience")
         if self.max_rounds is not None:
             count_argument(self.max_rounds, "max_rounds", 0)
-        if not 0 <= self.tolerance < math.inf:
-            raise out_of_range("tolerance", "a finite number of nats from 0", self.tolerance)
+        check_not_negative(self.tolerance, "tolerance")
 
     def verdict(self, best: SelectionRound | None, loss: Loss) -> Verdict:
         """What a validation loss says against a round, see :meth:`reference`."""
@@ -110,18 +108,7 @@ class StopRule:
 
 
 class RoundRunner:
-    """Runs rounds with one trainer, from a start or from a checkpoint.
-
-    Args:
-        trainer: the trainer; it is taken over.
-        train: the training rows.
-        validation: the validation rows.
-        rule: when to stop.
-        settings: what a continued run must repeat.
-        file: the checkpoint, or None.
-        progress: show a bar on standard error.
-        label: word before the bar.
-    """
+    """Runs rounds with one trainer, from a start or from a checkpoint."""
 
     def __init__(
         self,
@@ -152,7 +139,7 @@ class RoundRunner:
         self,
         start: InteractionHypergraph,
         propose: Callable[[InteractionHypergraph], Proposal | SelectionStatus],
-    ) -> Selection:
+    ) -> SelectionResult:
         """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
         found = None if self._file is None else self._file.start(self._run_settings())
         if found is not None:
@@ -173,7 +160,7 @@ class RoundRunner:
                         self._fit(proposal, begin)
                         continue
                     status = proposal
-                return Selection(
+                return SelectionResult(
                     tuple(self.rounds),
                     self.best,
                     self._best_hypergraph,
@@ -188,7 +175,7 @@ class RoundRunner:
 
     def _excluded(self) -> torch.Tensor | None:
         """Table entries of the best collection that a masked trainer leaves out, None where there is none."""
-        if not isinstance(self.trainer, PseudoTrainer):
+        if not isinstance(self.trainer, MaskedTrainer):
             return None
         excluded = self.trainer.excluded(self._best_hypergraph)
         return excluded if bool(excluded.any()) else None
@@ -236,10 +223,7 @@ class RoundRunner:
         self._save()
 
     def _divergences(self, train: Loss, validation: Loss) -> tuple[float | None, float | None]:
-        """KL of both parts, from the likelihood even where the trainer's loss is another one.
-
-        It is infinite where the loss is: a masked model then gives a row of the part probability zero.
-        """
+        """KL of both parts, from the likelihood even where the trainer's loss is another one."""
         if validation.kind != "pseudo-likelihood":
             return train.value - self._entropies[0], validation.value - self._entropies[1]
         log_partition = self.trainer.log_partition()
@@ -264,30 +248,28 @@ class RoundRunner:
             **self._settings,
             "trainer": type(self.trainer).__name__,
             **_trainer_settings(self.trainer),
-            "training data digest": _digest(self._train),
-            "validation data digest": _digest(self._validation),
+            "training data digest": rows_digest(self._train),
+            "validation data digest": rows_digest(self._validation),
         }
 
     def _save(self) -> None:
         if self._file is None:
             return
         hypergraph = self.trainer.hypergraph
-        text = json.dumps(
-            {
-                "rounds": [entry.to_json() for entry in self.rounds],
-                "best": self.best,
-                "edges": hypergraph.edge_indices,
-                "best edges": self._best_hypergraph.edge_indices,
-            }
-        )
+        path = {
+            "rounds": [entry.to_json() for entry in self.rounds],
+            "best": self.best,
+            "edges": hypergraph.edge_indices,
+            "best edges": self._best_hypergraph.edge_indices,
+        }
         tensors = {f"trainer.{name}": tensor for name, tensor in self.trainer.state_dict().items()}
         tensors["best tables"] = self._best_tables
-        tensors["path"] = torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).copy())
+        tensors["path"] = packed(path)
         with DeferredInterrupt():
             self._file.write(tensors)
 
     def _restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        path = json.loads(tensors["path"].numpy().tobytes().decode())
+        path = unpacked(tensors["path"])
         domain = self._train.domain
 
         def collection(edges: list[list[int]]) -> InteractionHypergraph:
@@ -306,13 +288,13 @@ def _trainer_settings(trainer: Trainer) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in sorted(vars(trainer).items()):
         if isinstance(value, Observations):
-            found[f"trainer {name} digest"] = _digest(value)
+            found[f"trainer {name} digest"] = rows_digest(value)
         elif not name.startswith("_") and (is_dataclass(value) or isinstance(value, bool)):
             found[f"trainer {name}"] = repr(value)
     return found
 
 
-def _digest(rows: Observations) -> str:
+def rows_digest(rows: Observations) -> str:
     """Digest of the law and the number of observations, whatever the order of the rows."""
     merged = rows.unique()
     content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
@@ -331,7 +313,7 @@ def check_rows(train: Observations, validation: Observations, trainer: Trainer) 
         check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
-    if train is not trainer.rows and _digest(train) != _digest(trainer.rows):
+    if train is not trainer.rows and rows_digest(train) != rows_digest(trainer.rows):
         raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
 
 
@@ -344,11 +326,8 @@ def count_argument(value: object, name: str, least: int = 1) -> int:
     return int(value)
 
 
-def run_file(checkpoint: str | os.PathLike[str] | None, resume: bool) -> RunFile | None:
-    """The checkpoint of a search, None without one."""
-    if checkpoint is None:
-        if resume:
-            expected = "the path of a checkpoint"
-            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
+def run_file(run: RunOptions, name: str | None = None) -> RunFile | None:
+    """The checkpoint of a run, of this name where it is a folder; None without one."""
+    if run.checkpoint is None:
         return None
-    return RunFile(checkpoint, resume)
+    return RunFile(run.checkpoint if name is None else Path(run.checkpoint) / name, run.resume)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 
+from ...checks import check_exact_shape
 from ...core.trainer import Trainer
 from ...data.information import InformationTable
 from ...data.observations import Observations
@@ -26,12 +27,7 @@ _CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 
 @dataclass(frozen=True)
 class ScoreContext:
-    """What a score may look at.
-
-    Attributes:
-        train: the training rows.
-        trainer: the trainer, whose present collection and tables the candidates would be added to.
-    """
+    """What a score may look at: the training rows, and the trainer whose collection candidates would be added to."""
 
     train: Observations
     trainer: Trainer
@@ -66,8 +62,7 @@ class GainEstimate(NamedTuple):
     Attributes:
         gain: leave-one-out estimate, nats per row; no cost of the search subtracted.
         divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`, or over a superset that S closes.
-        concentration: the concentration at which ``gain`` is reached: the weight, in rows, of the model against the
-            data. Large where the data support only a small correction.
+        concentration: the weight, in rows, of the model against the data at which ``gain`` is reached.
     """
 
     gain: np.ndarray
@@ -81,8 +76,7 @@ class InteractionInformation:
 
     .. math:: |J_S| = \Big| \sum_{T \subseteq S} (-1)^{|S| - |T|} D(\hat p_T \| u_T) \Big|
 
-    Args:
-        per_parameter: divide by the number of free parameters of the candidate.
+    in nats, divided by the number of free parameters of the candidate if ``per_parameter``.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -92,7 +86,7 @@ class InteractionInformation:
     per_parameter: bool = False
 
     def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
-        """Scores (num_candidates,), nats, divided by the number of parameters if that was asked for."""
+        """Scores (num_candidates,)."""
         values = np.abs(context.information.interaction_information(candidates).numpy())
         return values / context.num_parameters(candidates) if self.per_parameter else values
 
@@ -108,29 +102,20 @@ class Gain:
     :math:`m` the number of candidates. A row is predicted by the data without it, shrunken towards the model with the
     weight of a rows. It is a lower bound: :math:`(c_x - 1 + a q_x) / (n - 1 + a)` sums to at most 1 over the cells, so
     by Gibbs' inequality :math:`\mathrm{LOO}_S(a) \le D(\hat p_S \| q_S)`, and one step of iterative proportional
-    fitting, :math:`q(x)\, \hat p_S(x_S) / q_S(x_S)`, lies in the family with S and its subsets and lowers the
-    divergence by exactly :math:`D(\hat p_S \| q_S)`, which the projection onto that family can only exceed. Where the
-    data add nothing, the expectation of LOO at large a is about zero or below, and :math:`\log m / n` pays for the best
-    of m trials.
+    fitting lowers the divergence by exactly that, which the projection onto the family with S and its subsets can only
+    exceed. Where the data add nothing, the expectation of LOO at large a is about zero or below, and
+    :math:`\log m / n` pays for the best of m trials.
 
-    Under weak heredity the collection may hold a superset T of S. Where S is the only subset of T that is missing, S
-    closes it: the family with S then can express every function of T's variables, so that all of the above holds with
-    T in place of S, and as :math:`D(\hat p_T \| q_T) \ge D(\hat p_S \| q_S)` it can say far more. The largest LOO
-    counts.
-
-    Where a subset of S is not in the collection, the table of S cannot express it; q is then first fitted to the data's
-    margins over all facets of S, so that only what S itself adds is counted. Margins that are estimated from M
-    draws get half a pseudo-count, spread like the mean of the data's margin and the product of the model's
-    one-variable margins, so that no empty cell gives an infinite gain. Costs one margin of the model and one pass
-    over the occupied cells for every candidate and concentration.
+    Under weak heredity the collection may hold a superset T of which S is the only subset that is missing. The family
+    with S then can express every function of T's variables, all of the above holds with T in place of S, and the larger
+    LOO counts. Where a subset of S is not in the collection, q is first fitted to the data's margins over all facets of
+    S, so that only what S itself adds is counted. Margins that are estimated from M draws get half a pseudo-count.
+    Costs one margin of the model and one pass over the occupied cells for every candidate and concentration.
 
     Args:
         per_parameter: divide by the number of free parameters of the candidate.
-        concentrations: values of a to choose from, in rows.
+        concentrations: values of a to choose from, in rows, positive and finite.
         search_cost: subtract :math:`\log m / n`.
-
-    Raises:
-        InputError: no concentration, or one that is not positive and finite.
     """
 
     per_parameter: bool = False
@@ -142,7 +127,7 @@ class Gain:
             raise out_of_range("concentrations", "positive finite numbers", self.concentrations)
 
     def __call__(self, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
-        """Scores (num_candidates,), nats per row, divided by the number of parameters if that was asked for."""
+        """Scores (num_candidates,), nats per row."""
         values = self.estimate(candidates, context).gain
         if self.search_cost and len(candidates):
             values = values - math.log(len(candidates)) / context.train.total_count
@@ -192,14 +177,9 @@ class Refined:
     r"""The refined information itself, :math:`RI_{\mathcal I, S}(\hat p)`, by a fit of every candidate.
 
     A copy of the trainer is fitted to the present collection, further copies of that one to it with one candidate
-    added; the score is the fall of the training loss. For small domains and few candidates. With a penalty, or with a
-    loss that is not the exact likelihood, it is the fall of that loss.
-
-    Args:
-        max_states: refuse larger domains.
-
-    Raises:
-        IntractableError: the domain has more joint states than ``max_states``.
+    added; the score is the fall of the training loss. For domains of at most ``max_states`` states (else it raises
+    IntractableError) and few candidates. With a penalty, or with a loss that is not the exact likelihood, it is the
+    fall of that loss.
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
@@ -236,13 +216,20 @@ _NAMED: dict[str, Callable[[], Score]] = {
 }
 
 
-def checked_score(score: object) -> tuple[str, Score]:
-    """Name, for the settings of a run, and callable of a score.
+def checked_values(score: Score, candidates: Sequence[Edge], context: ScoreContext) -> np.ndarray:
+    """Scores (num_candidates,), checked; NaN is refused."""
+    if not candidates:
+        return np.empty(0)
+    values = np.asarray(score(candidates, context), dtype=np.float64)
+    check_exact_shape(values, (len(candidates),), "score")
+    if bool(np.isnan(values).any()):
+        edge = ":".join(candidates[int(np.isnan(values).argmax())])
+        raise out_of_range("score", "numbers", received=f"NaN for {edge}")
+    return values
 
-    Raises:
-        InputError: an unknown name.
-        InputTypeError: neither a name nor callable.
-    """
+
+def checked_score(score: object) -> tuple[str, Score]:
+    """Name, for the settings of a run, and callable of a score."""
     if isinstance(score, str):
         if score not in _NAMED:
             names = ", ".join(map(repr, get_args(ScoreName)))

@@ -16,22 +16,10 @@ __all__ = ["Screened"]
 
 @dataclass(frozen=True)
 class Screened:
-    """The score of the most promising candidates by a cheaper score; the others get minus infinity.
+    """The score of the ``keep`` most promising candidates by a cheaper score; the others get minus infinity.
 
     With hundreds of variables heredity admits hundreds of thousands of triples. The interaction information of the data
     costs microseconds each, a gain at the present model needs a margin of the model.
-
-    Args:
-        score: what the candidates are ranked by in the end.
-        first: what screens them.
-        keep: how many pass; fewer candidates are not screened.
-
-    Raises:
-        InputError: ``keep`` is no positive whole number.
-
-    Example:
-        >>> Screened(keep=5).keep
-        5
     """
 
     score: Score = field(default_factory=Gain)

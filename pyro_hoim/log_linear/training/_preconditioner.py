@@ -32,9 +32,6 @@ def ridge_preconditioner(
 
     The curvature c of the loss per row is the same everywhere, the mean over interactions of one over the number of
     cells. Strengths of evidence span many orders of magnitude; without this, so would the Hessian.
-
-    Returns:
-        The map, of (num_terms,) to (num_terms,); None where it would be a constant.
     """
     strengths = np.array([ridge.strength(edge) for edge in hypergraph.edges])
     if not len(strengths) or (ridge.is_diagonal(hypergraph) and bool((strengths == strengths[0]).all())):
@@ -76,10 +73,7 @@ def ridge_preconditioner(
 
 
 def _axis_basis(num_levels: int, correlation: float) -> tuple[Floats, Floats]:
-    """Eigenvalues (n,) and orthonormal rows (n, n) that diagonalise the precision within tables that sum to zero.
-
-    The first row is the constant, of which balanced tables have nothing.
-    """
+    """Eigenvalues (n,) and orthonormal rows (n, n) that diagonalise the precision within tables that sum to zero."""
     contrasts = scipy.linalg.helmert(num_levels)
     values, vectors = np.linalg.eigh(contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T)
     constant = np.full((1, num_levels), num_levels**-0.5)

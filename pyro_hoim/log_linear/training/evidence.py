@@ -8,14 +8,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import check_positive, check_type, out_of_range, unexpected
+from ...errors import check_positive, check_type, check_whole, out_of_range, unexpected
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .ordinal import contrast_spectrum, is_smooth_axis
 from .ridge import InteractionRidge
 
-__all__ = ["Evidence", "num_effective", "updated_ridge"]
+__all__ = ["Evidence", "EvidenceRounds", "num_effective", "updated_ridge"]
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EvidenceRounds:
+    """How often the strengths of a ridge are moved towards the maximum of the evidence, and how far each time.
+
+    Raises:
+        InputError: a number of rounds that is no whole number from 0, or a damping outside (0, 1].
+    """
+
+    num_rounds: int = 0
+    damping: float = 0.5
+
+    def __post_init__(self) -> None:
+        rounds = self.num_rounds
+        check_whole(rounds, "evidence_rounds", 0)
+        object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
 
 
 @dataclass(frozen=True)
@@ -55,29 +72,24 @@ def updated_ridge(
         \gamma_S = \sum_c \sum_k \frac{1}{\prod_{i \in S} I_i} \frac{h_c}{h_c + \lambda_S k}
 
     The ridge is read as a normal prior. At the strengths that maximise the probability of the rows, the parameters
-    integrated out by a normal approximation around the fitted tables b, the expected and the fitted squared norm agree:
-    that is the fixed point. The effective number of parameters :math:`\gamma_S` of an interaction is approximated
-    once more, by a diagonal curvature: cell c has the curvature :math:`h_c`, its number of rows, and every free
-    coordinate the mean over the cells; interactions count as independent of each other. The sum over k runs over the
-    eigenvalues of :math:`K_S` within the balanced tables, all 1 without smoothness. No validation rows are needed.
-
-    Interactions that the rows do not support receive strengths that grow from step to step, up to the ceiling. The
-    tables must be refitted between steps. Single variables keep their strengths.
+    integrated out by a normal approximation around the fitted tables b, the expected and the fitted squared norm agree.
+    The effective number of parameters :math:`\gamma_S` is approximated by a diagonal curvature: cell c has the
+    curvature :math:`h_c`, its number of rows, and every free coordinate the mean over the cells; k runs over the
+    eigenvalues of :math:`K_S` within balanced tables. No validation rows are needed. Interactions that the rows do not
+    support receive strengths that grow from step to step; the tables must be refitted in between. Single variables keep
+    their strengths.
 
     Args:
         ridge: the penalty that the tables were fitted with.
         hypergraph: the collection.
-        tables: balanced tables of the fit.
-        margins_data: frequencies of the cells of every interaction among the rows.
+        tables: balanced tables of the fit (num_terms,).
+        margins_data: frequencies of the cells of every interaction among the rows (num_terms,).
         num_rows: number of rows, with multiplicity.
         damping: share d of the step that is made, on the logarithmic scale; 1 is the whole step.
         floor: no goal of a step and no new strength is smaller; so a strength of zero does not stay zero.
         ceiling: no goal of a step and no new strength is larger.
         pseudo: whether the tables maximise the pseudo-likelihood, which counts a row once for every variable of an
             interaction; the strength is then that many times the precision of the prior.
-
-    Shape:
-        tables and margins_data (num_terms,).
 
     Returns:
         The ridge with new strengths, and the effective number of parameters under the old ones.
@@ -87,21 +99,19 @@ def updated_ridge(
         InputTypeError: no InteractionRidge.
 
     References:
-        David MacKay, Bayesian interpolation, 1992, Neural Computation 4(3), section 4; Michael Tipping, Sparse Bayesian
-        learning and the relevance vector machine, 2001, Journal of Machine Learning Research 1, section 2.
+        David MacKay, Bayesian interpolation, 1992, section 4; Michael Tipping, Sparse Bayesian learning and the
+        relevance vector machine, 2001, section 2.
 
     Example:
         >>> from pyro_hoim.data import Observations
-        >>> from pyro_hoim.log_linear import ExactTrainer
         >>> from pyro_hoim.schema import Domain
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> graph, ridge = InteractionHypergraph.saturated(rows.domain), InteractionRidge(1.0)
-        >>> trainer = ExactTrainer(rows, graph, penalty=ridge)
-        >>> _ = trainer.train()
+        >>> graph = InteractionHypergraph.saturated(rows.domain)
         >>> margins = (rows.marginal_counts(graph.edges) / 100).numpy()
-        >>> found = updated_ridge(ridge, graph, trainer.tables.numpy(), margins, 100, damping=1.0)
+        >>> tables = np.array([-0.2, 0.2, 0.0, 0.0, 0.45, -0.45, -0.45, 0.45])
+        >>> found = updated_ridge(InteractionRidge(1.0), graph, tables, margins, 100, damping=1.0)
         >>> round(found.num_effective["a", "b"], 3), round(found.ridge.strength(("a", "b")), 3)
-        (0.951, 1.321)
+        (0.951, 1.174)
     """
     check_type(ridge, InteractionRidge, "ridge")
     check_damping(damping, "damping")
@@ -133,14 +143,7 @@ def num_effective(
     *,
     pseudo: bool = False,
 ) -> dict[Edge, float]:
-    r"""Effective number of parameters :math:`\gamma_S` of every interaction; see :func:`updated_ridge`.
-
-    Shape:
-        margins_data (num_terms,).
-
-    Raises:
-        InputError: no rows, or another length.
-    """
+    r"""Effective number of parameters :math:`\gamma_S` of every interaction; see :func:`updated_ridge`."""
     if np.shape(margins_data) != (hypergraph.num_terms,):
         expected = f"shape ({hypergraph.num_terms},)"
         raise unexpected("margins_data", expected, received=np.shape(margins_data), code="wrong-shape")

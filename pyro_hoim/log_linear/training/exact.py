@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from ...core.partition import LogPartition
 from ...core.trainer import Loss, Margins
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.arguments import check_data
-from ._descent import Evaluate, HeldOutLoss
+from ..fitting.solvers import Evaluate, HeldOut, Point
 from .dense.engines import choose_engine
 from .table_trainer import TableTrainer, join_margins, margin_edges
 
@@ -25,30 +26,24 @@ class ExactTrainer(TableTrainer):
     .. math:: f(\theta) = \log Z(\theta) - \theta \cdot \hat\eta + \mathrm{penalty}(\theta) / N, \qquad
         \tilde\nabla_{\theta^S} f = \pi^S_\theta - \hat\pi^S + \lambda_S \theta^S / N
 
-    It is a :class:`~pyro_hoim.core.trainer.Trainer`. Any collection will do, also one that is not
-    hierarchical: the parameters are the balanced tables of the sets that it has. An evaluation costs the same for
-    any number of rows. Log Z and eta come from a dense sweep, a few passes over the table of states of every connected
-    component, where all components together have at most 2^22 states and elimination is not far cheaper; else from
-    ``partition``, by default ``Auto()``. Every call of :meth:`train` begins where the tables are.
+    It is a :class:`~pyro_hoim.core.trainer.Trainer`. Any collection will do, also one that is not hierarchical. An
+    evaluation costs the same for any number of rows. Log Z and eta come from a dense sweep, a few passes over the table
+    of states of every connected component, where these have at most 2^22 states and elimination is not far cheaper;
+    else from ``partition``, by default ``Auto()``. Every call of :meth:`train` begins where the tables are.
 
     Args:
         rows: complete training rows.
         hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
             plus one half, the others at zero.
         penalty: ridge (or ``L2``) added to the negative log-likelihood of all rows; without one an estimate may be
-            infinite, and training then ends at ``max_iterations`` or where the gradient is below the tolerance.
+            infinite, and training then ends at its limits.
         partition: exact backend that is used instead of the sweep.
-        method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed step.
-        max_iterations: most steps of one call of :meth:`train`.
-        tolerance: a call is done when no entry of the gradient per row is larger.
+        method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed ``step``.
         step: of the method ``gradient``.
-        validation: rows whose loss is looked at after every step; the tables where it was lowest are kept, and a call
-            ends after ``patience`` steps without a lower one.
-        patience: see ``validation``.
-        evidence_rounds: how often every call of :meth:`train` moves the strengths of the penalty towards the maximum of
-            the evidence, by :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`, and fits again from there.
-            Strengths of single variables stay. An interaction that is new begins with its strength in ``penalty``.
-        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
+        validation: rows whose loss is looked at after every step; the tables where it was lowest are kept.
+        stopping: tolerance (1e-6), most steps of one call (1,000), and patience with the validation rows (20).
+        evidence: how often a call of :meth:`train` moves the strengths of interactions, by
+            :func:`~pyro_hoim.log_linear.updated_ridge`, and fits again; new ones begin with that of ``penalty``.
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
@@ -67,8 +62,6 @@ class ExactTrainer(TableTrainer):
         >>> trainer.restructure(InteractionHypergraph.saturated(rows.domain))
         >>> trainer.train().status
         'converged'
-        >>> [round(p, 4) for p in trainer.margins([("a", "b")]).probs.tolist()]
-        [0.3, 0.1, 0.2, 0.4]
     """
 
     name: Literal["exact", "sampled", "pseudo-likelihood"] = "exact"
@@ -77,10 +70,10 @@ class ExactTrainer(TableTrainer):
         self._engine = choose_engine(hypergraph, self.partition)
         self._known: tuple[np.ndarray, float] | None = None
 
-    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
+    def _losses(self) -> tuple[Evaluate, HeldOut | None]:
         goal = self._frequencies(self.rows, self._hypergraph)
 
-        def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
+        def evaluate(tables: np.ndarray) -> Point:
             log_z, eta = self._engine.evaluate(tables)
             return self._penalised(tables, log_z - float(tables @ goal), eta - goal)
 
@@ -99,28 +92,17 @@ class ExactTrainer(TableTrainer):
             self._known = (self._tables, self._engine.evaluate(self._tables)[0])
         return self._known[1]
 
+    @override
     def loss(self, rows: Observations) -> Loss:
-        """Mean negative log-likelihood of complete rows in nats, exact; it costs one log Z for all rows together.
-
-        Raises:
-            InputError: rows of another domain, or none.
-            MissingDataError: missing cells.
-        """
         check_data(self._hypergraph, rows, "rows")
         log_z = self._normaliser()
         return Loss(log_z - float(self._tables @ self._frequencies(rows, self._hypergraph)), 0.0, "exact")
 
+    @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
-        """Marginal laws of the present model over sets of variables, exact; the law is kept until the tables change.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated inside a set.
-            IntractableError: a joint law out of the backend's reach.
-        """
         found = margin_edges(self._hypergraph, edges)
         return join_margins(self._engine.margins(self._tables, found))
 
+    @override
     def log_partition(self) -> LogPartition:
-        """Log Z of the tables, exact."""
         return self._engine.log_partition(self._tables)

@@ -10,17 +10,19 @@ from typing import Literal
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...core.partition import LogPartition, PartitionBackend
-from ...core.trainer import Loss, Margins
+from ...core.trainer import Loss, Margins, MaskedTrainer
 from ...data.observations import Observations
 from ...errors import IntractableError, other_domain, out_of_reach, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.arguments import check_data
 from ..fitting.penalties import L2
-from ._descent import Evaluate, HeldOutLoss
-from ._pseudo_loss import ConditionalLayout, PseudoRows
+from ..fitting.pseudo_rows import ConditionalLayout, PseudoRows
+from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping
 from .dense.engines import BackendEngine, Engine, choose_engine
+from .evidence import EvidenceRounds
 from .ridge import InteractionRidge
 from .table_trainer import TableTrainer, join_margins, margin_edges
 
@@ -29,8 +31,8 @@ __all__ = ["PseudoTrainer"]
 _KEPT_ROWS = 4
 
 
-class PseudoTrainer(TableTrainer):
-    r"""Balanced tables fitted by the mean negative log pseudo-likelihood.
+class PseudoTrainer(TableTrainer, MaskedTrainer):
+    r"""Balanced tables fitted by the mean negative log pseudo-likelihood; log Z is not needed.
 
     .. math:: f(\theta) = -\frac1N \sum_n \sum_i \log q_\theta(x_{n,i} \mid x_{n,-i}) + \mathrm{penalty}(\theta) / N
 
@@ -39,25 +41,9 @@ class PseudoTrainer(TableTrainer):
     the likelihood. Any collection will do, also one that is not hierarchical.
 
     Args:
-        rows: complete training rows.
-        hypergraph: the collection to begin with. Tables of single variables begin at the logarithms of their counts
-            plus one half, the others at zero.
-        penalty: ridge (or ``L2``) added to the negative log pseudo-likelihood of all rows.
+        rows: see :class:`~pyro_hoim.log_linear.ExactTrainer`, as for all arguments but the next one.
         masked: leave combinations that no training row has in some interaction out of every conditional: the model
-            gives them probability zero, and a row that has one an infinite loss. Without masking all levels count, and
-            every loss is finite.
-        partition: exact backend for log Z and margins; by default the cheapest exact way.
-        method: ``lbfgs``, or ``gradient``: descent along the purified gradient with a fixed step.
-        max_iterations: most steps of one call of :meth:`train`.
-        tolerance: a call is done when no entry of the gradient per row is larger.
-        step: of the method ``gradient``.
-        validation: rows whose pseudo-likelihood is looked at after every step; the tables where its loss was lowest
-            are kept, and a call ends after ``patience`` steps without a lower one.
-        patience: see ``validation``.
-        evidence_rounds: how often every call of :meth:`train` moves the strengths of the penalty towards the maximum of
-            the evidence, by :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`, and fits again from there.
-            Strengths of single variables stay. An interaction that is new begins with its strength in ``penalty``.
-        evidence_damping: share of each of these moves that is made, on the logarithmic scale.
+            gives them probability zero, and a row that has one an infinite loss. Without masking every loss is finite.
 
     Raises:
         InputError: rows of another domain or none, options without a meaning, or a backend that estimates.
@@ -91,13 +77,10 @@ class PseudoTrainer(TableTrainer):
         masked: bool = False,
         partition: PartitionBackend | None = None,
         method: Literal["lbfgs", "gradient"] = "lbfgs",
-        max_iterations: int = 1000,
-        tolerance: float = 1e-6,
         step: float = 0.5,
         validation: Observations | None = None,
-        patience: int = 20,
-        evidence_rounds: int = 0,
-        evidence_damping: float = 0.5,
+        stopping: Stopping | None = None,
+        evidence: EvidenceRounds | None = None,
     ) -> None:
         if not isinstance(masked, bool):
             raise wrong_type("masked", "True or False", received=repr(masked))
@@ -109,13 +92,10 @@ class PseudoTrainer(TableTrainer):
             penalty=penalty,
             partition=partition,
             method=method,
-            max_iterations=max_iterations,
-            tolerance=tolerance,
             step=step,
             validation=validation,
-            patience=patience,
-            evidence_rounds=evidence_rounds,
-            evidence_damping=evidence_damping,
+            stopping=stopping,
+            evidence=evidence,
         )
         self._train_rows = PseudoRows(rows)
 
@@ -152,8 +132,8 @@ class PseudoTrainer(TableTrainer):
             self._row_sets.popitem(last=False)
         return found
 
-    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
-        def evaluate(tables: np.ndarray) -> tuple[float, float, np.ndarray]:
+    def _losses(self) -> tuple[Evaluate, HeldOut | None]:
+        def evaluate(tables: np.ndarray) -> Point:
             loss, raw = self._train_rows.evaluate(self._layout, self._effective(tables))
             return self._penalised(tables, loss, raw)
 
@@ -166,27 +146,14 @@ class PseudoTrainer(TableTrainer):
 
         return evaluate, held_out
 
+    @override
     def loss(self, rows: Observations) -> Loss:
-        """Mean negative log pseudo-likelihood of complete rows in nats; with masking infinite for what was left out.
-
-        Raises:
-            InputError: rows of another domain, or none.
-            MissingDataError: missing cells.
-        """
         check_data(self._hypergraph, rows, "rows")
         value = self._pseudo_rows(rows).value(self._layout, self._effective(self._tables))
         return Loss(value, 0.0, "pseudo-likelihood")
 
     def negative_log_likelihood(self, rows: Observations) -> Loss:
-        """Mean negative log-likelihood of complete rows in nats, exact, where log Z is within reach.
-
-        This is what compares the model with those of other trainers (paper 1, table 4).
-
-        Raises:
-            IntractableError: log Z is out of reach.
-            InputError: rows of another domain, or none.
-            MissingDataError: missing cells.
-        """
+        """Mean negative log-likelihood of complete rows in nats, exact; IntractableError where it is out of reach."""
         check_data(self._hypergraph, rows, "rows")
         engine = self._exact("the likelihood")
         frequencies = self._frequencies(rows, self._hypergraph)
@@ -195,14 +162,8 @@ class PseudoTrainer(TableTrainer):
         log_z, _ = engine.evaluate(self._effective(self._tables))
         return Loss(log_z - float(self._tables @ frequencies), 0.0, "exact")
 
+    @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
-        """Marginal laws of the present model over sets of variables, exact where log Z is within reach.
-
-        Raises:
-            IntractableError: it is not.
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated inside a set.
-        """
         found = margin_edges(self._hypergraph, edges)
         return join_margins(self._exact("margins").margins(self._effective(self._tables), found))
 

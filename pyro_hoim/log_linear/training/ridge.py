@@ -37,15 +37,14 @@ class InteractionRidge:
     .. math:: \mathrm{penalty}(\theta) = \tfrac12 \sum_{S \in \mathcal I} \lambda_S \,
         (\theta^S)^\top K_S \, \theta^S, \qquad K_S = \bigotimes_{i \in S} K_i
 
-    The free basis is orthonormal, so the penalty is the same function of balanced tables and of free coordinates, and
-    every method takes either, by their length. Without smoothness every :math:`K_S` is the identity: a normal prior
-    with standard deviation :math:`\lambda_S^{-1/2}` for every free coordinate of S. With smoothness r the entries of
-    neighbouring levels of an ordinal variable are tied: :math:`K_i` is the tridiagonal precision of a stationary
-    first-order autoregression with correlation r and unit variance, :math:`(1 - r^2)^{-1}` times 1 (at the ends) or
-    :math:`1 + r^2` on the diagonal and -r beside it. Nominal variables, and those of fewer than three levels, keep the
-    identity. It is applied axis by axis, in time linear in the number of entries. The strength of an interaction is
-    that in ``by_edge``, else that of its number of variables in ``by_order``, else ``default``. It is a smooth penalty
-    for :func:`~pyro_hoim.log_linear.fitting.fit`, too.
+    The free basis is orthonormal, so the penalty is the same function of balanced tables (num_terms,) and of free
+    coordinates (num_parameters,), and every method takes either. Without smoothness every :math:`K_S` is the identity:
+    a normal prior with standard deviation :math:`\lambda_S^{-1/2}`. With smoothness r the entries of neighbouring
+    levels of an ordinal variable of three levels or more are tied: :math:`K_i` is the tridiagonal precision of a
+    stationary first-order autoregression with correlation r and unit variance, :math:`(1 - r^2)^{-1}` times 1 (at the
+    ends) or :math:`1 + r^2` on the diagonal and -r beside it; its Hessian is then not diagonal, and Newton's method,
+    covariances and proximal maps refuse it. The strength of an interaction is that in ``by_edge``, else that of its
+    number of variables in ``by_order``, else ``default``.
 
     Args:
         default: strength :math:`\lambda` of interactions that the other arguments do not name; 0 is no penalty.
@@ -56,13 +55,12 @@ class InteractionRidge:
 
     Raises:
         InputError: a strength that is not finite and non-negative, an order below 1, an empty set of variables, one
-            with a repeated name, the same set twice, or a smoothness out of range.
-        InputTypeError: an order that is no whole number, a set of variables that is a string, or
-            ``smooth_singles`` that is not True or False.
+            with a repeated name, the same set twice, a smoothness out of range, or parameters of another length.
+        InputTypeError: an order that is no whole number, a set of variables that is a string, or ``smooth_singles``
+            that is not True or False.
 
     References:
-        Havard Rue and Leonhard Held, Gaussian Markov Random Fields, 2005, section 1.1.1 (the precision of a stationary
-        autoregression).
+        Havard Rue and Leonhard Held, Gaussian Markov Random Fields, 2005, section 1.1.1.
 
     Example:
         >>> ridge = InteractionRidge(1.0, by_order={1: 0.0}, by_edge={("b", "a"): 5.0})
@@ -174,22 +172,11 @@ class InteractionRidge:
         raise unexpected("theta", expected, received=f"shape {tuple(theta.shape)}", code="wrong-shape")
 
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
-        """The penalty in nats, of balanced tables (num_terms,) or free coordinates (num_parameters,).
-
-        Raises:
-            InputError: another length.
-        """
+        """The penalty in nats."""
         return 0.5 * float(theta @ self.gradient(theta, hypergraph))
 
     def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
-        r"""Gradient in the coordinates given, balanced tables or free coordinates.
-
-        Of tables it is :math:`\lambda_S K_S \theta^S`. With smoothness that is not balanced; descent within balanced
-        tables needs its centred part.
-
-        Raises:
-            InputError: another length.
-        """
+        r"""Gradient in the coordinates given; of tables :math:`\lambda_S K_S \theta^S`, not balanced where smooth."""
         are_tables = self._are_tables(theta, hypergraph)
         plan = self._plan(hypergraph)
         if not len(plan.axes):
@@ -206,12 +193,7 @@ class InteractionRidge:
         return tables if are_tables else codings.free_statistics(torch.from_numpy(tables)).numpy()
 
     def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """Diagonal of the Hessian: the strengths, times the diagonal of the precision where tables are smooth.
-
-        Raises:
-            InputError: another length; or free coordinates and a smooth interaction, because the Hessian is then not
-                diagonal, and Newton's method and covariances would take it for the whole.
-        """
+        """The strengths, times the diagonal of the precision where tables are smooth."""
         are_tables = self._are_tables(theta, hypergraph)
         plan = self._plan(hypergraph)
         if not are_tables:
@@ -221,11 +203,7 @@ class InteractionRidge:
         return plan.terms * precision_diagonal(hypergraph, plan.axes, self.smoothness)
 
     def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """Minimiser of half the squared distance from theta plus ``step`` times the penalty.
-
-        Raises:
-            InputError: another length, or an interaction that is smooth along an axis.
-        """
+        """Minimiser of half the squared distance from theta plus ``step`` times the penalty."""
         are_tables = self._are_tables(theta, hypergraph)
         self._require_diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
         plan = self._plan(hypergraph)
@@ -236,11 +214,7 @@ class InteractionRidge:
             raise refused("penalty", f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}")
 
     def scaled(self, factor: float) -> InteractionRidge:
-        """The penalty with every strength multiplied.
-
-        Raises:
-            InputError: a factor that is not finite and non-negative.
-        """
+        """The penalty with every strength multiplied by a finite factor from 0."""
         _check_strength(factor, "factor")
         return replace(
             self,
@@ -261,11 +235,7 @@ class InteractionRidge:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionRidge:
-        """Rebuild a penalty from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description.
-        """
+        """Inverse of :meth:`to_json`; InputError where the value is no such description."""
         try:
             orders = dict(value["by_order"])
             edges = {tuple(edge): strength for edge, strength in value["by_edge"]}

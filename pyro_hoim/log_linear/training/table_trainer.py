@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,44 +10,52 @@ from typing import Literal
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ...checks import check_finite
 from ...core.partition import PartitionBackend
-from ...core.trainer import Margins, TrainingReport
+from ...core.trainer import Margins, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
-from ...errors import check_names, check_type, check_unique, check_whole, out_of_range, refused, unexpected, wrong_type
+from ...errors import (
+    check_choice,
+    check_names,
+    check_positive,
+    check_type,
+    check_unique,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_type,
+)
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.arguments import check_data, check_validation
 from ..fitting.penalties import L2
-from ._descent import Descent, Evaluate, HeldOutLoss
-from ._limited_memory import Precondition
+from ..fitting.solvers import Evaluate, HeldOut, Patience, Point, Precondition, Stopping, gradient_descent, lbfgs
 from ._preconditioner import ridge_preconditioner
 from .dense.engines import check_backend
-from .evidence import check_damping, num_effective, updated_ridge
+from .evidence import EvidenceRounds, num_effective, updated_ridge
 from .ridge import InteractionRidge
 from .tables import MarginsOfRows, edge_axes, initial_tables, restructured_tables
 
-__all__ = ["EvidenceRounds", "TableTrainer", "join_margins", "margin_edges"]
+__all__ = ["TableTrainer", "join_margins", "margin_edges"]
+
+
+_TOLERANCE, _MAX_ITERATIONS, _PATIENCE = 1e-6, 1000, 20
 
 
 @dataclass(frozen=True)
-class EvidenceRounds:
-    """How often the strengths of a ridge are moved towards the maximum of the evidence, and how far each time.
+class Descent:
+    """How tables are moved."""
 
-    Raises:
-        InputError: a number of rounds that is no whole number from 0, or a damping outside (0, 1].
-    """
-
-    num_rounds: int = 0
-    damping: float = 0.5
+    method: Literal["lbfgs", "gradient"] = "lbfgs"
+    step: float = 0.5
 
     def __post_init__(self) -> None:
-        rounds = self.num_rounds
-        check_whole(rounds, "evidence_rounds", 0)
-        object.__setattr__(self, "damping", check_damping(self.damping, "evidence_damping"))
+        check_choice(self.method, ("lbfgs", "gradient"), "method")
+        check_positive(self.step, "step")
 
 
-class TableTrainer(ABC):
+class TableTrainer(RidgeTrainer, ABC):
     """Collection, balanced tables, descent and state; subclasses say how a collection is prepared and what its loss is.
 
     The arguments are those of :class:`~pyro_hoim.log_linear.ExactTrainer`, all checked before any work.
@@ -62,15 +71,14 @@ class TableTrainer(ABC):
         penalty: InteractionRidge | L2 | None = None,
         partition: PartitionBackend | None = None,
         method: Literal["lbfgs", "gradient"] = "lbfgs",
-        max_iterations: int = 1000,
-        tolerance: float = 1e-6,
         step: float = 0.5,
         validation: Observations | None = None,
-        patience: int = 20,
-        evidence_rounds: int = 0,
-        evidence_damping: float = 0.5,
+        stopping: Stopping | None = None,
+        evidence: EvidenceRounds | None = None,
     ) -> None:
-        self.descent = Descent(method, max_iterations, tolerance, step, patience)
+        self.descent = Descent(method, step)
+        check_type(stopping, Stopping | None, "stopping")
+        check_type(evidence, EvidenceRounds | None, "evidence")
         check_backend(partition)
         check_type(rows, Observations, "rows")
         check_data(hypergraph, rows, "rows")
@@ -78,7 +86,8 @@ class TableTrainer(ABC):
         self.partition = partition
         self.rows = rows
         self.validation = validation
-        self.evidence = EvidenceRounds(evidence_rounds, evidence_damping)
+        self.stopping = Stopping() if stopping is None else stopping
+        self.evidence = EvidenceRounds() if evidence is None else evidence
         self.penalty = penalty
         self._frequencies = MarginsOfRows()
         self._prepare(hypergraph)
@@ -89,7 +98,7 @@ class TableTrainer(ABC):
         """Whatever a collection needs; raises before anything is changed."""
 
     @abstractmethod
-    def _losses(self) -> tuple[Evaluate, HeldOutLoss | None]:
+    def _losses(self) -> tuple[Evaluate, HeldOut | None]:
         """Loss of the training rows in the present collection, and that of the validation rows where there are any."""
 
     @property
@@ -116,14 +125,19 @@ class TableTrainer(ABC):
         self.penalty_given = penalty
         self._penalty = penalty
 
+    @override
+    def use_ridge(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
+        self.evidence = replace(self.evidence, num_rounds=evidence_rounds)
+        self.penalty = ridge
+
     @property
+    @override
     def hypergraph(self) -> InteractionHypergraph:
-        """The present collection."""
         return self._hypergraph
 
     @property
+    @override
     def tables(self) -> torch.Tensor:
-        """Balanced tables (num_terms,), float64; a copy."""
         return torch.from_numpy(self._tables.copy())
 
     def _adopt(self, hypergraph: InteractionHypergraph, tables: np.ndarray) -> None:
@@ -131,13 +145,8 @@ class TableTrainer(ABC):
         self._tables = tables
         self._axes = edge_axes(hypergraph)
 
+    @override
     def restructure(self, hypergraph: InteractionHypergraph) -> None:
-        """Go over to another collection over the same domain; common interactions keep their tables.
-
-        Raises:
-            InputError: another domain.
-            IntractableError: exact gradients are out of reach; the trainer is as it was.
-        """
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
         if hypergraph == self._hypergraph:
             return
@@ -160,8 +169,8 @@ class TableTrainer(ABC):
         rest.update((frozenset(edge), (edge, value)) for edge, value in strengths.items())
         self._penalty = replace(self.penalty_given, by_edge=dict(rest.values()))
 
-    def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Loss, penalised loss and its centred gradient, of a gradient that is not centred; it is overwritten."""
+    def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> Point:
+        """Tables with their losses and centred gradient, of a gradient that is not centred; it is overwritten."""
         from .dense.kernels import centre
 
         value, penalty = loss, self._penalty
@@ -171,7 +180,7 @@ class TableTrainer(ABC):
             value += 0.5 * float(slope @ tables)
             raw += slope
         centre(self._axes, raw)
-        return loss, value, raw
+        return Point(tables, loss, value, raw)
 
     def _preconditioner(self) -> Precondition | None:
         """Rough inverse Hessian of the penalised loss, where the penalty alone makes it far from a constant."""
@@ -179,20 +188,40 @@ class TableTrainer(ABC):
             return None
         return ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
 
+    @override
     def train(self) -> TrainingReport:
-        """Fit the present collection, from where the tables are.
-
-        Returns:
-            A report; ``diverged`` where the loss was not finite or fixed steps made it rise, and then the tables are
-            the best that were met. After rounds of evidence its steps are those of all fits, the rest is of the last
-            one, and a note says how many parameters are effective.
-        """
         evaluate, held_out = self._losses()
 
         def fit() -> TrainingReport:
-            return self._settle(*self.descent.run(evaluate, self._tables, held_out, self._preconditioner()))
+            return self._settle(*self._descended(evaluate, held_out))
 
         return self._with_evidence(fit)
+
+    def _descended(self, evaluate: Evaluate, held_out: HeldOut | None) -> tuple[np.ndarray, TrainingReport]:
+        """Tables after descent from the present ones; they are sound, whatever happened on the way."""
+        first = evaluate(self._tables)
+        if not first.is_sound:
+            note = "the loss of the tables that training began with is infinite or NaN"
+            return self._tables, TrainingReport("diverged", 0, math.inf, (note,))
+        patience = None if held_out is None else Patience(held_out, self.stopping.patience or _PATIENCE)
+
+        def report(iteration: int, point: Point, _: float) -> bool:
+            return patience is not None and patience(iteration, point)
+
+        report(0, first, first.norm)
+        limits = self.stopping.tolerance or _TOLERANCE, self.stopping.max_iterations or _MAX_ITERATIONS
+        if self.descent.method == "lbfgs":
+            outcome = lbfgs(evaluate, first, *limits, report, self._preconditioner())
+        else:
+            outcome = gradient_descent(evaluate, first, *limits, report, self.descent.step)
+        kept, steps, notes = outcome.point, outcome.num_iterations, outcome.notes
+        if patience is not None and patience.best is not None and outcome.status != "diverged":
+            kept = patience.best
+            note = f"the loss of the validation rows was lowest at step {patience.best_iteration} of {steps}"
+            notes = (*notes, note)
+        if outcome.status in ("converged", "diverged"):
+            return kept.theta, TrainingReport(outcome.status, steps, kept.norm, notes)
+        return kept.theta, TrainingReport("max_iterations", steps, kept.norm, notes)
 
     def _with_evidence(self, fit: Callable[[], TrainingReport]) -> TrainingReport:
         """Fit, then move the strengths and fit again from there, as often as rounds were asked for."""
@@ -241,23 +270,16 @@ class TableTrainer(ABC):
             self._tables = tables
         return report
 
+    @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """The tables, and the strength of every interaction where rounds of evidence have moved them."""
         state = {"tables": self.tables}
         if self._penalty is not None and self._penalty is not self.penalty_given:
             strengths = [self._penalty.strength(edge) for edge in self._hypergraph.edges]
             state["strengths"] = torch.tensor(strengths, dtype=torch.float64)
         return state
 
+    @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Inverse of :meth:`state_dict`, after :meth:`restructure` to the same collection.
-
-        Without strengths in the state, those of the given penalty hold again.
-
-        Raises:
-            InputError: no tables, of another length, not finite, or not balanced; or strengths of another length, not
-                finite and non-negative, or without a penalty that they could be of.
-        """
         from .dense.kernels import centre
 
         found = state.get("tables")

@@ -21,17 +21,6 @@ def restructured_tables(
     """Tables in the layout of another collection: common interactions keep theirs, new ones are zero.
 
     Balanced tables stay balanced. It serves any vector with an entry per table entry, such as moments.
-
-    Args:
-        tables: in the layout of ``source.term_slices``.
-        source: the collection of the tables.
-        target: the other collection, over the same domain.
-
-    Shape:
-        tables (*batch, source.num_terms); result (*batch, target.num_terms), a new tensor.
-
-    Raises:
-        InputError: another domain, or tables of the wrong length.
     """
     if target.domain != source.domain:
         expected = f"a collection over the variables {source.domain.names} and their levels"
@@ -48,11 +37,7 @@ def restructured_tables(
 
 
 def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> torch.Tensor:
-    """Tables that training begins with: those of single variables from their counts plus one half, the others zero.
-
-    Shape:
-        result (num_terms,), float64, balanced.
-    """
+    """Tables that training begins with: those of single variables from their counts plus one half, the others zero."""
     tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
     for edge, where in hypergraph.term_slices.items():
         if len(edge) == 1:
@@ -62,11 +47,7 @@ def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> tor
 
 
 class RowMargins:
-    """Marginal laws of rows, counted once for every set of variables.
-
-    Args:
-        rows: complete rows.
-    """
+    """Marginal laws of rows, counted once for every set of variables."""
 
     def __init__(self, rows: Observations) -> None:
         self.rows = rows

@@ -17,6 +17,7 @@ from pyro_hoim.log_linear import (
     InteractionRidge,
     LogLinearEnergy,
     Prior,
+    Stopping,
     fit,
     fit_incomplete,
 )
@@ -38,7 +39,7 @@ def with_rows(data, number):
 )
 @pytest.mark.parametrize("number", [0.5, 40.0])
 def test_the_estimate_is_that_of_more_rows(number, options):
-    result = fit(PAIRS, TITANIC, penalty=Conjugate(number), tolerance=1e-8, **options)
+    result = fit(PAIRS, TITANIC, penalty=Conjugate(number), stopping=Stopping(tolerance=1e-8), **options)
     oracle = fit(PAIRS, with_rows(TITANIC, number))
     assert result.status == "converged" and result.existence is None
     torch.testing.assert_close(result.theta, oracle.theta, rtol=0, atol=2e-3 if options else 1e-6)

@@ -24,13 +24,15 @@ from pyro_hoim.log_linear import (
     Enumeration,
     GroupL2,
     LogLinearEnergy,
+    Stopping,
     VariableElimination,
     fit,
     parametrization,
 )
 from pyro_hoim.log_linear.fitting.design import design_matrix
-from pyro_hoim.log_linear.fitting.monitor import Checkpoint, load_checkpoint
 from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
+from pyro_hoim.runs import RunOptions
+from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, random_tables
@@ -72,7 +74,7 @@ def test_margins_of_the_fit_are_the_observed_ones(czech, k):
 def test_every_route_gives_the_same_estimate(czech, partition):
     hypergraph = order(czech, 2)
     newton = fit(hypergraph, czech)
-    other = fit(hypergraph, czech, method="lbfgs", partition=partition, tolerance=1e-7)
+    other = fit(hypergraph, czech, method="lbfgs", partition=partition, stopping=Stopping(tolerance=1e-7))
     assert other.method == "lbfgs"
     assert_close(other.theta, newton.theta, relative=1e-5)
     assert other.log_likelihood == pytest.approx(newton.log_likelihood, abs=1e-8)
@@ -119,27 +121,24 @@ def test_gradients_and_hessians_against_finite_differences(kind):
         "penalised": Penalised(dense, L2(3.0), hypergraph, 10.0),
     }[kind]
     theta = np.random.default_rng(1).normal(size=hypergraph.num_parameters)
-    _, gradient = objective.evaluate(theta)
-    gradient = gradient.copy()
+    gradient = objective.evaluate(theta).gradient
     hessian = None
-    if objective.has_hessian:
+    if kind in ("dense", "penalised"):
         hessian = objective.hessian()
         hessian = np.triu(hessian) + np.triu(hessian, 1).T
     step = 1e-5
     for i, unit in enumerate(np.eye(len(theta)) * step):
-        (up, up_gradient), (down, down_gradient) = (
-            (v, g.copy()) for v, g in (objective.evaluate(theta + s * unit) for s in (1, -1))
-        )
-        assert gradient[i] == pytest.approx((up - down) / (2 * step), abs=1e-8)
+        up, down = (objective.evaluate(theta + s * unit) for s in (1, -1))
+        assert gradient[i] == pytest.approx((up.value - down.value) / (2 * step), abs=1e-8)
         if hessian is not None:
-            np.testing.assert_allclose(hessian[i], (up_gradient - down_gradient) / (2 * step), atol=1e-8)
+            np.testing.assert_allclose(hessian[i], (up.gradient - down.gradient) / (2 * step), atol=1e-8)
 
 
 def test_pseudo_likelihood_value_is_the_sum_of_conditionals():
     hypergraph, tables, probs = random_law()
     data = Observations.from_table(hypergraph.domain, torch.round(200 * probs) + 1)
     theta = parametrization(hypergraph).from_tables(tables, "free").numpy()
-    value, _ = PseudoLikelihood(hypergraph, data).evaluate(theta)
+    value = PseudoLikelihood(hypergraph, data).evaluate(theta).value
     by_hand = 0.0
     for axis in range(3):
         by_hand -= float((data.table() * (probs / probs.sum(axis, keepdim=True)).log()).sum())
@@ -151,7 +150,7 @@ def test_pseudo_likelihood_equals_likelihood_for_independent_and_saturated_model
     hypergraph, _, probs = random_law(k=k)
     data = Observations.from_table(hypergraph.domain, torch.round(300 * probs) + 1)
     exact = fit(hypergraph, data)
-    pseudo = fit(hypergraph, data, objective="pseudo-likelihood", tolerance=1e-8)
+    pseudo = fit(hypergraph, data, objective="pseudo-likelihood", stopping=Stopping(tolerance=1e-8))
     assert_close(pseudo.theta, exact.theta, relative=1e-5)
     assert pseudo.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-6)
 
@@ -159,7 +158,7 @@ def test_pseudo_likelihood_equals_likelihood_for_independent_and_saturated_model
 def test_pseudo_likelihood_is_consistent_but_not_the_estimate_of_other_models(czech):
     hypergraph, tables, probs = random_law(cards=(2, 2, 3, 2))
     data = Observations.from_table(hypergraph.domain, weights=1000 * probs)
-    truth = fit(hypergraph, data, objective="pseudo-likelihood", tolerance=1e-8)
+    truth = fit(hypergraph, data, objective="pseudo-likelihood", stopping=Stopping(tolerance=1e-8))
     assert_close(truth.tables, tables, relative=1e-5)
     pseudo, exact = (fit(order(czech, 2), czech, objective=o) for o in ("pseudo-likelihood", "likelihood"))
     assert float((pseudo.theta - exact.theta).abs().max()) > 1e-4
@@ -172,7 +171,7 @@ def test_pseudo_likelihood_is_consistent_but_not_the_estimate_of_other_models(cz
 @pytest.mark.parametrize("method", ["newton", "lbfgs", "proximal-gradient"])
 def test_ridge_optimality(czech, method):
     hypergraph = order(czech, 2)
-    result = fit(hypergraph, czech, method=method, penalty=L2(7.0), tolerance=1e-8)
+    result = fit(hypergraph, czech, method=method, penalty=L2(7.0), stopping=Stopping(tolerance=1e-8))
     eta = Enumeration().expectations(result.model)
     score = czech.total_count * (
         parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, czech)
@@ -186,7 +185,7 @@ def test_ridge_optimality(czech, method):
 def test_sparse_optimality(penalty):
     data = load_table("hair_eye_color")
     hypergraph = order(data, 2)
-    result = fit(hypergraph, data, penalty=penalty, tolerance=1e-9)
+    result = fit(hypergraph, data, penalty=penalty, stopping=Stopping(tolerance=1e-9))
     assert (result.method, result.status) == ("proximal-gradient", "converged")
     eta = Enumeration().expectations(result.model)
     score = data.total_count * (parametrization(hypergraph).free_statistics(eta).numpy() - statistics(hypergraph, data))
@@ -229,12 +228,8 @@ def test_a_penalty_makes_an_infinite_estimate_finite():
         ),
         ({"method": "descent"}, "method: expected one of 'auto', 'newton'"),
         ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
-        ({"tolerance": 0.0}, "tolerance: expected a positive finite number"),
-        ({"max_iterations": 0}, "max_iterations: expected a whole number from 1"),
-        ({"early_stopping": True}, "early_stopping: expected validation rows"),
-        ({"resume": True}, "resume: expected the path of a checkpoint"),
-        ({"start": torch.zeros(3, dtype=torch.float64)}, r"start: expected shape \(21,\), received \(3,\)"),
-        ({"checkpoint": "/nowhere/at/all.safetensors"}, "the folder /nowhere/at does not exist"),
+        ({"stopping": Stopping(patience=1)}, "patience: expected validation rows"),
+        ({"run": RunOptions("/nowhere/at/all.safetensors")}, "the folder /nowhere/at does not exist"),
     ],
 )
 def test_what_does_not_fit_together_is_one_sentence(czech, options, message):
@@ -316,7 +311,7 @@ def test_too_large_is_refused_with_numbers():
 
 def test_not_converged_is_a_status_and_a_warning(czech):
     with pytest.warns(ConvergenceWarning, match="max_iterations after 1 iterations"):
-        result = fit(order(czech, 2), czech, method="lbfgs", max_iterations=1)
+        result = fit(order(czech, 2), czech, method="lbfgs", stopping=Stopping(max_iterations=1))
     assert (result.status, result.is_converged) == ("max_iterations", False)
     assert result.gradient_norm > 1e-6
 
@@ -324,7 +319,7 @@ def test_not_converged_is_a_status_and_a_warning(czech):
 def test_early_stopping_returns_the_best_iterate(czech):
     train, validation = czech.split([0.1, 0.9], seed=0)
     hypergraph = order(czech, 3)
-    result = fit(hypergraph, train, validation=validation, early_stopping=True, patience=5)
+    result = fit(hypergraph, train, validation=validation, stopping=Stopping(patience=5))
     curve = [entry.validation_kl for entry in result.history]
     assert result.status == "early_stopped"
     assert result.validation_kl == min(curve)
@@ -345,12 +340,11 @@ def test_early_stopping_returns_the_best_iterate(czech):
 
 def test_early_stopping_says_when_it_did_not_stop(czech):
     train, validation = czech.split([0.5, 0.5], seed=0)
-    options = {"validation": validation, "early_stopping": True}
     with pytest.warns(ConvergenceWarning, match="max_iterations after 2 iterations of lbfgs"):
-        result = fit(order(czech, 1), train, max_iterations=2, **options)
+        result = fit(order(czech, 1), train, validation=validation, stopping=Stopping(max_iterations=2, patience=20))
     assert (result.status, result.is_converged) == ("max_iterations", False)
     # Patience beyond the last iteration: the criterion is met, but the parameters are those of an earlier one.
-    full = fit(order(czech, 3), train, patience=10**6, **options)
+    full = fit(order(czech, 3), train, validation=validation, stopping=Stopping(patience=10**6))
     assert full.best_iteration < full.num_iterations
     assert full.status == "early_stopped"
     assert full.gradient_norm > 1e-6
@@ -398,15 +392,18 @@ def test_interrupt_keeps_the_last_iterate_and_a_checkpoint(czech, tmp_path, monk
     path = tmp_path / "checkpoint.safetensors"
     hypergraph = order(czech, 2)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        result = fit(hypergraph, czech, method="lbfgs", partition=Interrupting(), checkpoint=path)
+        result = fit(hypergraph, czech, method="lbfgs", partition=Interrupting(), run=RunOptions(checkpoint=path))
     assert result.status == "interrupted"
     assert 1 <= result.num_iterations <= 10
-    resumed = fit(hypergraph, czech, method="lbfgs", partition=Enumeration(), checkpoint=path, resume=True)
-    again = fit(hypergraph, czech, method="lbfgs", partition=Enumeration(), start=result.theta)
-    assert torch.equal(resumed.theta, again.theta)
+    resumed = fit(
+        hypergraph, czech, method="lbfgs", partition=Enumeration(), run=RunOptions(checkpoint=path, resume=True)
+    )
     assert resumed.status == "converged"
-    with pytest.raises(InputError, match="belongs to another model"):
-        fit(order(czech, 1), czech, checkpoint=path, resume=True)
+    fresh = fit(hypergraph, czech, method="lbfgs", partition=Enumeration())
+    assert_close(resumed.theta, fresh.theta, relative=1e-5)
+    assert resumed.num_iterations < fresh.num_iterations  # control: it did not begin anew
+    with pytest.raises(InputError, match="belongs to a run with another hypergraph"):
+        fit(order(czech, 1), czech, run=RunOptions(checkpoint=path, resume=True))
 
 
 @pytest.mark.parametrize("method", ["newton", "lbfgs", "gradient"])
@@ -439,7 +436,7 @@ def test_interrupt_before_the_first_iterate_is_raised(czech, monkeypatch):
 def test_gradient_descent_is_the_purified_one(czech):
     hypergraph = order(czech, 2)
     with pytest.warns(ConvergenceWarning, match="max_iterations"):
-        result = fit(hypergraph, czech, method="gradient", max_iterations=2)
+        result = fit(hypergraph, czech, method="gradient", stopping=Stopping(max_iterations=2))
     coordinates = parametrization(hypergraph)
     eta_data = czech.marginal_counts(hypergraph.edges) / czech.total_count
     tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
@@ -449,21 +446,30 @@ def test_gradient_descent_is_the_purified_one(czech):
     assert_close(result.tables, tables, relative=1e-12)
 
 
-def test_checkpoints_are_written_while_a_fit_runs(czech, tmp_path):
+def test_checkpoints_are_written_while_a_fit_runs(czech, tmp_path, monkeypatch):
     hypergraph = order(czech, 1)
-    theta = np.arange(6.0)
-    due = Checkpoint(tmp_path / "due.safetensors", hypergraph, seconds=0.0)
-    early = Checkpoint(tmp_path / "early.safetensors", hypergraph, seconds=1e6)
-    for checkpoint in (due, early):
-        checkpoint.write(theta, iteration=3)
-    assert not (tmp_path / "early.safetensors").exists()
-    assert np.array_equal(load_checkpoint(tmp_path / "due.safetensors", hypergraph), theta)
-    fresh = fit(hypergraph, czech, checkpoint=tmp_path / "absent.safetensors", resume=True)  # nothing to resume from
-    assert fresh.status == "converged"
+    run = RunOptions(tmp_path / "fit.safetensors", resume=True)  # nothing to resume from
+    monkeypatch.setattr(RunFile, "is_due", True)
+    assert fit(hypergraph, czech, run=run).status == "converged"
+    assert fit(hypergraph, czech, run=run).num_iterations == 0
+    with pytest.raises(InputError, match="exists; pass resume=True"):
+        fit(hypergraph, czech, run=RunOptions(run.checkpoint))
+    late = RunOptions(tmp_path / "late.safetensors")
+    monkeypatch.setattr(RunFile, "is_due", False)
+    fit(hypergraph, czech, run=late)
+    assert not late.checkpoint.exists()
+    with pytest.raises(InputError, match="resume: expected the path of a checkpoint"):
+        RunOptions(resume=True)
+
+
+@pytest.mark.parametrize("bad", [{"tolerance": 0.0}, {"max_iterations": 0}, {"patience": 0}, {"tolerance": True}])
+def test_criteria_are_checked(bad):
+    with pytest.raises(InputError, match=f"{next(iter(bad))}: expected a"):
+        Stopping(**bad)
 
 
 def test_progress_goes_to_standard_error(czech, capsys):
-    fit(order(czech, 2), czech, method="lbfgs", progress=True)
+    fit(order(czech, 2), czech, method="lbfgs", run=RunOptions(progress=True))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "iteration" in captured.err

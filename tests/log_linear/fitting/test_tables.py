@@ -17,7 +17,16 @@ from pyro_hoim.errors import (
     NonexistentEstimateWarning,
     UnknownNameError,
 )
-from pyro_hoim.log_linear import L2, Enumeration, cell_table, coefficient_table, fit, odds_ratio_table, parametrization
+from pyro_hoim.log_linear import (
+    L2,
+    Enumeration,
+    Stopping,
+    cell_table,
+    coefficient_table,
+    fit,
+    odds_ratio_table,
+    parametrization,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -97,7 +106,9 @@ def test_information_of_a_backend_equals_the_dense_one():
     data = load_table("ucb_admissions")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     dense = fit(hypergraph, data, penalty=L2(2.0))
-    backend = fit(hypergraph, data, penalty=L2(2.0), method="lbfgs", partition=Enumeration(), tolerance=1e-8)
+    backend = fit(
+        hypergraph, data, penalty=L2(2.0), method="lbfgs", partition=Enumeration(), stopping=Stopping(tolerance=1e-8)
+    )
     here = dataclasses.replace(dense, theta=backend.theta)
     np.testing.assert_allclose(backend.information, here.information, rtol=1e-10, atol=1e-9)
     # Between the two estimates: gradients below 1e-8 and 1e-9 per row move theta by at most delta, and the information
@@ -159,7 +170,12 @@ def test_empty_margins_of_a_decomposable_model_are_all_there_is():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonexistentEstimateWarning)
         dense = fit(hypergraph, data)
-        margins = fit(hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration(), tolerance=1e-7)
+        margins = fit(
+            hypergraph,
+            data.marginal_counts(hypergraph.edges),
+            partition=Enumeration(),
+            stopping=Stopping(tolerance=1e-7),
+        )
     for coding in ("free", "corner", "balanced"):
         expected = dense.standard_errors(coding)
         torch.testing.assert_close(margins.standard_errors(coding), expected, rtol=1e-4, atol=0)
@@ -196,7 +212,9 @@ def test_a_small_gradient_proves_that_an_undecided_estimate_is_finite():
     data = load_table("czech_autoworkers")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     exact = fit(hypergraph, data)
-    open_fit = fit(hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration(), tolerance=1e-8)
+    open_fit = fit(
+        hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration(), stopping=Stopping(tolerance=1e-8)
+    )
     assert (exact.existence.exists, open_fit.existence.exists) == (True, None)
     torch.testing.assert_close(open_fit.standard_errors("corner"), exact.standard_errors("corner"), rtol=1e-5, atol=0)
 

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +17,39 @@ import torch
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
 from pyro_hoim.errors import InputTypeError
-from pyro_hoim.log_linear import InteractionRidge, SampledTraining, learn, load_model, train_collection
+from pyro_hoim.log_linear import (
+    InteractionRidge,
+    Regularisation,
+    SampledTraining,
+    SelectionOptions,
+    fit_collection,
+    learn as learned_from,
+    load_model,
+)
 from pyro_hoim.log_linear.learning.columns import check_columns, ordered_columns, with_ordinal
-from pyro_hoim.log_linear.learning.model import LearnedModel
+from pyro_hoim.log_linear.learning.model import LearnResult
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.learned import analyse_learned
 
 from studies.complexity import structure_recovery
+
+KINDS = {
+    "search": (SelectionOptions, ("heredity", "score", "candidates", "max_order", "per_round", "max_rounds")),
+    "regularisation": (Regularisation, ("penalty", "smoothness", "evidence_rounds")),
+    "run": (RunOptions, ("checkpoint", "resume", "progress")),
+}
+
+
+def learn(train: Observations, validation: Observations, **flat: Any) -> LearnResult:
+    """Learning with its options side by side."""
+    grouped = {
+        argument: kind(**{name: flat.pop(name) for name in names if name in flat})
+        for argument, (kind, names) in KINDS.items()
+    }
+    return learned_from(train, validation, **grouped, **flat)
+
 
 SMALL = {
     "trainer": "sampled",
@@ -74,11 +100,11 @@ def parts(truth: LogLinearEnergy) -> tuple[Observations, Observations, Observati
 
 
 @pytest.fixture(scope="module")
-def learned(parts: tuple[Observations, Observations, Observations]) -> LearnedModel:
+def learned(parts: tuple[Observations, Observations, Observations]) -> LearnResult:
     return learn(parts[0], parts[1], per_round=3)
 
 
-def test_planted_interactions_are_strongest(learned: LearnedModel) -> None:
+def test_planted_interactions_are_strongest(learned: LearnResult) -> None:
     found = analyse_learned(replace(learned, structure=None), {"train": None}).interactions
     strengths = {tuple(line["edge"]): line["strength"] for line in found}
     planted = [strengths.pop(edge) for edge in PLANTED]
@@ -89,7 +115,7 @@ def test_planted_interactions_are_strongest(learned: LearnedModel) -> None:
     assert max(idle) < 0.1 * min(worth[e].value for e in PLANTED)
 
 
-def test_structure_is_what_was_planted(learned: LearnedModel, truth: LogLinearEnergy) -> None:
+def test_structure_is_what_was_planted(learned: LearnResult, truth: LogLinearEnergy) -> None:
     structure = learned.structure
     assert structure is not None
     assert structure_recovery(structure.hypergraph, truth.hypergraph) == (1.0, 1.0, 1.0)
@@ -98,7 +124,7 @@ def test_structure_is_what_was_planted(learned: LearnedModel, truth: LogLinearEn
     assert structure_recovery(learned.hypergraph, truth.hypergraph).precision < 0.2
 
 
-def test_learned_law_is_near_the_true_one(learned: LearnedModel, truth: LogLinearEnergy) -> None:
+def test_learned_law_is_near_the_true_one(learned: LearnResult, truth: LogLinearEnergy) -> None:
     """A fit of the true structure by maximum likelihood has an expected divergence of half a parameter per row."""
     own = divergence(truth, learned.energy)
     expected = truth.hypergraph.num_parameters / (2 * learned.num_rows)
@@ -109,7 +135,7 @@ def test_learned_law_is_near_the_true_one(learned: LearnedModel, truth: LogLinea
 
 
 def test_scores_against_enumeration(
-    learned: LearnedModel, parts: tuple[Observations, Observations, Observations]
+    learned: LearnResult, parts: tuple[Observations, Observations, Observations]
 ) -> None:
     test = parts[2]
     table = Auto().marginal(learned.energy, test.domain.names).log()
@@ -121,7 +147,7 @@ def test_scores_against_enumeration(
     assert learned.gain(test) == pytest.approx(independent - nll, rel=1e-10)
 
 
-def test_evidence_holds_back_what_is_not_there(learned: LearnedModel) -> None:
+def test_evidence_holds_back_what_is_not_there(learned: LearnResult) -> None:
     planted = [learned.ridge.strength(e) for e in PLANTED]
     idle = [learned.ridge.strength(e) for e in learned.hypergraph.edges if len(e) == 2 and e not in PLANTED]
     assert max(planted) < 20 < np.median(idle)
@@ -137,16 +163,16 @@ def test_independent_rows_teach_no_interaction() -> None:
     cost = 24 / (2 * 400)
     assert -learn(train, validation).gain(test) < 0.25 * cost
     pairs = InteractionHypergraph.from_order(domain, 2)
-    free = train_collection(train, pairs, penalty=InteractionRidge(1e-6), evidence_rounds=0)
+    free = fit_collection(train, pairs, regularisation=Regularisation(InteractionRidge(1e-6), evidence_rounds=0))
     assert -free.gain(test) > 0.5 * cost
 
 
 def test_sampled_training_agrees_with_exact(
-    learned: LearnedModel, parts: tuple[Observations, Observations, Observations]
+    learned: LearnResult, parts: tuple[Observations, Observations, Observations]
 ) -> None:
     graph = learned.hypergraph
-    other = train_collection(parts[0], graph, trainer="sampled", penalty=learned.ridge, evidence_rounds=0)
-    exact = train_collection(parts[0], graph, trainer="exact", penalty=learned.ridge, evidence_rounds=0)
+    kept = Regularisation(learned.ridge, evidence_rounds=0)
+    other, exact = (fit_collection(parts[0], graph, trainer=name, regularisation=kept) for name in ("sampled", "exact"))
     assert other.log_partition.kind != "exact" and float(other.log_partition.std_error) <= 0.02
     assert other.log_partition.sandwich is not None
     log_z = float(Auto().log_partition(other.energy).value)
@@ -163,7 +189,7 @@ def test_refit_takes_both_parts(parts: tuple[Observations, Observations, Observa
     assert twice.score(test).nll < once.score(test).nll
 
 
-def test_model_file_holds_the_same_law(learned: LearnedModel, tmp_path: Path) -> None:
+def test_model_file_holds_the_same_law(learned: LearnResult, tmp_path: Path) -> None:
     learned.save(tmp_path / "model.safetensors", {"data": "planted"})
     file = load_model(tmp_path / "model.safetensors")
     assert file.hypergraph.is_hierarchical
@@ -180,7 +206,7 @@ def test_collection_without_subsets_is_saved_as_its_closure(
     found = learn(parts[0], parts[1], candidates=[("a", "b"), ("a", "c", "e")], heredity=1 / 3)
     lone = found.hypergraph
     assert ("a", "b") in lone and ("a", "c", "e") not in lone  # no facet of the triple may join
-    free = train_collection(parts[0], lone.add_edges([("a", "c", "e")], hierarchical=False))
+    free = fit_collection(parts[0], lone.add_edges([("a", "c", "e")], hierarchical=False))
     assert not free.hypergraph.is_hierarchical
     free.save(tmp_path / "model.safetensors")
     file = load_model(tmp_path / "model.safetensors")
@@ -189,7 +215,7 @@ def test_collection_without_subsets_is_saved_as_its_closure(
     assert divergence(back, LogLinearEnergy(free.hypergraph, free.tables)) == pytest.approx(0, abs=1e-12)
 
 
-def test_capacity_curve_starts_at_single_variables(learned: LearnedModel) -> None:
+def test_capacity_curve_starts_at_single_variables(learned: LearnResult) -> None:
     selection = learned.selection
     assert selection is not None
     curve = selection.capacity_curve()
@@ -233,8 +259,7 @@ def test_resumed_run_whose_last_round_is_its_best(trainer: str, tmp_path: Path) 
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_learn import SMALL, draw, law
-from pyro_hoim.log_linear import learn
+from test_learn import SMALL, draw, law, learn
 truth = law()
 learn(draw(truth, 400, 1), draw(truth, 300, 2), **SMALL, checkpoint=sys.argv[2])
 """

@@ -10,7 +10,14 @@ import torch
 from scipy.stats import binom, false_discovery_control
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
-from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, InteractionTest, eliminate, rejected_hypotheses
+from pyro_hoim.log_linear import (
+    ExactTrainer,
+    InteractionRidge,
+    InteractionTest,
+    Stopping,
+    eliminate,
+    rejected_hypotheses,
+)
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
@@ -29,7 +36,9 @@ def draw(table: np.ndarray, number: int, rng: np.random.Generator, domain: Domai
 def trained(
     rows: Observations, graph: InteractionHypergraph, strength: float = 1.0, *, tolerance: float = 1e-10
 ) -> ExactTrainer:
-    trainer = ExactTrainer(rows, graph, penalty=InteractionRidge(strength), max_iterations=500, tolerance=tolerance)
+    trainer = ExactTrainer(
+        rows, graph, penalty=InteractionRidge(strength), stopping=Stopping(max_iterations=500, tolerance=tolerance)
+    )
     trainer.train()
     return trainer
 

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.log_linear import ExactTrainer, select
+from pyro_hoim.log_linear import ExactTrainer, SelectionOptions, Stopping, select
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-OPTIONS = {"score": "J", "per_round": 1, "patience": 99}
+OPTIONS = SelectionOptions(score="J", per_round=1, patience=99)
 
 
 class Slow(ExactTrainer):
@@ -41,9 +42,9 @@ def parts():
 
 def search(seconds, **options):
     train, validation = parts()
-    trainer = Slow(train, InteractionHypergraph.from_order(train.domain, 1), max_iterations=9)
+    trainer = Slow(train, InteractionHypergraph.from_order(train.domain, 1), stopping=Stopping(max_iterations=9))
     trainer.seconds = seconds
-    return select(train, validation, trainer, **OPTIONS, **options)
+    return select(train, validation, trainer, OPTIONS, run=RunOptions(**options))
 
 
 @pytest.mark.slow  # a search of the command is killed in every run of the tests

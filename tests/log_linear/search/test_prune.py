@@ -19,16 +19,32 @@ from pyro_hoim.log_linear import (
     ExactTrainer,
     LogLinearEnergy,
     ScoreContext,
+    SelectionOptions,
+    Stopping,
+    StopRule,
     parametrization,
-    prune,
+    prune as pruned,
     select,
 )
 from pyro_hoim.log_linear.search.prune import loss_of_refit, table_variance
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 SATURATED = InteractionHypergraph.saturated(DOMAIN)
+
+
+def prune(train, validation, trainer, **flat):
+    """The search with its options side by side."""
+    stop, run = (
+        kind(**{name: flat.pop(name) for name in names if name in flat})
+        for kind, names in (
+            (StopRule, ("patience", "tolerance", "max_rounds")),
+            (RunOptions, ("checkpoint", "resume", "progress")),
+        )
+    )
+    return pruned(train, validation, trainer, stop=stop, run=run, **flat)
 
 
 def law_of(hypergraph, seed, scale=1.0):
@@ -48,7 +64,7 @@ def draw(law, size, rng):
 
 
 def trainer_of(rows, hypergraph=SATURATED, **options):
-    return ExactTrainer(rows, hypergraph, **{"tolerance": 1e-8, **options})
+    return ExactTrainer(rows, hypergraph, **{"stopping": Stopping(1e-8), **options})
 
 
 def structure(*maximal):
@@ -77,7 +93,7 @@ def test_prune_after_select_removes_what_became_idle():
     law = law_of(truth, seed=1, scale=1.5)
     train, validation = draw(law, 100_000, rng), draw(law, 50_000, rng)
     trainer = trainer_of(train, structure())
-    larger = select(train, validation, trainer, score="J", per_round=3, max_order=2, patience=9)
+    larger = select(train, validation, trainer, SelectionOptions(score="J", per_round=3, max_order=2, patience=9))
     assert len(larger.rounds[-1].changed) == 3
     found = prune(train, validation, trainer, tolerance=1e-4)
     assert found.hypergraph == truth
@@ -133,7 +149,7 @@ def test_heredity_is_kept_or_not():
         found = prune(
             train,
             validation,
-            trainer_of(train, max_iterations=5),
+            trainer_of(train, stopping=Stopping(1e-8, 5)),
             heredity=heredity,
             per_round=per_round,
             tolerance=9.0,
@@ -173,20 +189,20 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path):
     law = law_of(structure(("a", "b")), 3)
     train, validation = draw(law, 3000, rng), draw(law, 1000, rng)
     options = {"patience": 9, "tolerance": 1e-3}
-    whole = prune(train, validation, Dying(train, SATURATED, max_iterations=6), **options)
+    whole = prune(train, validation, Dying(train, SATURATED, stopping=Stopping(max_iterations=6)), **options)
     assert len(whole.rounds) > 6
-    dying = Dying(train, SATURATED, max_iterations=6)
+    dying = Dying(train, SATURATED, stopping=Stopping(max_iterations=6))
     dying.die_at = 5
     with pytest.raises(KeyboardInterrupt):
         prune(train, validation, dying, checkpoint=tmp_path / "run", **options)
-    again = Dying(train, SATURATED, max_iterations=6)
+    again = Dying(train, SATURATED, stopping=Stopping(max_iterations=6))
     found = prune(train, validation, again, checkpoint=tmp_path / "run", resume=True, **options)
     assert [replace(r, seconds=0.0) for r in found.rounds] == [replace(r, seconds=0.0) for r in whole.rounds]
     assert (found.best_round, found.hypergraph, found.status) == (whole.best_round, whole.hypergraph, whole.status)
     assert torch.equal(found.tables, whole.tables)
     assert again.calls == len(whole.rounds) - 4
     with pytest.raises(InputError, match="belongs to a run with"):
-        select(train, validation, Dying(train, SATURATED), checkpoint=tmp_path / "run", resume=True)
+        select(train, validation, Dying(train, SATURATED), run=RunOptions(tmp_path / "run", resume=True))
 
 
 @pytest.mark.parametrize(
@@ -200,8 +216,8 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path):
         ({"heredity": 0.0}, InputError, "heredity: expected"),
         ({"per_round": 0}, InputError, "per_round: expected"),
         ({"min_order": 0}, InputError, "min_order: expected"),
-        ({"start": "all"}, InputTypeError, "start: expected"),
-        ({"start": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "start: expected a collection"),
+        ({"init": "all"}, InputTypeError, "init: expected"),
+        ({"init": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "init: expected a collection"),
     ],
 )
 def test_bad_arguments(options, error, message):
@@ -227,7 +243,7 @@ def test_ties_keep_the_order_of_edges():
     found = prune(
         rows,
         rows,
-        trainer_of(rows, InteractionHypergraph.from_order(DOMAIN, 2), max_iterations=3),
+        trainer_of(rows, InteractionHypergraph.from_order(DOMAIN, 2), stopping=Stopping(1e-8, 3)),
         ranking=lambda edges, context: np.zeros(len(edges)),
         tolerance=9.0,
         per_round=2,

@@ -26,16 +26,26 @@ from pyro_hoim.log_linear import (
     SampledTrainer,
     SampledTraining,
     ScoreContext,
-    Selection,
+    SelectionOptions,
+    SelectionResult,
+    Stopping,
     save_model,
-    select,
+    select as searched,
 )
 from pyro_hoim.log_linear.search.rounds import StopRule
+from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 HEREDITIES = (0.3, 0.5, 1.0, "semi-strong")
+
+
+def select(train, validation, trainer, *, init=None, min_score=0.0, max_interactions=None, **flat):
+    """The search with its options side by side."""
+    run = RunOptions(**{name: flat.pop(name) for name in ("checkpoint", "resume", "progress") if name in flat})
+    limits = {"max_interactions": max_interactions, "min_score": min_score}
+    return searched(train, validation, trainer, SelectionOptions(**flat), init=init, run=run, **limits)
 
 
 def design(domain, edges):
@@ -125,7 +135,7 @@ def two_parts(seed, size=4_000):
 
 def trainer_of(rows, start=None, **options):
     hypergraph = InteractionHypergraph.from_order(rows.domain, 1) if start is None else start
-    return ExactTrainer(rows, hypergraph, **{"tolerance": 1e-9, **options})
+    return ExactTrainer(rows, hypergraph, **{"stopping": Stopping(1e-9), **options})
 
 
 def same(first, second):
@@ -142,9 +152,7 @@ def test_equals_the_algorithms_written_out(heredity, divide, empty):
     train, validation = two_parts(seed=11)
     start = InteractionHypergraph(DOMAIN) if empty else None
     score = "J-per-parameter" if divide else "J"
-    found = select(
-        train, validation, trainer_of(train, start), heredity=heredity, score=score, per_round=2, start=start
-    )
+    found = select(train, validation, trainer_of(train, start), heredity=heredity, score=score, per_round=2, init=start)
     singles = [] if empty else [frozenset(name) for name in "abcd"]
     expected = written_out(train, validation, heredity, 2, divide, singles)
     assert len(found.rounds) == len(expected) > 2
@@ -198,7 +206,7 @@ def test_weak_heredity_takes_a_triple_without_its_pairs_and_the_model_is_lifted(
     law = np.array([[[4, 1], [1, 4]], [[1, 4], [4, 1]]]) / 20
     train = Observations.from_table(domain, law * 4_000)
     start = InteractionHypergraph.from_formula(domain, "a + b + c + a:b", hierarchical=False)
-    found = select(train, train, trainer_of(train), heredity=0.3, start=start)
+    found = select(train, train, trainer_of(train), heredity=0.3, init=start)
     assert ("a", "b", "c") in found.hypergraph
     assert ("a", "c") not in found.hypergraph
     model = found.log_linear()
@@ -241,7 +249,7 @@ def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
 
     def searched(masked, **options):
         trainer = PseudoTrainer(train, first, penalty=InteractionRidge(0.1), masked=masked)
-        return select(train, validation, trainer, start=pairs, max_rounds=0, **options)
+        return select(train, validation, trainer, init=pairs, max_rounds=0, **options)
 
     def divergence(found, rows, mask):
         states = torch.cartesian_prod(*(torch.arange(n) for n in DOMAIN.cardinalities))
@@ -348,7 +356,7 @@ def test_divergences_are_those_of_the_likelihood_whatever_the_loss():
     train, validation = two_parts(seed=2)
     start = InteractionHypergraph.from_order(DOMAIN, 1)
     honest = select(train, validation, trainer_of(train), max_rounds=2)
-    found = select(train, validation, Pretending(train, start, tolerance=1e-9), max_rounds=2)
+    found = select(train, validation, Pretending(train, start, stopping=Stopping(1e-9)), max_rounds=2)
     for first, second in zip(honest.rounds, found.rounds, strict=True):
         assert second.train_kl == pytest.approx(first.train_kl, abs=1e-9)
         assert second.validation_kl == pytest.approx(first.validation_kl, abs=1e-9)
@@ -401,7 +409,12 @@ class Dying(ExactTrainer):
 
 
 def dying(train, **options):
-    trainer = Dying(train, InteractionHypergraph.from_order(DOMAIN, 1), penalty=InteractionRidge(0.1), max_iterations=7)
+    trainer = Dying(
+        train,
+        InteractionHypergraph.from_order(DOMAIN, 1),
+        penalty=InteractionRidge(0.1),
+        stopping=Stopping(max_iterations=7),
+    )
     for name, value in options.items():
         setattr(trainer, name, value)
     return trainer
@@ -435,7 +448,7 @@ def sampled(rows):
 
 
 def by_pseudo_likelihood(rows):
-    return PseudoTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), max_iterations=8)
+    return PseudoTrainer(rows, InteractionHypergraph.from_order(DOMAIN, 1), stopping=Stopping(max_iterations=8))
 
 
 @pytest.mark.parametrize("make", [sampled, by_pseudo_likelihood])
@@ -516,12 +529,12 @@ def test_result_survives_its_file(tmp_path):
     found = replace(found, rounds=(*found.rounds[:-1], replace(found.rounds[-1], validation_loss=math.inf)))
     path = tmp_path / "selection.safetensors"
     found.save(path)
-    loaded = Selection.load(path)
+    loaded = SelectionResult.load(path)
     same(loaded, found)
     assert loaded.settings == found.settings
     save_model(tmp_path / "other", ModelFile(found.hypergraph, found.tables, coding="balanced"))
     with pytest.raises(InputError, match="holds no selection"):
-        Selection.load(tmp_path / "other")
+        SelectionResult.load(tmp_path / "other")
 
 
 def test_capacity_curve_and_words(capsys):
@@ -560,8 +573,8 @@ def test_capacity_curve_and_words(capsys):
         ({"max_interactions": True}, InputTypeError, "max_interactions: expected a whole number"),
         ({"min_score": math.nan}, InputError, "min_score: expected a number"),
         ({"candidates": "ab"}, InputTypeError, "candidates: expected sets of names"),
-        ({"start": [("a",)]}, InputTypeError, "start: expected an InteractionHypergraph"),
-        ({"start": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "start: expected a collection"),
+        ({"init": [("a",)]}, InputTypeError, "init: expected an InteractionHypergraph"),
+        ({"init": InteractionHypergraph(Domain.from_cardinalities([2]))}, InputError, "init: expected a collection"),
     ],
 )
 def test_bad_arguments(options, error, message):

@@ -7,7 +7,16 @@ import pytest
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning, NonexistentEstimateWarning
-from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionRidge, fit, mle_existence, select
+from pyro_hoim.log_linear import (
+    ExactTrainer,
+    Gain,
+    InteractionRidge,
+    SelectionOptions,
+    Stopping,
+    fit,
+    mle_existence,
+    select,
+)
 from pyro_hoim.structure import InteractionHypergraph
 
 PUBLISHED = {1: 4.6062, 2: 0.8281}
@@ -22,12 +31,12 @@ def split(seed):
     return rest.split([0.7, 0.3], seed)
 
 
-def early_stopped(order, seed, **options):
+def early_stopped(order, seed, method="auto", **limits):
     train, validation = split(seed)
     hypergraph = InteractionHypergraph.from_order(train.domain, order)
     assert hypergraph.domain.num_states == 829_440
     assert hypergraph.num_parameters == PARAMETERS[order]
-    return fit(hypergraph, train, validation=validation, early_stopping=True, **options)
+    return fit(hypergraph, train, method=method, validation=validation, stopping=Stopping(**{"patience": 20, **limits}))
 
 
 @pytest.mark.fixed_seed  # the mean over ten splits
@@ -90,8 +99,8 @@ def selected(seed, **options):
     train, validation = split(seed)
     begin = InteractionHypergraph.from_order(train.domain, 1)
     ridge = InteractionRidge(0.1, by_order={1: 0.0})
-    trainer = ExactTrainer(train, begin, penalty=ridge, max_iterations=60, tolerance=1e-4)
-    return select(train, validation, trainer, **options)
+    trainer = ExactTrainer(train, begin, penalty=ridge, stopping=Stopping(max_iterations=60, tolerance=1e-4))
+    return select(train, validation, trainer, SelectionOptions(**options))
 
 
 @pytest.mark.usefixtures("shared_data")
@@ -101,7 +110,7 @@ def test_selection_beats_all_pairs_and_all_triples():
     many_body = {}
     for order in (2, 3):
         hypergraph = InteractionHypergraph.from_order(train.domain, order)
-        trainer = ExactTrainer(train, hypergraph, validation=validation, patience=10)
+        trainer = ExactTrainer(train, hypergraph, validation=validation, stopping=Stopping(patience=10))
         trainer.train()
         many_body[order] = trainer.loss(validation).value - validation.entropy()
     assert found.best.validation_kl < many_body[3] < many_body[2]

@@ -11,7 +11,15 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, PseudoTrainer, parametrization, updated_ridge
+from pyro_hoim.log_linear import (
+    EvidenceRounds,
+    ExactTrainer,
+    InteractionRidge,
+    PseudoTrainer,
+    Stopping,
+    parametrization,
+    updated_ridge,
+)
 from pyro_hoim.log_linear.training.evidence import num_effective
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -87,7 +95,7 @@ def fixed_point(rows, graph, ridge, num_steps=30, is_certain=False):
     """Whole steps; ``is_certain`` counts all parameters as if the rows determined them."""
     margins = frequencies(rows, graph)
     for _ in range(num_steps):
-        trainer = ExactTrainer(rows, graph, penalty=ridge, tolerance=1e-9, max_iterations=5000)
+        trainer = ExactTrainer(rows, graph, penalty=ridge, stopping=Stopping(tolerance=1e-9, max_iterations=5000))
         trainer.train()
         found = updated_ridge(ridge, graph, trainer.tables.numpy(), margins, rows.total_count, damping=1.0)
         ridge = found.ridge
@@ -129,7 +137,9 @@ def test_useless_interactions_are_priced_out_and_a_real_one_stays():
     codes[bound, 1] = codes[bound, 0]
     rows = Observations(names, torch.from_numpy(codes))
     graph = InteractionHypergraph.from_order(names, 3)
-    trainer = ExactTrainer(rows, graph, penalty=InteractionRidge(1.0, by_order={1: 0.05}), evidence_rounds=12)
+    trainer = ExactTrainer(
+        rows, graph, penalty=InteractionRidge(1.0, by_order={1: 0.05}), evidence=EvidenceRounds(num_rounds=12)
+    )
     trainer.train()
     strengths = {edge: trainer.penalty.strength(edge) for edge in graph.edges if len(edge) > 1}
     real = strengths.pop(("a", "b"))
@@ -229,7 +239,7 @@ def test_pseudo_likelihood_counts_a_row_once_for_every_variable():
     rows = Observations.from_table(
         names, np.round(5000 * torch.softmax(log_law.reshape(-1), 0).numpy().reshape(3, 4, 3))
     )
-    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence_rounds": 40}
+    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence": EvidenceRounds(40)}
     exact, pseudo = ExactTrainer(rows, graph, **options), PseudoTrainer(rows, graph, **options)
     exact.train()
     pseudo.train()

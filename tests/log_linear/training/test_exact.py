@@ -1,5 +1,6 @@
 """Exact training: gradients against enumeration and autograd, optima against other fits, the laws of the contract."""
 
+import functools
 import itertools
 import math
 
@@ -17,14 +18,16 @@ from pyro_hoim.log_linear import (
     L2,
     AnnealedImportance,
     Enumeration,
+    EvidenceRounds,
     ExactTrainer,
     InteractionRidge,
+    Stopping,
     VariableElimination,
     fit,
     parametrization,
     updated_ridge,
 )
-from pyro_hoim.log_linear.training._descent import Descent
+from pyro_hoim.log_linear.fitting.solvers import Point, gradient_descent, lbfgs
 from pyro_hoim.log_linear.training.dense.engines import BackendEngine, DenseEngine, choose_engine
 from pyro_hoim.log_linear.training.dense.sweep import DenseSweep, sweep_plan
 from pyro_hoim.schema import Domain
@@ -54,12 +57,11 @@ def rows(seed=0, mean=8.0, domain=DOMAIN):
     return Observations.from_table(domain, counts)
 
 
-def tight(data, hypergraph, **options):
-    options = {"tolerance": 1e-9, "max_iterations": 5000, **options}
-    trainer = ExactTrainer(data, hypergraph, **options)
+def tight(data, hypergraph, max_iterations=5000, **options):
+    trainer = ExactTrainer(data, hypergraph, stopping=Stopping(1e-9, max_iterations), **options)
     report = trainer.train()
     assert report.status == "converged"
-    assert report.gradient_norm <= options["tolerance"]
+    assert report.gradient_norm <= 1e-9
     return trainer
 
 
@@ -200,7 +202,7 @@ def test_gradient_equals_finite_differences_of_the_penalised_loss():
     tables = codings.to_tables(torch.from_numpy(theta), "free").numpy()
     goal = trainer._frequencies(data, WEAK)
     log_z, eta = trainer._engine.evaluate(tables)
-    _, _, gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal)
+    *_, gradient = trainer._penalised(tables, log_z - tables @ goal, eta - goal)
     assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-7, absolute=1e-8)
     centred = codings.purified_gradient(torch.from_numpy(goal), torch.from_numpy(eta)).numpy()
     assert_close(gradient, centred + ridge.gradient(tables, WEAK) / data.total_count, relative=1e-12, absolute=1e-14)
@@ -209,7 +211,7 @@ def test_gradient_equals_finite_differences_of_the_penalised_loss():
 def test_one_gradient_step_is_the_published_one():
     data = rows(3)
     graph = order(2)
-    trainer = ExactTrainer(data, graph, method="gradient", max_iterations=1)
+    trainer = ExactTrainer(data, graph, method="gradient", stopping=Stopping(max_iterations=1))
     before = trainer.tables
     eta = torch.from_numpy(exact_statistics(graph, exact_table(graph, before)))
     target = data.marginal_counts(graph.edges) / data.total_count
@@ -264,7 +266,7 @@ def test_dual_gradient_of_the_reverse_divergence():
 
 def test_growing_and_shrinking_ends_where_a_new_trainer_does():
     data, ridge = rows(4), InteractionRidge(1.0)
-    trainer = ExactTrainer(data, order(1), penalty=ridge, tolerance=1e-9)
+    trainer = ExactTrainer(data, order(1), penalty=ridge, stopping=Stopping(tolerance=1e-9))
     for graph in (order(1), order(2), order(3), WEAK, order(2)):
         trainer.restructure(graph)
         assert trainer.train().status == "converged"
@@ -274,7 +276,7 @@ def test_growing_and_shrinking_ends_where_a_new_trainer_does():
 
 def test_losses_of_a_nested_chain_fall_and_equal_fits():
     data = load_table("czech_autoworkers")
-    trainer = ExactTrainer(data, order(1, data.domain), tolerance=1e-9, max_iterations=5000)
+    trainer = ExactTrainer(data, order(1, data.domain), stopping=Stopping(tolerance=1e-9, max_iterations=5000))
     losses = []
     for k in (1, 2, 3):
         trainer.restructure(order(k, data.domain))
@@ -289,13 +291,13 @@ def test_validation_rows_stop_a_call_at_their_best():
     data = load_table("czech_autoworkers")
     train, validation = data.split([0.1, 0.9], 0)
     graph = InteractionHypergraph.saturated(data.domain)
-    options = {"method": "gradient", "max_iterations": 5000, "validation": validation}
-    trainer = ExactTrainer(train, graph, patience=5, **options)
+    stopping = Stopping(patience=5, max_iterations=5000)
+    trainer = ExactTrainer(train, graph, method="gradient", validation=validation, stopping=stopping)
     report = trainer.train()
     assert report.num_iterations < 5000
     assert "validation" in report.notes[-1]
     best = trainer.loss(validation).value
-    free = ExactTrainer(train, graph, method="gradient", max_iterations=report.num_iterations)
+    free = ExactTrainer(train, graph, method="gradient", stopping=Stopping(max_iterations=report.num_iterations))
     free.train()
     assert free.loss(validation).value > best
     assert free.loss(train).value < trainer.loss(train).value
@@ -306,7 +308,7 @@ def test_validation_rows_stop_a_call_at_their_best():
 
 def test_a_step_too_large_is_reported_and_leaves_sound_tables():
     data = rows(5)
-    trainer = ExactTrainer(data, order(3), method="gradient", step=1e4, max_iterations=50)
+    trainer = ExactTrainer(data, order(3), method="gradient", step=1e4, stopping=Stopping(max_iterations=50))
     before = trainer.loss(data).value
     report = trainer.train()
     assert report.status == "diverged"
@@ -319,17 +321,19 @@ def test_a_step_too_large_is_reported_and_leaves_sound_tables():
 def test_values_that_are_not_finite_are_met_with_sound_tables(method):
     def evaluate(tables):
         value = float(tables @ tables) if tables[0] > 0.5 else math.nan
-        return value, value, 2 * tables
+        return Point(tables, value, value, 2 * tables)
 
     start = np.array([3.0, -4.0])
-    tables, report = Descent(method, step=0.2).run(evaluate, start)
-    assert report.status != "converged"
-    assert report.notes
-    assert tables[0] > 0.5
-    assert tables @ tables < start @ start
-    assert (report.status == "diverged") == (method == "gradient")
-    _, report = Descent(method).run(lambda tables: (math.inf, math.inf, tables), start)
-    assert report.status == "diverged"
+    solve = lbfgs if method == "lbfgs" else functools.partial(gradient_descent, step=0.2)
+    found = solve(evaluate, evaluate(start), 1e-6, 1000, lambda *_: False)
+    assert found.status != "converged"
+    assert found.notes
+    assert found.point.theta[0] > 0.5
+    assert found.point.value < start @ start
+    assert (found.status == "diverged") == (method == "gradient")
+    trainer = ExactTrainer(rows(), order(1), method=method)
+    trainer._losses = lambda: (lambda tables: Point(tables, math.inf, math.inf, tables), None)
+    assert trainer.train().status == "diverged"
 
 
 def test_limited_memory_reaches_small_gradients_of_ill_conditioned_losses():
@@ -337,10 +341,11 @@ def test_limited_memory_reaches_small_gradients_of_ill_conditioned_losses():
 
     def evaluate(x):
         value = 1e3 + float((scales * (np.cosh(x - 1) - 1)).sum())  # differences drown in rounding early
-        return value, value, scales * np.sinh(x - 1)
+        return Point(x, value, value, scales * np.sinh(x - 1))
 
-    x, report = Descent(tolerance=1e-10, max_iterations=3000).run(evaluate, np.zeros(40))
-    assert report.status == "converged"
+    found = lbfgs(evaluate, evaluate(np.zeros(40)), 1e-10, 3000, lambda *_: False)
+    assert found.status == "converged"
+    x = found.point.theta
     assert_close(x, np.ones(40), relative=1e-7)
 
 
@@ -389,8 +394,14 @@ def test_wrong_arguments():
         ExactTrainer(data, order(1), partition=AnnealedImportance())
     with pytest.raises(InputTypeError, match="partition"):
         ExactTrainer(data, order(1), partition="auto")
-    for bad in ({"method": "newton"}, {"step": 0.0}, {"tolerance": -1.0}, {"max_iterations": 0}, {"patience": 0}):
+    for bad in ({"method": "newton"}, {"step": 0.0}):
         with pytest.raises(InputError, match=next(iter(bad))):
+            ExactTrainer(data, order(1), **bad)
+    for bad in ({"tolerance": -1.0}, {"max_iterations": 0}, {"patience": 0}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            Stopping(**bad)
+    for bad in ({"stopping": 5}, {"evidence": 2}):
+        with pytest.raises(InputTypeError, match=next(iter(bad))):
             ExactTrainer(data, order(1), **bad)
     holes = data.codes.clone()
     holes[0, 0] = -1
@@ -420,7 +431,11 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"partition": Enumeration()}, {"method": "gradient", "max_iterations": 20, "penalty": InteractionRidge(1.0)}],
+    [
+        {},
+        {"partition": Enumeration()},
+        {"method": "gradient", "stopping": Stopping(max_iterations=20), "penalty": InteractionRidge(1.0)},
+    ],
     ids=["sweep", "backend", "gradient"],
 )
 def test_laws_of_a_trainer(options):
@@ -507,7 +522,7 @@ def test_mushroom_reaches_below_the_published_two_body_loss():
     data = data.project(data.domain.names[:10])
     _, rest = data.split([0.5, 0.5], 0)
     train, validation = rest.split([0.7, 0.3], 0)
-    trainer = ExactTrainer(train, order(1, data.domain), validation=validation, max_iterations=60)
+    trainer = ExactTrainer(train, order(1, data.domain), validation=validation, stopping=Stopping(max_iterations=60))
     trainer.restructure(order(2, data.domain))
     trainer.train()
     assert trainer.loss(validation).value - validation.entropy() < 0.8281  # table 4, true likelihood, 2D
@@ -521,7 +536,7 @@ START = InteractionRidge(1.0, by_order={1: 0.05})
 
 def test_rounds_of_evidence_are_fits_with_updated_strengths_in_between():
     data, graph = rows(11), order(2)
-    trainer = ExactTrainer(data, graph, penalty=START, evidence_rounds=3, evidence_damping=0.7)
+    trainer = ExactTrainer(data, graph, penalty=START, evidence=EvidenceRounds(num_rounds=3, damping=0.7))
     report = trainer.train()
     ridge, margins = START, (data.marginal_counts(graph.edges) / data.total_count).numpy()
     manual = ExactTrainer(data, graph, penalty=START)
@@ -544,7 +559,7 @@ def test_rounds_of_evidence_are_fits_with_updated_strengths_in_between():
 
 
 def test_strengths_go_on_with_the_state_and_leave_with_their_interaction():
-    data, options = rows(12), {"penalty": START, "evidence_rounds": 2}
+    data, options = rows(12), {"penalty": START, "evidence": EvidenceRounds(2)}
     first, second = (ExactTrainer(data, order(2), **options) for _ in range(2))
     assert set(first.state_dict()) == {"tables"}
     first.train()
@@ -574,7 +589,7 @@ def test_strengths_go_on_with_the_state_and_leave_with_their_interaction():
 
 def test_a_new_penalty_holds_from_the_next_call():
     data = rows(13)
-    trainer = ExactTrainer(data, order(2), tolerance=1e-9)
+    trainer = ExactTrainer(data, order(2), stopping=Stopping(tolerance=1e-9))
     assert trainer.penalty is None
     trainer.penalty = L2(3.0)
     assert trainer.penalty == trainer.penalty_given == InteractionRidge(3.0)
@@ -589,12 +604,12 @@ def test_wrong_rounds_and_strengths_are_refused():
     data = rows()
     for penalty in (None, InteractionRidge()):
         with pytest.raises(InputError, match="evidence_rounds: expected a penalty"):
-            ExactTrainer(data, order(1), penalty=penalty, evidence_rounds=1)
+            ExactTrainer(data, order(1), penalty=penalty, evidence=EvidenceRounds(num_rounds=1))
     for bad in (-1, 1.5, True):
         with pytest.raises(InputError, match="evidence_rounds"):
-            ExactTrainer(data, order(1), penalty=START, evidence_rounds=bad)
+            ExactTrainer(data, order(1), penalty=START, evidence=EvidenceRounds(num_rounds=bad))
     with pytest.raises(InputError, match="evidence_damping"):
-        ExactTrainer(data, order(1), penalty=START, evidence_rounds=1, evidence_damping=0.0)
+        ExactTrainer(data, order(1), penalty=START, evidence=EvidenceRounds(num_rounds=1, damping=0.0))
     trainer = ExactTrainer(data, order(1), penalty=START)
     for bad in (torch.ones(3), -torch.ones(4), torch.full((4,), math.nan), "x"):
         with pytest.raises(InputError, match="state"):
@@ -604,7 +619,7 @@ def test_wrong_rounds_and_strengths_are_refused():
 
 
 def test_laws_hold_with_rounds_of_evidence():
-    options = {"penalty": START, "evidence_rounds": 2, "max_iterations": 200}
+    options = {"penalty": START, "evidence": EvidenceRounds(2), "stopping": Stopping(max_iterations=200)}
     check_trainer(lambda data, graph: ExactTrainer(data, graph, **options))
 
 
@@ -617,7 +632,9 @@ def test_breast_cancer_gains_from_evidence_and_from_smoothness():
     gains = {}
     for name, rounds, smoothness in (("fixed", 0, 0.0), ("evidence", 4, 0.0), ("both", 4, 0.9)):
         ridge = InteractionRidge(1.0, by_order={1: 0.05}, smoothness=smoothness)
-        trainer = ExactTrainer(train, graph, penalty=ridge, evidence_rounds=rounds, tolerance=1e-4)
+        trainer = ExactTrainer(
+            train, graph, penalty=ridge, evidence=EvidenceRounds(num_rounds=rounds), stopping=Stopping(tolerance=1e-4)
+        )
         trainer.train()
         independent = ExactTrainer(train, order(1, data.domain)).loss(test).value
         gains[name] = independent - trainer.loss(test).value

@@ -14,18 +14,20 @@ from pyro_hoim.errors import InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import (
     L1,
     L2,
+    EvidenceRounds,
     ExactTrainer,
     InteractionRidge,
+    LogLinearEnergy,
     PseudoTrainer,
     Refined,
     ScoreContext,
+    Stopping,
     VariableElimination,
     fit,
     parametrization,
     updated_ridge,
 )
-from pyro_hoim.log_linear.fitting.objectives import PseudoLikelihood
-from pyro_hoim.log_linear.training._pseudo_loss import ConditionalLayout, PseudoRows
+from pyro_hoim.log_linear.fitting.pseudo_rows import ConditionalLayout, PseudoRows
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, random_tables, standard_hypergraphs
@@ -53,6 +55,14 @@ def graphs():
 # The compiled loss
 
 
+def by_autograd(graph, data, theta):
+    """Mean negative log pseudo-likelihood at free parameters and its gradient, from the energy's conditionals."""
+    free = torch.from_numpy(theta).clone().requires_grad_()
+    model = LogLinearEnergy(graph, parametrization(graph).to_tables(free), validate=False)
+    value = -(data.counts @ model.log_pseudo_prob(data.codes)) / data.total_count
+    return float(value.detach()), torch.autograd.grad(value, free)[0].numpy()
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
 def test_loss_and_gradient_equal_those_of_autograd(scale):
     for name, graph in graphs().items():
@@ -60,7 +70,7 @@ def test_loss_and_gradient_equal_those_of_autograd(scale):
         codings = parametrization(graph)
         tables = random_tables(graph, np.random.default_rng(2), scale=scale)
         theta = codings.convert(torch.from_numpy(tables), "balanced", "free").numpy()
-        expected, slopes = PseudoLikelihood(graph, data).evaluate(theta)
+        expected, slopes = by_autograd(graph, data, theta)
         layout, kernel = ConditionalLayout(graph), PseudoRows(data)
         loss, gradient = kernel.evaluate(layout, tables)
         assert_close(loss, expected, relative=1e-11, what=name)
@@ -82,7 +92,7 @@ def test_many_rows_fill_several_blocks():
     tables = random_tables(graph, np.random.default_rng(4), scale=0.5)
     codings = parametrization(graph)
     theta = codings.convert(torch.from_numpy(tables), "balanced", "free").numpy()
-    expected, slopes = PseudoLikelihood(graph, data).evaluate(theta)
+    expected, slopes = by_autograd(graph, data, theta)
     loss, gradient = PseudoRows(data).evaluate(ConditionalLayout(graph), tables)
     assert_close(loss, expected, relative=1e-12)
     assert_close(codings.free_statistics(torch.from_numpy(gradient)), slopes, relative=1e-11, absolute=1e-12)
@@ -95,13 +105,17 @@ def test_many_rows_fill_several_blocks():
 def test_same_optimum_as_a_fit_with_ridge(k):
     data = load_table("czech_autoworkers")
     graph = order(k, data.domain)
-    expected = fit(graph, data, objective="pseudo-likelihood", penalty=L2(2.0), tolerance=1e-8)
-    trainer = PseudoTrainer(data, graph, penalty=InteractionRidge(2.0), tolerance=1e-10, max_iterations=5000)
+    expected = fit(graph, data, objective="pseudo-likelihood", penalty=L2(2.0), stopping=Stopping(tolerance=1e-8))
+    trainer = PseudoTrainer(
+        data, graph, penalty=InteractionRidge(2.0), stopping=Stopping(tolerance=1e-10, max_iterations=5000)
+    )
     assert trainer.train().status == "converged"
     theta = parametrization(graph).convert(trainer.tables, "balanced", "free")
     assert_close(theta, expected.theta, relative=1e-6, absolute=1e-6)
     # Negative control: the likelihood has another optimum where the model is not saturated or independent.
-    exact = ExactTrainer(data, graph, penalty=InteractionRidge(2.0), tolerance=1e-9, max_iterations=5000)
+    exact = ExactTrainer(
+        data, graph, penalty=InteractionRidge(2.0), stopping=Stopping(tolerance=1e-9, max_iterations=5000)
+    )
     exact.train()
     assert k == 1 or float((exact.tables - trainer.tables).abs().max()) > 1e-4
 
@@ -109,8 +123,8 @@ def test_same_optimum_as_a_fit_with_ridge(k):
 def test_saturated_and_independent_models_have_the_estimate_of_the_likelihood():
     data = rows(5, 8.0, low=1)
     for k in (1, 4):
-        pseudo = PseudoTrainer(data, order(k), tolerance=1e-10, max_iterations=5000)
-        exact = ExactTrainer(data, order(k), tolerance=1e-10, max_iterations=5000)
+        pseudo = PseudoTrainer(data, order(k), stopping=Stopping(tolerance=1e-10, max_iterations=5000))
+        exact = ExactTrainer(data, order(k), stopping=Stopping(tolerance=1e-10, max_iterations=5000))
         assert pseudo.train().status == exact.train().status == "converged"
         assert_close(pseudo.tables, exact.tables, relative=1e-6, absolute=1e-7)
         assert_close(pseudo.negative_log_likelihood(data).value, exact.loss(data).value, relative=1e-10)
@@ -135,10 +149,12 @@ def test_validation_rows_stop_a_call_at_their_best():
     data = load_table("czech_autoworkers")
     train, validation = data.split([0.1, 0.9], 0)
     graph = InteractionHypergraph.saturated(data.domain)
-    trainer = PseudoTrainer(train, graph, validation=validation, patience=5, method="gradient", max_iterations=3000)
+    trainer = PseudoTrainer(
+        train, graph, validation=validation, stopping=Stopping(patience=5, max_iterations=3000), method="gradient"
+    )
     report = trainer.train()
     assert report.num_iterations < 3000
-    free = PseudoTrainer(train, graph, method="gradient", max_iterations=report.num_iterations)
+    free = PseudoTrainer(train, graph, method="gradient", stopping=Stopping(max_iterations=report.num_iterations))
     free.train()
     assert free.loss(validation).value > trainer.loss(validation).value
 
@@ -267,7 +283,7 @@ def test_a_component_beyond_the_range_of_floats_is_refused_in_words():
 
 
 def test_a_step_too_large_is_reported_and_leaves_sound_tables():
-    trainer = PseudoTrainer(rows(), order(3), method="gradient", step=1e4, max_iterations=50)
+    trainer = PseudoTrainer(rows(), order(3), method="gradient", step=1e4, stopping=Stopping(max_iterations=50))
     before = trainer.loss(trainer.rows).value
     assert trainer.train().status == "diverged"
     assert torch.isfinite(trainer.tables).all()
@@ -290,7 +306,11 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"masked": True}, {"method": "gradient", "max_iterations": 20, "penalty": InteractionRidge(1.0)}],
+    [
+        {},
+        {"masked": True},
+        {"method": "gradient", "stopping": Stopping(max_iterations=20), "penalty": InteractionRidge(1.0)},
+    ],
     ids=["plain", "masked", "gradient"],
 )
 def test_laws_of_a_trainer(options):
@@ -321,10 +341,10 @@ def test_mushroom_many_body_rows_of_table_4():
     trainer = PseudoTrainer(train, order(1, data.domain))
     one = trainer.negative_log_likelihood(validation).value - entropy
     assert 4.4 < one < 4.8  # published: 4.6062
-    trainer = PseudoTrainer(train, order(2, data.domain), validation=validation, max_iterations=100)
+    trainer = PseudoTrainer(train, order(2, data.domain), validation=validation, stopping=Stopping(max_iterations=100))
     trainer.train()
     pseudo = trainer.negative_log_likelihood(validation).value - entropy
-    exact = ExactTrainer(train, order(2, data.domain), validation=validation, max_iterations=60)
+    exact = ExactTrainer(train, order(2, data.domain), validation=validation, stopping=Stopping(max_iterations=60))
     exact.train()
     assert exact.loss(validation).value - entropy < pseudo < one
 
@@ -335,7 +355,7 @@ def test_mushroom_many_body_rows_of_table_4():
 @pytest.mark.parametrize("masked", [False, True])
 def test_rounds_of_evidence_and_their_state(masked):
     start = InteractionRidge(1.0, by_order={1: 0.05})
-    data, options = sparse_rows(), {"penalty": start, "evidence_rounds": 2, "masked": masked}
+    data, options = sparse_rows(), {"penalty": start, "evidence": EvidenceRounds(2), "masked": masked}
     first, second = (PseudoTrainer(data, order(2), **options) for _ in range(2))
     report = first.train()
     assert report.status == "converged"
@@ -348,13 +368,14 @@ def test_rounds_of_evidence_and_their_state(masked):
     once = PseudoTrainer(data, order(2), penalty=start, masked=masked)
     once.train()
     found = updated_ridge(start, order(2), once.tables.numpy(), margins, data.total_count, pseudo=True)
-    again = PseudoTrainer(data, order(2), **{**options, "evidence_rounds": 1})
+    again = PseudoTrainer(data, order(2), **{**options, "evidence": EvidenceRounds(1)})
     again.train()
     assert [again.penalty.strength(e) for e in order(2).edges] == [found.ridge.strength(e) for e in order(2).edges]
     with pytest.raises(InputError, match="evidence_rounds"):
-        PseudoTrainer(data, order(2), evidence_rounds=1)
+        PseudoTrainer(data, order(2), evidence=EvidenceRounds(num_rounds=1))
 
 
 def test_laws_hold_with_rounds_of_evidence():
-    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence_rounds": 2, "max_iterations": 200}
+    options = {"penalty": InteractionRidge(1.0, by_order={1: 0.05}), "evidence": EvidenceRounds(2)}
+    options["stopping"] = Stopping(max_iterations=200)
     check_trainer(lambda data, graph: PseudoTrainer(data, graph, **options))

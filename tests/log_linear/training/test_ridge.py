@@ -11,7 +11,7 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge, fit, parametrization
+from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge, Stopping, fit, parametrization
 from pyro_hoim.log_linear.fitting.penalties import ProximalPenalty, SmoothPenalty
 from pyro_hoim.log_linear.training._preconditioner import ridge_preconditioner
 from pyro_hoim.log_linear.training.tables import restructured_tables
@@ -226,8 +226,8 @@ def test_what_a_smooth_ridge_does_not_have_is_refused():
 def test_a_fit_and_a_trainer_agree_under_smoothness():
     data = Observations.from_table(ORDINAL, np.random.default_rng(3).poisson(0.7, (3, 4, 2, 5)))
     graph = ordinal(2)
-    result = fit(graph, data, penalty=SMOOTH, method="lbfgs", tolerance=1e-7)
-    trainer = ExactTrainer(data, graph, penalty=SMOOTH, tolerance=1e-10)
+    result = fit(graph, data, penalty=SMOOTH, method="lbfgs", stopping=Stopping(tolerance=1e-7))
+    trainer = ExactTrainer(data, graph, penalty=SMOOTH, stopping=Stopping(tolerance=1e-10))
     assert trainer.train().status == "converged"
     tables = parametrization(graph).to_tables(result.theta)
     # A gradient of 1e-7 per row over the smallest curvature, 0.3 / N, of N = 87 rows.
@@ -237,7 +237,7 @@ def test_a_fit_and_a_trainer_agree_under_smoothness():
     slope = difference.numpy() + dense_precision(SMOOTH, graph) @ trainer.tables.numpy()
     free = parametrization(graph).free_statistics(torch.from_numpy(slope)).numpy()
     assert np.abs(free).max() < 1e-6 * data.total_count
-    plain = ExactTrainer(data, graph, penalty=replace(SMOOTH, smoothness=0.0), tolerance=1e-10)
+    plain = ExactTrainer(data, graph, penalty=replace(SMOOTH, smoothness=0.0), stopping=Stopping(tolerance=1e-10))
     plain.train()
     assert float((plain.tables - trainer.tables).abs().max()) > 0.05
 
@@ -277,7 +277,7 @@ def test_preconditioner_is_the_inverse_within_balanced_tables():
     # What it is for: strengths that span many orders of magnitude.
     data = Observations.from_table(ORDINAL, np.random.default_rng(5).poisson(0.7, (3, 4, 2, 5)))
     ridge = replace(SMOOTH, by_edge={("a", "b"): 1e4, ("c", "d"): 1e3, ("a", "d"): 0.05})
-    trainers = [ExactTrainer(data, ordinal(2), penalty=ridge, tolerance=1e-8) for _ in range(2)]
+    trainers = [ExactTrainer(data, ordinal(2), penalty=ridge, stopping=Stopping(tolerance=1e-8)) for _ in range(2)]
     trainers[1]._preconditioner = lambda: None
     steps = [trainer.train().num_iterations for trainer in trainers]
     assert_close(trainers[0].tables, trainers[1].tables, relative=1e-4, absolute=1e-5)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ....core.partition import Cost, LogPartition, PartitionBackend
 from ....errors import IntractableError, out_of_reach, size_text, unexpected, wrong_type
@@ -81,24 +82,20 @@ class _Law:
         return known[wanted]
 
 
-class DenseEngine:
-    """The table of states of every component, formed once per evaluation.
-
-    Args:
-        hypergraph: the interaction structure.
-    """
+class DenseEngine(Engine):
+    """The table of states of every component, formed once per evaluation."""
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         self.hypergraph = hypergraph
         self._sweep = DenseSweep(hypergraph)
         self._law: tuple[np.ndarray, _Law] | None = None
 
+    @override
     def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """See :class:`Engine`."""
         return self._sweep.evaluate(tables)
 
+    @override
     def log_partition(self, tables: np.ndarray) -> LogPartition:
-        """See :class:`Engine`."""
         plan = self._sweep.plan
         cells = max((cells for _, _, cells in plan.roots), default=1)
         reason = f"{plan.root_cells} states in {len(plan.roots)} components, within {DENSE_CELLS}"
@@ -113,8 +110,8 @@ class DenseEngine:
         )
         return LogPartition.exact(torch.tensor(self.evaluate(tables)[0], dtype=torch.float64), cost)
 
+    @override
     def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        """See :class:`Engine`; the law of the tables asked for last is kept."""
         if self._law is None or not np.array_equal(self._law[0], tables):
             self._sweep.evaluate(tables)
             self._law = (tables.copy(), _Law(self.hypergraph.domain.cardinalities, self._sweep.law()))
@@ -122,16 +119,8 @@ class DenseEngine:
         return [law(edge) for edge in edges]
 
 
-class BackendEngine:
-    """A partition backend and one sweep of autograd.
-
-    Args:
-        hypergraph: the interaction structure.
-        backend: an exact backend.
-
-    Raises:
-        IntractableError: the collection is out of its reach.
-    """
+class BackendEngine(Engine):
+    """A partition backend and one sweep of autograd."""
 
     def __init__(self, hypergraph: InteractionHypergraph, backend: PartitionBackend) -> None:
         backend.plan(hypergraph).check()
@@ -141,8 +130,8 @@ class BackendEngine:
     def _model(self, tables: np.ndarray) -> LogLinearEnergy:
         return LogLinearEnergy(self.hypergraph, torch.from_numpy(tables), validate=False)
 
+    @override
     def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """See :class:`Engine`."""
         if not np.isfinite(tables).all():
             return math.nan, np.full(len(tables), math.nan)
         with torch.enable_grad():
@@ -153,12 +142,12 @@ class BackendEngine:
             (eta,) = torch.autograd.grad(value, leaf)
         return float(value.detach()), eta.numpy()
 
+    @override
     def log_partition(self, tables: np.ndarray) -> LogPartition:
-        """See :class:`Engine`."""
         return self._backend.log_partition(self._model(tables))
 
+    @override
     def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        """See :class:`Engine`."""
         names = self.hypergraph.domain.names
         model = self._model(tables)
         return [self._backend.marginal(model, [names[v] for v in edge]).numpy() for edge in edges]
@@ -176,11 +165,7 @@ def check_backend(partition: PartitionBackend | None) -> None:
 
 
 def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend | None = None) -> Engine:
-    """The cheapest exact way, by cells to be formed; the backend given, where one is.
-
-    Raises:
-        IntractableError: none is within its budget; the numbers are given.
-    """
+    """The cheapest exact way, by cells to be formed; the backend given, where one is."""
     if partition is not None:
         return BackendEngine(hypergraph, partition)
     # The union of a component's variables is at most the domain, so small domains need no look at the components.

@@ -27,21 +27,6 @@ class SweepPlan:
     """The tree of sums of one collection: where every node lies in the work space and in which steps it is filled.
 
     Nodes are bit masks over axes, numbered by increasing cardinality so that the innermost loops are long.
-
-    Args:
-        hypergraph: the interaction structure.
-
-    Attributes:
-        axes: schema positions in order of axes.
-        steps: steps upwards, rows as in :func:`.kernels.scatter_up`.
-        order: position in the work space of every entry of the flat tables.
-        roots: (mask, position, number of cells) of every component.
-        component: number of the root of every entry of the flat tables.
-        first_leaf: positions in the work space of one leaf of every component, as a slice.
-        root_cells: cells of all roots.
-        work_cells: length of the work space.
-        step_cells: cells written in one way up.
-        free_states: product of the cardinalities of the variables that no interaction holds.
     """
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
@@ -210,9 +195,6 @@ class DenseSweep:
 
     Entries of minus infinity exclude the states that they belong to. The results of :meth:`law` are those of the
     tables evaluated last.
-
-    Args:
-        hypergraph: the interaction structure.
     """
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:

@@ -14,14 +14,6 @@ class Adam:
 
     With ``groups`` all coordinates of a group share the mean of their second moments: the metric is then a number
     within the group, and the proximal map of a norm of the group keeps its closed form.
-
-    Args:
-        size: number of coordinates.
-        damping: :math:`\epsilon`.
-        groups: group of every coordinate (size,), from 0; None for no groups.
-
-    References:
-        Diederik Kingma and Jimmy Ba, Adam: a method for stochastic optimization, 2015, algorithm 1.
     """
 
     def __init__(self, size: int, damping: float, groups: NDArray[np.int64] | None = None) -> None:

@@ -34,16 +34,11 @@ def check_penalty(penalty: SampledPenalty | None, domain: Domain) -> None:
 
 
 class Coordinates:
-    r"""Raw tables of a hierarchical collection, or free coordinates where a table must stay pure.
+    """Raw tables of a hierarchical collection, or free coordinates where a table must stay pure.
 
     Raw tables are many coordinates of one law. Adam is faster in them, and the ridge is on them: on the same law it is
     weaker than on balanced tables. Collections that are not hierarchical, and penalties that set interactions to zero,
     use the free coordinates of the balanced tables.
-
-    Args:
-        hypergraph: the collection.
-        penalty: added to the loss of all rows.
-        total: number of rows, with multiplicity.
     """
 
     def __init__(self, hypergraph: InteractionHypergraph, penalty: SampledPenalty | None, total: float) -> None:

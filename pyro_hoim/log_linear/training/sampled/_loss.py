@@ -227,11 +227,7 @@ def _result(
 def with_reverse_run(
     result: LogPartition, model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
 ) -> LogPartition:
-    """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error.
-
-    The reverse run starts from tempered runs, whatever the size of the model, and a note says so: this training is for
-    models beyond perfect samples.
-    """
+    """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error."""
     share = max(1.0, _FIRST[0] * _FIRST[1] * _REVERSE / settings.loss_budget)
     size = (max(16, round(_FIRST[0] / math.sqrt(share))), max(10, round(_FIRST[1] / math.sqrt(share))))
     runs = _Runs(model, settings, starts[0])

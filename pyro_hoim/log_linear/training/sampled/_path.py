@@ -70,17 +70,7 @@ class _Sound(NamedTuple):
 
 
 class SampledPath:
-    """One call of training.
-
-    Args:
-        problem: what is fitted.
-        settings: of the run.
-        tables: balanced tables to start from.
-        population: chains of those tables; None draws them from the independent law where the tables have one, and
-            by an annealed run elsewhere.
-        seed: of everything random.
-        is_start: whether the population has exact draws of the tables' law and its constant.
-    """
+    """One call of training."""
 
     def __init__(
         self,
@@ -176,11 +166,7 @@ class SampledPath:
         self._sweeps = max(self._sweeps, min(_MAX_SWEEPS, self._sweeps + 1))
 
     def _check(self, where: str) -> tuple[bool, bool]:
-        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.
-
-        Both have absolute weights, so that states of the fresh one take the share that the chains have missed. Where
-        they disagree sampling is raised, and the momentum, which belongs to the old chains, is dropped.
-        """
+        """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound."""
         settings, before = self._settings, self._chains.population
         annealed = self._annealed(settings.refresh_chains)
         loss = annealed.log_z - float(self._coordinates.tables(self._x) @ self._problem.goal)

@@ -30,14 +30,7 @@ class _Draw(NamedTuple):
 
 
 class StartLaw(NamedTuple):
-    """A law within a collection whose constant is known and from which states are drawn exactly.
-
-    Attributes:
-        hypergraph: the collection.
-        tables: (num_terms,), not balanced.
-        log_z: their log normalising constant.
-        draws: of the variables, one after the other.
-    """
+    """A law within a collection whose constant is known and from which states are drawn exactly."""
 
     hypergraph: InteractionHypergraph
     tables: Floats
@@ -107,17 +100,6 @@ def forest_law(
 
     It maximises the sum of mutual informations. Pairs count whose variables are in the collection alone, too; variables
     without a single-variable interaction are uniform and independent. No probability is zero.
-
-    Args:
-        rows: complete training rows.
-        hypergraph: the collection; the law lies within it.
-        margins: counts of the rows.
-        smoothing: prior counts a per level.
-        pairs: False for the independent law.
-
-    References:
-        C. K. Chow and C. N. Liu, Approximating discrete probability distributions with dependence trees, IEEE
-        Transactions on Information Theory 14, 1968.
     """
     names, cards, slices = rows.domain.names, rows.domain.cardinalities, hypergraph.term_slices
     total, frequencies = rows.total_count, margins(rows, hypergraph)
@@ -159,11 +141,6 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
     Variables come in the order of the forest. Each takes the parent j among its predecessors, with which the rows are
     most probable when each is left out, as long as that helps. The families join the collection. It lies much closer
     to a fitted law than a forest, so that annealed runs from it are short and their weights even.
-
-    Args:
-        rows: complete training rows.
-        hypergraph: the collection of the model.
-        forest: gives the order.
     """
     from ._network_kernels import parent_scores
 

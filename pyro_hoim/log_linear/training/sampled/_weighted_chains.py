@@ -48,10 +48,7 @@ def effective_size(log_weights: Floats) -> float:
 
 @dataclass(frozen=True)
 class Population:
-    """Weighted states: codes (chains, d) long, log weights (chains,).
-
-    Weights of chains that began at a law with a known constant are absolute: their mean estimates Z of the tables.
-    """
+    """Weighted states: codes (chains, d) long, log weights (chains,)."""
 
     codes: torch.Tensor
     log_weights: Floats
@@ -85,17 +82,7 @@ class Population:
 
 
 class WeightedChains:
-    """Gibbs chains with log weights that follow changes of the model.
-
-    Args:
-        hypergraph: the collection.
-        tables: first tables (num_terms,).
-        settings: number of chains, engine, precision, share below which chains are resampled.
-        schedule: of the sweeps.
-        seed: of chains and resampling.
-        population: first states, resampled where their number is another.
-        num_chains: in place of that of the settings.
-    """
+    """Gibbs chains with log weights that follow changes of the model."""
 
     def __init__(
         self,

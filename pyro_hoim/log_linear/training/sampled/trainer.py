@@ -9,11 +9,12 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from ....annealing.start_rows import chosen_rows
 from ....checks import check_finite
 from ....core.partition import LogPartition
-from ....core.trainer import Loss, Margins, TrainingReport
+from ....core.trainer import Loss, Margins, RidgeTrainer, TrainingReport
 from ....data.observations import Observations
 from ....errors import check_type, unexpected
 from ....structure.hypergraph import Edge, InteractionHypergraph
@@ -45,7 +46,7 @@ _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
 _LEAST_SHARE = 0.1  # effective share of the chains below which margins come from a fresh annealed population
 
 
-class SampledTrainer:
+class SampledTrainer(RidgeTrainer):
     r"""Balanced tables fitted by Gibbs chains that carry importance weights along the training path.
 
     .. math:: \theta \leftarrow \theta + \alpha_t \, \mathrm{Adam}(\hat\eta_{\mathrm{data}} - \hat\eta_\theta), \qquad
@@ -57,29 +58,27 @@ class SampledTrainer:
     reweighted, resampled where the weights are uneven, and moved by Gibbs sweeps. A step costs one sweep and two looks
     at every state and interaction, about 3 ms for 4,000 chains and 253 interactions of 23 variables on one core.
 
-    *Modes that chains miss.* Noise in the parameters makes modes far from the data, and chains that follow the path
-    may not see them. The rate therefore rises slowly, steps are shortened to a bounded change of energies, and every
+    *Modes that chains miss.* Noise in the parameters makes modes far from the data, which chains that follow the path
+    may not see. The rate therefore rises slowly, steps are shortened to a bounded change of energies, and every
     ``refresh_every`` steps and at the end a fresh annealed population joins the chains; both have absolute weights, so
     that each has the share that it stands for. Where they differ, sampling is raised. Most of that population starts at
-    a directed network that is close to the rows, so that its weights are even and modes of the rows get their true
-    shares, which chains that hardly move between them cannot know; a quarter starts at the independent law, which finds
-    modes far from the rows.
-    Training that diverges goes back to its last sound parameters, with more sweeps and a lower rate. The report's
-    ``notes`` tell of all this.
+    a directed network that is close to the rows; a quarter starts at the independent law, which finds modes far from
+    them. Training that diverges goes back to its last sound parameters, with more sweeps and a lower rate. The report's
+    ``notes`` tell of all this; an interrupt leaves the trainer as it was before the call.
 
     *Results.* Gradients have sampling error, so parameters are as good as the number of chains. Log Z is estimated by
-    annealed importance sampling on chains of its own, never by the chains of the path, whose weights belong to
-    parameters that were fitted to them. Its error bar is refused where runs from the independent law find more, or
-    where it is below the bound of the states met, up to 256 of the rows among them. All results are functions of the
-    state: equal calls give equal numbers.
+    annealed importance sampling on chains of its own, made longer until the error is small enough or the budget used
+    up, with a reverse run whose gap its ``sandwich`` holds (losses do without that run). Its error bar is refused where
+    runs from the independent law find more, or where it is below the bound of the states met, up to 256 of the rows
+    among them. Margins are counted in states of the chains as they go on; their ``sample_size`` allows for uneven
+    weights and autocorrelation. All results are functions of the state: equal calls give equal numbers.
 
     Args:
         rows: complete training rows.
         hypergraph: the collection to begin with.
         penalty: added to the negative log-likelihood of all rows. A ridge (``InteractionRidge``, ``L2``) acts on the
             *raw* tables of a hierarchical collection, which are not balanced while training, and on balanced tables
-            else; ``L1`` and ``GroupL2`` set interactions to exactly zero, on balanced tables. May be replaced between
-            calls of :meth:`train`.
+            else; ``L1`` and ``GroupL2`` set interactions to exactly zero, on balanced tables.
         settings: number of chains, steps, checks and so on.
 
     Raises:
@@ -90,11 +89,9 @@ class SampledTrainer:
 
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, section 4.2 and appendix B.5.
-        C. K. Chow and C. N. Liu, Approximating discrete probability distributions with dependence trees, IEEE
-        Transactions on Information Theory 14, 1968.
-        Davide Carbone, Mengjian Hua, Simon Coste and Eric Vanden-Eijnden, Efficient training of energy-based models
-        using Jarzynski equality, 2023, algorithm 1.
+        Interaction Selection, 2024, section 4.2 and appendix B.5; C. K. Chow and C. N. Liu, Approximating discrete
+        probability distributions with dependence trees, 1968; Davide Carbone, Mengjian Hua, Simon Coste and Eric
+        Vanden-Eijnden, Efficient training of energy-based models using Jarzynski equality, 2023, algorithm 1.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -103,8 +100,6 @@ class SampledTrainer:
         >>> trainer = SampledTrainer(rows, InteractionHypergraph.saturated(rows.domain), settings=settings)
         >>> trainer.train().status
         'max_iterations'
-        >>> [round(p, 1) for p in trainer.margins([("a", "b")]).probs.tolist()]
-        [0.3, 0.1, 0.2, 0.4]
     """
 
     name: Literal["exact", "sampled", "pseudo-likelihood"] = "sampled"
@@ -140,12 +135,7 @@ class SampledTrainer:
 
     @property
     def penalty(self) -> SampledPenalty | None:
-        """The present penalty, with the strengths that rounds of evidence have found; a new one replaces both.
-
-        Raises:
-            InputTypeError: a penalty that is not supported.
-            UnknownNameError: a strength of a variable that is not in the domain.
-        """
+        """The present penalty, with the strengths that rounds of evidence have found; a new one replaces both."""
         if not self._strengths or not isinstance(self._penalty, InteractionRidge):
             return self._penalty
         rest = {frozenset(edge): (edge, value) for edge, value in self._penalty.by_edge.items()}
@@ -158,14 +148,19 @@ class SampledTrainer:
         self._penalty = penalty
         self._strengths: dict[Edge, float] = {}
 
+    @override
+    def use_ridge(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
+        self.settings = replace(self.settings, evidence_rounds=evidence_rounds)
+        self.penalty = ridge
+
     @property
+    @override
     def hypergraph(self) -> InteractionHypergraph:
-        """The present collection."""
         return self._hypergraph
 
     @property
+    @override
     def tables(self) -> torch.Tensor:
-        """Balanced tables (num_terms,), float64; a copy."""
         return torch.from_numpy(self._tables.copy())
 
     @property
@@ -177,15 +172,8 @@ class SampledTrainer:
 
     # Changes
 
+    @override
     def restructure(self, hypergraph: InteractionHypergraph) -> None:
-        """Go over to another collection over the same domain; common interactions keep their tables.
-
-        The chains stay; interactions that leave change their weights.
-
-        Raises:
-            InputError: another domain.
-            InputTypeError: no hypergraph.
-        """
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
         old = self._hypergraph
         if hypergraph == old:
@@ -202,18 +190,8 @@ class SampledTrainer:
         self._hypergraph = hypergraph
         self._settle(tables, population)
 
+    @override
     def train(self) -> TrainingReport:
-        """Fit the present collection, from the law of the start or, without ``restart``, from where the tables are.
-
-        With rounds of evidence the strengths of the ridge are then moved, and the collection is fitted again. An
-        interrupt leaves the trainer as it was before the call.
-
-        Returns:
-            A report; ``diverged`` where every attempt to recover failed. The gradient in it has sampling error.
-
-        Raises:
-            InputError: rounds of evidence without a ridge.
-        """
         rounds = self.settings.evidence_rounds
         if rounds and (not isinstance(self.penalty, InteractionRidge) or self.penalty.is_zero):
             expected = "an InteractionRidge with strengths to move"
@@ -264,10 +242,7 @@ class SampledTrainer:
         return forest_law(self.rows, self._hypergraph, self._frequencies, settings.smoothing, pairs=pairs)
 
     def _starts(self) -> tuple[StartLaw, ...]:
-        """The laws that annealed runs start from: one close to the rows, and the independent one, which is wide.
-
-        They are kept for the next call: the network looks at all pairs of variables, at all rows.
-        """
+        """The laws that annealed runs start from, one close to the rows and the wide one; kept for the next call."""
         settings, graph = self.settings, self._hypergraph
         key = (graph, settings.start, settings.smoothing)
         if self._laws is None or self._laws[0] != key:
@@ -311,12 +286,8 @@ class SampledTrainer:
 
     # Results
 
+    @override
     def log_partition(self) -> LogPartition:
-        """Log Z of the tables by annealed importance sampling, with a reverse run; known until the tables change.
-
-        Runs are made longer until the standard error is below ``loss_standard_error`` or the budget is used up; the
-        notes say which, and ``sandwich`` has the gap between forward and reverse run.
-        """
         result = self._forward_log_z()
         if not self._is_sandwiched:
             seed = self._seed(_LOSS)
@@ -331,30 +302,15 @@ class SampledTrainer:
             self._log_z = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
         return self._log_z
 
+    @override
     def loss(self, rows: Observations) -> Loss:
-        """Mean negative log-likelihood of complete rows in nats, with the standard error of log Z.
-
-        Log Z is estimated once for the tables, without the reverse run of :meth:`log_partition`.
-
-        Raises:
-            InputError: rows of another domain, or none.
-            MissingDataError: missing cells.
-        """
         check_data(self._hypergraph, rows, "rows")
         log_z = self._forward_log_z()
         fitted = float(self._tables @ self._frequencies(rows, self._hypergraph))
         return Loss(float(log_z.value) - fitted, float(log_z.std_error), "estimated")
 
+    @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
-        """Marginal laws over sets of variables, counted in ``margin_states`` weighted states of the model.
-
-        The chains of the last training go on for ``margin_sweeps`` sweeps between two states. The states are kept
-        until the tables change. ``sample_size`` allows for uneven weights and for the autocorrelation of the energy.
-
-        Raises:
-            UnknownNameError: a name is not in the domain.
-            InputError: a name is repeated.
-        """
         sets = margin_edges(self._hypergraph, edges)
         codes, weights, size = self._margin_states()
         tables = weighted_margins(codes, weights, self._hypergraph.domain.cardinalities, sets)
@@ -394,8 +350,8 @@ class SampledTrainer:
 
     # State
 
+    @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """Tables, chains with their weights, strengths found by evidence (-1 elsewhere), what is new, and a count."""
         population, edges = self._population, self._hypergraph.edges
         d = len(self._hypergraph.domain)
         return {
@@ -407,12 +363,8 @@ class SampledTrainer:
             "is_new": torch.tensor([edge in self._new for edge in edges], dtype=torch.bool),
         }
 
+    @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Inverse of :meth:`state_dict`, after :meth:`restructure` to the same collection.
-
-        Raises:
-            InputError: parts are absent, of another length, or not finite.
-        """
         count = len(self._hypergraph.edges)
         shapes = {"tables": (self._hypergraph.num_terms,), "is_new": (count,), "strengths": (count,), "num_trained": ()}
         for name, shape in shapes.items():

@@ -1,4 +1,4 @@
-"""The mean negative log pseudo-likelihood of rows and its gradient, without autograd. Private to training."""
+"""The mean negative log pseudo-likelihood of rows and its gradient, without autograd."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from ...structure.hypergraph import InteractionHypergraph
 class ConditionalLayout:
     """Tables of a collection as conditionals read them: every table once for each variable, that axis last.
 
-    Args:
-        hypergraph: the interaction structure.
-
-    Attributes:
-        source: position in the flat tables of every entry of the layout.
+    ``source`` is the position in the flat tables of every entry of the layout.
     """
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
@@ -66,12 +62,6 @@ class PseudoRows:
 
     An evaluation costs O(distinct rows x sum of edge sizes x cardinality). Entries of minus infinity take the
     combinations that they belong to out of every conditional; a row that has one loses infinitely much.
-
-    Args:
-        rows: complete rows.
-
-    References:
-        Julian Besag, Statistical analysis of non-lattice data, 1975, equation (3).
     """
 
     def __init__(self, rows: Observations) -> None:
@@ -80,19 +70,19 @@ class PseudoRows:
         self._codes = np.ascontiguousarray(distinct.codes.numpy(), dtype=np.int32)
         self._weights = distinct.counts.numpy() / float(distinct.counts.sum())
 
-    def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:
-        """The loss of tables (num_terms,), in nats per row."""
+    def _sum(self, layout: ConditionalLayout, tables: np.ndarray, gradient: np.ndarray, with_gradient: bool) -> float:
         from ._pseudo_kernels import conditionals
 
-        return float(
-            conditionals(self._codes, self._weights, *layout.arguments, tables[layout.source], np.empty(0), False)
-        )
+        arguments = (*layout.arguments, tables[layout.source], gradient, with_gradient)
+        return float(conditionals(self._codes, self._weights, *arguments))
+
+    def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:
+        """The loss of tables (num_terms,), in nats per row."""
+        return self._sum(layout, tables, np.empty(0), False)
 
     def evaluate(self, layout: ConditionalLayout, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss of tables (num_terms,) and its gradient in them, which is not centred."""
-        from ._pseudo_kernels import conditionals
-
         gradient = np.zeros(len(layout.source))
-        loss = conditionals(self._codes, self._weights, *layout.arguments, tables[layout.source], gradient, True)
+        loss = self._sum(layout, tables, gradient, True)
         total = np.bincount(layout.source, weights=gradient, minlength=len(tables))
-        return float(loss), total.astype(np.float64, copy=False)  # without entries it has whole numbers
+        return loss, total.astype(np.float64, copy=False)  # without entries it has whole numbers

@@ -1,0 +1,33 @@
+"""Where a long run is kept and whether it tells of its progress, for every function that takes minutes or more."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..errors import unexpected
+
+__all__ = ["RunOptions"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a long run is kept and shown.
+
+    Attributes:
+        checkpoint: file (of what learns whole models: folder) from which an interrupted run can be continued.
+        resume: continue from ``checkpoint`` if it exists; the other arguments must be the same.
+        progress: show on standard error how far the run has come.
+
+    Raises:
+        InputError: nothing to resume from.
+    """
+
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resume and self.checkpoint is None:
+            expected = "the path of a checkpoint"
+            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
