@@ -21,7 +21,6 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.log_linear.training.sampled._loss import annealed_log_z
 from pyro_hoim.log_linear.training.sampled._weighted_chains import Population, annealed_population
-from pyro_hoim.runs.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables
@@ -186,7 +185,7 @@ def test_a_fresh_population_holds_modes_of_either_start():
     starts = SampledTrainer(two_patterns(), ALL_PAIRS, settings=settings)._starts()
 
     def share(used):
-        found = annealed_population(ALL_PAIRS, model.numpy(), settings, GibbsSchedule(), used, 0, 2000)
+        found = annealed_population(ALL_PAIRS, model.numpy(), settings, used, 0, 2000)
         weights = np.exp(found.log_weights - found.log_weights.max())
         same = (found.codes[:, 0] == found.codes[:, 1]).numpy()  # modes that the rows do not have
         return float(weights[same].sum() / weights.sum())

@@ -41,7 +41,8 @@ class PseudoTrainer(TableTrainer, MaskedTrainer):
     the likelihood. Any collection will do, also one that is not hierarchical.
 
     Args:
-        rows: see :class:`~pyro_hoim.log_linear.ExactTrainer`, as for all arguments but the next one.
+        rows, hypergraph, penalty, partition, method, step, validation, stopping, evidence: see
+            :class:`~pyro_hoim.log_linear.ExactTrainer`.
         masked: leave combinations that no training row has in some interaction out of every conditional: the model
             gives them probability zero, and a row that has one an infinite loss. Without masking every loss is finite.
 

@@ -27,7 +27,6 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     effective_size,
 )
 from pyro_hoim.log_linear.training.tables import MarginsOfRows
-from pyro_hoim.runs.schedule import GibbsSchedule
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
@@ -81,7 +80,7 @@ def chains_of(hypergraph, tables, count=200, seed=1, **changes):
     law = law_of_singles(hypergraph, tables)
     settings = dataclasses.replace(QUICK, num_chains=count, **changes)
     population = Population(law.states(count, np.random.default_rng(seed)), np.full(count, law.log_z))
-    return WeightedChains(hypergraph, tables, settings, GibbsSchedule(), seed, population)
+    return WeightedChains(hypergraph, tables, settings, seed, population)
 
 
 def equal_states(first, second):
@@ -156,7 +155,7 @@ def test_a_gradient_is_the_difference_of_eta():
 
     for graph_penalty in (None, GroupL2(1.0)):
         coordinates = Coordinates(graph, graph_penalty, data.total_count)
-        problem = Problem(graph, goal, made._starts(), GibbsSchedule(), coordinates)
+        problem = Problem(graph, goal, made._starts(), coordinates)
         balanced = parametrization(graph).purify(torch.from_numpy(tables))[0].numpy()
         path = SampledPath(problem, QUICK, balanced, Population(codes, np.zeros(50)), 0)
         difference = goal - recompute_counts(graph, codes, np.full(50, 1 / 50))
@@ -194,7 +193,7 @@ def test_log_z_of_an_annealed_population(scale, start):
     tables = scale * random_tables(graph, np.random.default_rng(7))
     law = STARTS[start](graph, tables)
     settings = dataclasses.replace(QUICK, refresh_temperatures=100)
-    annealed = annealed_population(graph, tables, settings, GibbsSchedule(), (law,), 1, 4000)
+    annealed = annealed_population(graph, tables, settings, (law,), 1, 4000)
     # 4,000 chains whose weights vary little; the error is the spread of the weights over sqrt(4000), times at most 5
     assert annealed.effective_size > 2000
     assert abs(annealed.log_z - float(exact_log_partition(graph, tables))) < 5 / math.sqrt(2000)
@@ -270,9 +269,9 @@ def test_annealing_from_the_law_itself_has_no_variance():
     forest = forest_law(data, graph, MarginsOfRows())
     wide = forest_law(data, graph, MarginsOfRows(), pairs=False)
     settings = dataclasses.replace(QUICK, refresh_temperatures=10)
-    found = annealed_population(graph, forest.balanced(), settings, GibbsSchedule(), (forest,), 0, 500)
+    found = annealed_population(graph, forest.balanced(), settings, (forest,), 0, 500)
     assert_close(found.log_weights, np.full(500, float(exact_log_partition(graph, forest.balanced()))), absolute=1e-9)
-    other = annealed_population(graph, forest.balanced(), settings, GibbsSchedule(), (wide,), 0, 500)  # control
+    other = annealed_population(graph, forest.balanced(), settings, (wide,), 0, 500)  # control
     assert np.ptp(other.log_weights) > 0.1
 
 
@@ -616,9 +615,6 @@ def test_a_small_budget_is_noted():
 @pytest.mark.parametrize(
     "options",
     [
-        {"blocks": "interactions"},
-        {"blocks": "interactions", "emphasise_new": 0.5},
-        {"emphasise_new": 0.3},
         {"chains": "persistent"},
         {"engine": "torch"},
         {"precision": torch.float64},
@@ -636,29 +632,6 @@ def test_options_reach_the_same_law(options):
     # a ridge of 1 on about 430 rows moves eta by a few thousandths; 1,000 chains have errors of 0.016 at most
     limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / len(goal)) * 0.5 / math.sqrt(1000) + 0.01
     assert np.abs(eta - goal).max() < limit
-
-
-def test_schedules():
-    wide = Domain.from_cardinalities({"a": 80, "b": 80, "c": 2})
-    graph = InteractionHypergraph(wide, [("a", "b"), ("b", "c")], closure=True)
-    blocks = SampledTraining(blocks="interactions").schedule(graph).blocks
-    assert set(blocks) == {("b", "c"), ("a",)}
-    plain = SampledTraining(emphasise_new=0.4)
-    assert plain.schedule(graph).emphasised == ()
-    found = plain.schedule(graph, [("b", "c")])
-    assert found.emphasised == (("b", "c"),)
-    assert found.emphasis == 0.4
-
-
-def test_new_interactions_are_known_until_they_are_trained():
-    made = trainer()
-    made.restructure(order(3))
-    assert made._new == tuple(e for e in order(3).edges if len(e) == 3)
-    other = trainer(order(3))
-    other.load_state_dict(made.state_dict())
-    assert other._new == made._new
-    made.train()
-    assert made._new == ()
 
 
 def test_proximal_penalties_give_exact_zeros():
@@ -682,9 +655,7 @@ def test_proximal_penalties_give_exact_zeros():
         ({"damping": math.inf}, "damping"),
         ({"average": 0.0}, "average"),
         ({"resample_below": 1.5}, "resample_below"),
-        ({"emphasise_new": 1.0}, "emphasise_new"),
         ({"chains": "tempered"}, "chains"),
-        ({"blocks": "colours"}, "blocks"),
         ({"warm_up": 1.0}, "warm_up"),
         ({"refresh_every": 0}, "refresh_every"),
         ({"start": "rows"}, "start"),

@@ -49,14 +49,12 @@ class _Runs:
         self._settings = settings
         self._law = start
         self._first = LogLinearEnergy(start.hypergraph, torch.from_numpy(start.tables), validate=False)
-        self._schedule = settings.schedule(model.hypergraph)
 
     def chains(self, count: int, seed: int) -> GibbsChains:
         """Exact draws from the start law."""
         return GibbsChains(
             self.model,
             count,
-            schedule=self._schedule,
             init=self._law.states(count, np.random.default_rng(seed_of(seed, 3))),
             seed=seed,
             engine=self._settings.engine,
@@ -75,7 +73,6 @@ class _Runs:
         ascents = GibbsChains(
             cold,
             len(states),
-            schedule=self._schedule,
             init=states,
             seed=seed,
             engine=self._settings.engine,
@@ -117,7 +114,7 @@ def annealed_log_z(
     while True:
         chains, log_weights = runs.forward(size, seed_of(seed, k))
         estimate = log_mean_weight(log_weights[None])
-        found = _result(model, settings, size, estimate)
+        found = _result(model, size, estimate)
         if float(found.std_error) <= settings.loss_standard_error:
             break
         is_even = bool(estimate.is_reliable[0]) and float(estimate.ess[0]) > _EVEN * size[0]
@@ -192,12 +189,8 @@ def _refused(result: LogPartition, error: float, note: str) -> LogPartition:
     )
 
 
-def _result(
-    model: LogLinearEnergy, settings: SampledTraining, size: tuple[int, int], found: WeightEstimate
-) -> LogPartition:
-    options = AnnealedImportance(
-        num_chains=size[0], num_temperatures=size[1], schedule=settings.schedule(model.hypergraph), seed=0
-    )
+def _result(model: LogLinearEnergy, size: tuple[int, int], found: WeightEstimate) -> LogPartition:
+    options = AnnealedImportance(num_chains=size[0], num_temperatures=size[1], seed=0)
     lower, upper = one_sided_limits(found, _LEVEL, found.is_reliable)
     is_reliable = bool(found.is_reliable[0])
     notes = (_ONE_SIDED,)

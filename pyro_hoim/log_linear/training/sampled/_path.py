@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from ....core.trainer import TrainingReport
-from ....runs.schedule import GibbsSchedule
 from ....structure.hypergraph import InteractionHypergraph
 from ._adam import Adam
 from ._coordinates import Coordinates
@@ -50,7 +50,6 @@ class Problem:
     hypergraph: InteractionHypergraph
     goal: Floats
     starts: tuple[StartLaw, ...]
-    schedule: GibbsSchedule
     coordinates: Coordinates
 
 
@@ -111,7 +110,7 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return WeightedChains(problem.hypergraph, tables, self._settings, problem.schedule, seed, population)
+        return WeightedChains(problem.hypergraph, tables, self._settings, seed, population)
 
     # One step
 
@@ -154,9 +153,7 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return annealed_population(
-            problem.hypergraph, tables, self._settings, problem.schedule, problem.starts, seed, num_chains
-        )
+        return annealed_population(problem.hypergraph, tables, self._settings, problem.starts, seed, num_chains)
 
     def _adopt(self, population: Population) -> None:
         """Go on with other chains."""
@@ -258,39 +255,18 @@ class SampledPath:
         every = self._settings.refresh_every
         warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
         total, kept = np.zeros_like(self._x), 0
-        with _bar(count, self._settings.progress) as bar:
-            for k in range(count):
-                is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
-                if is_sound and checks and self._checks and every and (k + 1) % every == 0 and k + 1 < count:
-                    is_sound = self._check(f"{what} {k + 1}")[1]
-                if not is_sound:
-                    total, kept = np.zeros_like(self._x), 0
-                    if not self._recover():
-                        return False
-                elif k >= count * (1 - average):
-                    total += self._x
-                    kept += 1
-                bar.update(1)
+        for k in tqdm(range(count), desc="training", unit="step", disable=not self._settings.progress):
+            is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
+            if is_sound and checks and self._checks and every and (k + 1) % every == 0 and k + 1 < count:
+                is_sound = self._check(f"{what} {k + 1}")[1]
+            if not is_sound:
+                total, kept = np.zeros_like(self._x), 0
+                if not self._recover():
+                    return False
+            elif k >= count * (1 - average):
+                total += self._x
+                kept += 1
         if kept and not self._coordinates.is_sparse:
             self._x = total / kept
             self._chains.move_to(self._coordinates.tables(self._x))
         return True
-
-
-class _NoBar:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, number: int) -> None:
-        pass
-
-
-def _bar(count: int, progress: bool) -> Any:
-    if not progress:
-        return _NoBar()
-    from tqdm import tqdm
-
-    return tqdm(total=count, desc="training", unit="step")

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ....runs.schedule import GibbsSchedule
 from ....structure.hypergraph import InteractionHypergraph
 from ...chains.gibbs import GibbsChains
 from ...energy import LogLinearEnergy
@@ -89,7 +88,6 @@ class WeightedChains:
         hypergraph: InteractionHypergraph,
         tables: Floats,
         settings: SampledTraining,
-        schedule: GibbsSchedule,
         seed: int,
         population: Population,
         num_chains: int | None = None,
@@ -104,7 +102,6 @@ class WeightedChains:
         self.chains = GibbsChains(
             self._model(tables),
             count,
-            schedule=schedule,
             init=population.codes,
             seed=seed,
             engine=settings.engine,
@@ -180,7 +177,6 @@ def annealed_population(
     hypergraph: InteractionHypergraph,
     tables: Floats,
     settings: SampledTraining,
-    schedule: GibbsSchedule,
     starts: Sequence[StartLaw],
     seed: int,
     num_chains: int | None = None,
@@ -197,7 +193,7 @@ def annealed_population(
         own = seed_of(seed, k)
         first = Population(start.states(size, np.random.default_rng(seed_of(own, 2))), np.full(size, start.log_z))
         padded = start.padded(hypergraph, tables)
-        chains = WeightedChains(start.hypergraph, padded, settings, schedule, own, first, size)
+        chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
         chains.anneal(settings.refresh_temperatures, start.tables)
         found.append(chains.population)
     return found[0] if len(found) == 1 else found[0].joined(found[1])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from ....errors import check_positive, is_whole, out_of_range, unexpected
-from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
-from ....structure.hypergraph import Edge, InteractionHypergraph
+from ....errors import check_choice, check_positive, check_whole, out_of_range
 from ...chains.gibbs import EngineName
 from ..evidence import check_damping
 
@@ -28,7 +24,6 @@ _WHOLE = {
     "margin_states": 1,
     "margin_sweeps": 1,
     "loss_budget": 1,
-    "seed": 0,
 }
 _POSITIVE = ("learning_rate", "damping", "max_change", "smoothing", "loss_standard_error")
 
@@ -62,9 +57,6 @@ class SampledTraining:
         average: share of the last iterations whose parameters are averaged (not under a proximal penalty, since
             means of sparse tables are not sparse).
         smoothing: count added to every level of a variable in the law that training and annealed runs start from.
-        blocks: draw ``"sites"`` one at a time, or whole ``"interactions"`` (those of up to 4,096 joint states).
-        emphasise_new: share of the visits that go to blocks of interactions which joined after the last call of
-            ``train``; None treats all alike.
         refresh_every: iterations between two checks of the chains against a fresh annealed population, which joins
             them; None never checks, not even at the end.
         refresh_chains: of that population.
@@ -108,8 +100,6 @@ class SampledTraining:
     start: Literal["network", "tree", "independent"] = "network"
     average: float = 0.1
     smoothing: float = 0.5
-    blocks: Literal["sites", "interactions"] = "sites"
-    emphasise_new: float | None = None
     refresh_every: int | None = 50
     refresh_chains: int = 2000
     refresh_temperatures: int = 200
@@ -127,43 +117,17 @@ class SampledTraining:
 
     def __post_init__(self) -> None:
         for name, least in _WHOLE.items():
-            _check_whole(getattr(self, name), name, least)
+            check_whole(getattr(self, name), name, least)
         if self.refresh_every is not None:
-            _check_whole(self.refresh_every, "refresh_every", 1)
-        if self.seed >= 2**62:
-            raise out_of_range("seed", "a number below 2^62", received=self.seed)
+            check_whole(self.refresh_every, "refresh_every")
+        check_whole(self.seed, "seed", 0, 2**62 - 1)
         for name in _POSITIVE:
-            value = getattr(self, name)
-            check_positive(value, name)
-        if not 0 < self.resample_below <= 1 or not 0 < self.average <= 1:
-            found = f"{self.resample_below!r} and {self.average!r}"
-            raise out_of_range("resample_below and average", "shares within (0, 1]", received=found)
+            check_positive(getattr(self, name), name)
+        for name in ("resample_below", "average"):
+            if not 0 < getattr(self, name) <= 1:
+                raise out_of_range(name, "a share within (0, 1]", getattr(self, name))
         if not 0 <= self.warm_up < 1:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
         check_damping(self.evidence_damping, "evidence_damping")
-        if self.emphasise_new is not None and not 0 < self.emphasise_new < 1:
-            raise out_of_range("emphasise_new", "a share between 0 and 1, or None", self.emphasise_new)
-        for name, known in (
-            ("chains", ("weighted", "persistent")),
-            ("blocks", ("sites", "interactions")),
-            ("start", ("network", "tree", "independent")),
-        ):
-            if getattr(self, name) not in known:
-                raise unexpected(name, f"one of {known}", getattr(self, name), code="unknown-choice")
-
-    def schedule(self, hypergraph: InteractionHypergraph, new: Sequence[Edge] = ()) -> GibbsSchedule:
-        """Blocks of the sweeps; those of ``new`` interactions are emphasised where that is asked for."""
-        blocks: Literal["sites"] | list[Edge] = "sites"
-        if self.blocks == "interactions":
-            cards = dict(zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True))
-            blocks = [e for e in hypergraph.blocks() if math.prod(cards[n] for n in e) <= MAX_BLOCK_STATES]
-            covered = {name for block in blocks for name in block}
-            blocks += [(name,) for name in hypergraph.domain.names if name not in covered]
-        if self.emphasise_new is None or not new:
-            return GibbsSchedule(blocks)
-        return GibbsSchedule(blocks, emphasised=tuple(new), emphasis=self.emphasise_new)
-
-
-def _check_whole(value: object, name: str, least: int) -> None:
-    if not is_whole(value) or value < least:
-        raise out_of_range(name, f"a whole number of at least {least}", value)
+        check_choice(self.chains, ("weighted", "persistent"), "chains")
+        check_choice(self.start, ("network", "tree", "independent"), "start")

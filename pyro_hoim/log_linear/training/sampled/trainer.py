@@ -120,7 +120,6 @@ class SampledTrainer(RidgeTrainer):
         self.settings = SampledTraining() if settings is None else settings
         self._frequencies = MarginsOfRows()
         self._hypergraph = hypergraph
-        self._new: tuple[Edge, ...] = ()
         self._num_trained = 0
         self._laws: tuple[tuple[InteractionHypergraph, str, float], tuple[StartLaw, ...]] | None = None
         self._settle(initial_tables(rows, hypergraph).numpy(), None)
@@ -184,8 +183,6 @@ class SampledTrainer(RidgeTrainer):
             after = LogLinearEnergy(hypergraph, torch.from_numpy(tables), validate=False)
             growth = self._model.energy(population.codes) - after.energy(population.codes)
             population = Population(population.codes, population.log_weights + growth.numpy())
-        joined = {*self._new, *(edge for edge in hypergraph.edges if edge not in old.term_slices)}
-        self._new = tuple(edge for edge in hypergraph.edges if edge in joined)
         self._strengths = {edge: v for edge, v in self._strengths.items() if edge in hypergraph.term_slices}
         self._hypergraph = hypergraph
         self._settle(tables, population)
@@ -206,7 +203,6 @@ class SampledTrainer(RidgeTrainer):
                 last = self._fit()
                 report = replace(last, num_iterations=report.num_iterations + last.num_iterations)
                 report = replace(report, notes=(*report.notes, note))
-            self._new = ()
         except BaseException:
             self.__dict__.update(kept)
             raise
@@ -226,7 +222,6 @@ class SampledTrainer(RidgeTrainer):
             graph,
             self._frequencies(self.rows, graph),
             self._starts(),
-            settings.schedule(graph, self._new),
             Coordinates(graph, self.penalty, self.rows.total_count),
         )
         seed = self._seed(_TRAIN)
@@ -338,15 +333,15 @@ class SampledTrainer(RidgeTrainer):
     def _chains_of_margins(self) -> WeightedChains:
         """Chains of the present tables: those of the last training, or annealed ones where few weights are left."""
         settings, graph, population = self.settings, self._hypergraph, self._population
-        schedule, seed = settings.schedule(graph), self._seed(_MARGINS)
+        seed = self._seed(_MARGINS)
         if population is None and is_independent(graph, self._tables):
             law = law_of_singles(graph, self._tables)
             states = law.states(settings.num_chains, np.random.default_rng(seed_of(seed, 2)))
             population = Population(states, np.full(len(states), law.log_z))
         elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
             starts = self._starts()
-            population = annealed_population(graph, self._tables, settings, schedule, starts, self._seed(_ANNEAL))
-        return WeightedChains(graph, self._tables, settings, schedule, seed, population)
+            population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
+        return WeightedChains(graph, self._tables, settings, seed, population)
 
     # State
 
@@ -360,13 +355,12 @@ class SampledTrainer(RidgeTrainer):
             "log_weights": torch.from_numpy(np.zeros(0) if population is None else population.log_weights.copy()),
             "num_trained": torch.tensor(self._num_trained),
             "strengths": torch.tensor([self._strengths.get(edge, -1.0) for edge in edges], dtype=torch.float64),
-            "is_new": torch.tensor([edge in self._new for edge in edges], dtype=torch.bool),
         }
 
     @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         count = len(self._hypergraph.edges)
-        shapes = {"tables": (self._hypergraph.num_terms,), "is_new": (count,), "strengths": (count,), "num_trained": ()}
+        shapes = {"tables": (self._hypergraph.num_terms,), "strengths": (count,), "num_trained": ()}
         for name, shape in shapes.items():
             _check_part(state, name, shape)
         count = len(state["codes"]) if isinstance(state.get("codes"), torch.Tensor) else 0
@@ -378,8 +372,6 @@ class SampledTrainer(RidgeTrainer):
             log_weights = state["log_weights"].detach().to("cpu", torch.float64).numpy().copy()
             population = Population(state["codes"].detach().to("cpu", torch.long).clone(), log_weights)
         self._num_trained = int(state["num_trained"])
-        is_new = state["is_new"].tolist()
-        self._new = tuple(edge for edge, new in zip(self._hypergraph.edges, is_new, strict=True) if new)
         found = zip(self._hypergraph.edges, state["strengths"].tolist(), strict=True)
         self._strengths = {edge: value for edge, value in found if value >= 0}
         self._settle(state["tables"].detach().to("cpu", torch.float64).numpy().copy(), population)
