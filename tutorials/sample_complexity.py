@@ -30,7 +30,16 @@ import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import Law
-from pyro_hoim.log_linear import EvidenceRounds, ExactTrainer, HierarchicalLogLinear, InteractionRidge, SelectionOptions, Stopping, prune, select
+from pyro_hoim.log_linear import (
+    EvidenceRounds,
+    ExactTrainer,
+    HierarchicalLogLinear,
+    InteractionRidge,
+    SelectionOptions,
+    Stopping,
+    prune,
+    select,
+)
 
 from studies.complexity import sample_complexity
 

@@ -66,7 +66,9 @@ def test_pictures_have_a_size_that_does_not_depend_on_names() -> None:
 def test_counts_and_nouns_agree(learned: LearnedAnalysis) -> None:
     domain = Domain.from_labels({"a": ["x", "y"], "b": ["x", "y"]})
     rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1]]), domain, weights=torch.tensor([1.0, 0.0]))
-    found = analyse_learned(learn(rows, rows, SelectionOptions(max_rounds=1)), {"train": rows, "validation": rows, "test": None})
+    found = analyse_learned(
+        learn(rows, rows, SelectionOptions(max_rounds=1)), {"train": rows, "validation": rows, "test": None}
+    )
     text = plain_text(learned_page(found))
     assert "estimated from 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text

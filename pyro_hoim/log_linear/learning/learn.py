@@ -177,7 +177,9 @@ def fit_collection(
     Args:
         train: complete rows.
         hypergraph: the collection.
-        trainer, sampling, regularisation: see :func:`learn`.
+        trainer: see :func:`learn`.
+        sampling: see :func:`learn`.
+        regularisation: see :func:`learn`.
         seed: of everything random.
         run: a checkpoint (a folder; a fit that was completed is read from it) and progress.
 
