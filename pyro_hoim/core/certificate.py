@@ -1,7 +1,4 @@
-"""What states alone prove about log Z: it is at least the log of the sum of q over the distinct ones. Private.
-
-Whatever was sampled, and however badly, the states met are states of the model.
-"""
+"""What states alone prove about log Z: it is at least the log of the sum of q over the distinct ones. Private."""
 
 from __future__ import annotations
 
@@ -71,11 +68,7 @@ def certificate(
 
 
 def _keys(codes: Integers, cardinalities: Sequence[int] | None) -> Integers:
-    """Numbers (B, n), equal for equal states.
-
-    Different states of a model beyond 2^63 states may share one, with a chance of 2^-64 a pair; one of them is then
-    left out, so that a bound stays a bound.
-    """
+    """Numbers (B, n), equal for equal states; beyond 2^63 states others share one with a chance of 2^-64 a pair."""
     if cardinalities is not None and math.prod(cardinalities) < 2**63:
         strides = [math.prod(cardinalities[i + 1 :]) for i in range(len(cardinalities))]
         return codes @ np.array(strides, dtype=np.int64) if strides else codes.sum(-1)

@@ -37,21 +37,13 @@ class Imputation:
         return len(self.codes)
 
     def observations(self, number: int = 0) -> Observations:
-        """One completed data set, with the counts of the rows.
-
-        Raises:
-            InputError: there is no such completion.
-        """
+        """One completed data set, with the counts of the rows."""
         if not 0 <= number < self.num_imputations:
             raise out_of_range("number", f"0 to {self.num_imputations - 1}", received=number)
         return Observations.from_tensor(self.codes[number], self.data.domain, weights=self.data.counts)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All completions below each other, with a first column ``imputation`` counted from 1 where there are several.
-
-        Raises:
-            InputError: several completions of data with a variable called ``imputation``.
-        """
+        """All completions below each other; where there are several, the first column ``imputation`` counts from 1."""
         codes = self.codes.flatten(0, 1)
         frame = Observations.from_tensor(codes, self.data.domain).to_pandas(count=None)
         if self.num_imputations == 1:

@@ -74,15 +74,7 @@ class Law:
 
     @classmethod
     def from_observations(cls, data: Observations, *, max_cells: int = _MAX_CELLS) -> Law:
-        """Empirical law of complete observations.
-
-        Args:
-            data: complete observations with a positive total count.
-            max_cells: largest allowed table.
-
-        Raises:
-            MissingDataError: missing cells; InputError: no observations; IntractableError: too many cells.
-        """
+        """Empirical law of complete observations."""
         check_type(data, Observations, "data")
         if not data.total_count > 0:
             raise unexpected("data", "a positive total count", received="no observations", code="empty")
@@ -94,26 +86,14 @@ class Law:
         return f"Law({len(self.domain)} variables, {self.domain.num_states} cells{f', {zeros} zero' * bool(zeros)})"
 
     def marginal(self, names: Iterable[str]) -> Law:
-        """Marginal law of some variables, in schema order.
-
-        Args:
-            names: the variables.
-        """
+        """Marginal law of some variables, in schema order."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         kept = set(self.domain.indices(wanted))
         summed = [i for i in range(len(self.domain)) if i not in kept]
         return Law(self.domain.project(wanted), self.probs.sum(summed) if summed else self.probs)
 
     def divergence(self, other: Law | None = None) -> float:
-        """Divergence D(p; q) from another law, in nats; infinite where q excludes a cell of positive probability.
-
-        Args:
-            other: the law q over the same variables; default the uniform one, from which the divergence is the log of
-                the number of cells less the entropy.
-
-        Raises:
-            InputError: a law over other variables.
-        """
+        """Divergence D(p; q) from another law, in nats; infinite where q excludes a cell of positive probability."""
         if other is not None:
             if other.domain != self.domain:
                 raise other_domain("other", "a law over the same variables", received="one over other variables")

@@ -49,10 +49,6 @@ class ConditionalModel(Protocol):
 
         Shape:
             x (*sample, d); result (*broadcast of sample and batch, *cardinalities of the block).
-
-        Raises:
-            UnknownNameError: a name of the block is not in the domain.
-            InputError: a repeated name, a wrong shape, or a code that is read and is no level of its variable.
         """
         ...
 
@@ -68,14 +64,8 @@ class EnergyModel(ConditionalModel, Protocol):
     def energy(self, x: torch.Tensor) -> torch.Tensor:
         """Minus the log of the unnormalised probability.
 
-        Args:
-            x: codes of joint states.
-
         Shape:
             x (*sample, d); result (*broadcast of sample and batch).
-
-        Raises:
-            InputError: a wrong shape, or a code that is no level of its variable.
         """
         ...
 
@@ -85,11 +75,7 @@ class CountModel(ConditionalModel, Protocol):
     """A conditional model of values that are their own numbers, and so no codes of levels."""
 
     def over_levels(self) -> ConditionalModel:
-        """The same model over ordinal variables; a code is the value itself.
-
-        Raises:
-            InputError: there are infinitely many values.
-        """
+        """The same model over ordinal variables; a code is the value itself."""
         ...
 
 

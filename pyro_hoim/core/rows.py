@@ -97,15 +97,7 @@ def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:
 
 
 def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
-    """Distinct sets of missing variables: (their names in schema order, positions of the rows with it).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> data = Observations.from_tensor(torch.tensor([[0, -1], [1, 1], [1, -1]]), domain)
-        >>> [(names, rows.tolist()) for names, rows in row_patterns(data)]
-        [((), [1]), (('b',), [0, 2])]
-    """
+    """Distinct sets of missing variables: (their names in schema order, positions of the rows with it)."""
     masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
     order = inverse.argsort(stable=True)
     sizes = torch.bincount(inverse, minlength=len(masks)).tolist()

@@ -57,14 +57,6 @@ def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:
 
     Read from the entropy of the empirical distribution, :math:`\mathrm{NLL} - \mathrm{KL}`, which is
     :math:`\log N` for distinct rows and lower by at least :math:`2 \log 2 / N` when two are alike.
-
-    Args:
-        rows: number of rows.
-        nll: mean negative log-likelihood.
-        kl: of the empirical distribution from the model.
-
-    Returns:
-        False where a number is missing or infinite.
     """
     if nll is None or kl is None or not math.isfinite(nll) or not rows > 0:
         return False

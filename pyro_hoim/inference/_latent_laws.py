@@ -61,11 +61,7 @@ class _UniformStates(Messenger):
 
 
 def find_latent_law(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LatentLaw:
-    """The only latent site of a program, a log-linear law on which no observed site depends.
-
-    Raises:
-        InputError: there is no such site, or there are others; the message names them.
-    """
+    """The only latent site of a program, a log-linear law on which no observed site depends."""
     state = get_rng_state()
     trials: list[Any] = []
     for seed in range(_NUM_TRIALS):

@@ -28,13 +28,6 @@ class NormalPotential:
     with the balanced tables :math:`P \theta` in the inner product. It is what Pyro makes of
     :func:`~pyro_hoim.inference.posterior.log_linear_model`, bit for bit, at less than half the cost: no program is
     traced. The gradient is that of PyTorch.
-
-    Args:
-        hypergraph: the interactions.
-        prior: independent normal laws of the free coordinates.
-        counts: marginal counts (num_terms,).
-        total: number of rows.
-        partition: exact backend.
     """
 
     def __init__(
@@ -65,11 +58,7 @@ class NormalPotential:
 
 
 class ConjugatePotential:
-    """Minus the log density of a conjugate posterior, up to its constant.
-
-    Args:
-        posterior: law of the free coordinates.
-    """
+    """Minus the log density of a conjugate posterior, up to its constant."""
 
     def __init__(self, posterior: DiaconisYlvisaker) -> None:
         self._posterior = posterior
@@ -93,13 +82,7 @@ def known_potential(
 
 
 class PotentialNUTS(RecordingNUTS):
-    """NUTS on a model whose potential is known: the model is traced once per chain, for its sites and first values.
-
-    Args:
-        model: the Pyro program.
-        potential: its potential as a function of the unconstrained values of its sites; None for what Pyro makes.
-        options: keyword arguments of :class:`pyro.infer.NUTS`.
-    """
+    """NUTS on a model whose potential is known: the model is traced once per chain, for its sites and first values."""
 
     def __init__(self, model: Any, potential: Any, **options: Any) -> None:
         self._known_potential = potential  # None: what Pyro makes of the program

@@ -236,11 +236,7 @@ class GibbsKernel(MCMCKernel):
         self._chains = self._emitted = self._given = None
 
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Draws with codes as ``torch.long``, whatever dimensions are in front; numbers stay as they are.
-
-        Raises:
-            InputError: a code that is not a whole number, which this kernel does not emit.
-        """
+        """Draws with codes as ``torch.long``, whatever dimensions are in front; numbers stay as they are."""
         if self.held != "codes":
             return dict(samples)
         for name, value in samples.items():

@@ -51,9 +51,6 @@ def pointwise_log_likelihood(
         ``samples[name]`` (chain, draw, \*site shape), or (draw, \*site shape); the result has the same leading
         dimensions followed by the batch shape of the observed site.
 
-    Returns:
-        ``{observed site: log-likelihood}`` in nats, exact.
-
     Raises:
         InputError: no samples, leading dimensions that differ, a latent site without samples, no observed site, or
             with ``parallel`` a model that is not vectorised.

@@ -50,9 +50,6 @@ def log_linear_model(
         total_count: number of rows N.
         partition: exact backend; ``Auto()`` when None.
 
-    Returns:
-        theta (num_parameters,).
-
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
@@ -119,7 +116,7 @@ def sample_posterior(
     partition: PartitionBackend | None = None,
     progress: bool = True,
 ) -> PosteriorSamples:
-    r"""Draw from the posterior of theta with Pyro's NUTS; the cost of a step does not depend on the number of rows.
+    """Draw from the posterior of theta with Pyro's NUTS; the cost of a step does not depend on the number of rows.
 
     The model is :func:`log_linear_model`; a conjugate prior is first updated in closed form, which leaves its
     posterior as the only site. With an exact backend and a normal or conjugate prior the program is traced once per
@@ -146,9 +143,6 @@ def sample_posterior(
 
     Shape:
         counts (num_terms,); the draws are (num_chains, num_draws, num_parameters), float64.
-
-    Returns:
-        The draws with their diagnostics: a Monte Carlo sample, exact in the limit of long chains.
 
     Raises:
         InputError: another domain, inconsistent counts, a prior of the wrong event shape, or numbers out of range.

@@ -41,9 +41,6 @@ def root_pseudo_model(prior: Any, likelihood: RootPseudoLikelihood) -> torch.Ten
         prior: distribution over psi, event shape (num_terms,).
         likelihood: of the rows.
 
-    Returns:
-        psi (num_terms,), the site ``psi``.
-
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
         >>> from pyro_hoim.schema import Domain, Variable
@@ -167,9 +164,6 @@ def sample_root_posterior(
     Shape:
         rows (n, d); weights (n,); the draws are (num_chains, num_draws, num_terms), float64.
 
-    Returns:
-        The draws with their diagnostics: a Monte Carlo sample of an approximate posterior.
-
     Raises:
         InputError: values outside the support, wrong shapes, numbers out of range, no terms or more than 2,000, terms
             that leave a real column without a law at the start, or ``calibrate`` with too few rows to tell the terms
@@ -179,9 +173,6 @@ def sample_root_posterior(
     Warns:
         ConvergenceWarning: a split R-hat above :func:`~pyro_hoim.inference.r_hat_limit`, divergent transitions, or a
             mode that was not found, which ``status`` says too; calibrated draws without conditional laws.
-
-    Randomness:
-        Everything from ``seed``.
 
     References:
         Inouye, Ravikumar and Dhillon, Generalized Root Models, 2016, section 4, for the pseudo-likelihood; Benjamin

@@ -121,15 +121,9 @@ def run_mcmc(
     Shape:
         initial_params (num_chains, \*event); samples (num_chains, num_draws, \*event).
 
-    Returns:
-        Draws, statistics of every draw and diagnostics: a Monte Carlo sample, exact in the limit of long chains.
-
     Raises:
         InputError: numbers out of range, initial values for another number of chains.
         InputTypeError: no kernel, or arguments of the wrong type; whatever the kernel raises.
-
-    Randomness:
-        See ``seed``.
 
     Example:
         >>> from pyro_hoim.log_linear import HierarchicalLogLinear

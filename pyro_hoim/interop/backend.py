@@ -1,7 +1,4 @@
-"""The two generations of ArviZ behind one small face: ``InferenceData`` before 1.0, ``DataTree`` from then on.
-
-Nothing is imported before it is needed.
-"""
+"""The two generations of ArviZ behind one small face: ``InferenceData`` before 1.0, ``DataTree`` from then on."""
 
 from __future__ import annotations
 
@@ -60,9 +57,6 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
         name: "arviz" for the package ``arviz`` whatever its version, "arviz_base" for ``arviz-base`` with
             ``arviz-stats``; None takes ``arviz`` if it is installed and ``arviz_base`` otherwise.
         data: an existing data object; its own generation is taken and ``name`` is ignored.
-
-    Raises:
-        InputError: an unknown name, or the package is not installed.
     """
     if data is not None:
         name = "arviz_base" if type(data).__name__ == "DataTree" else "arviz"

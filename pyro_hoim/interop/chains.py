@@ -1,7 +1,4 @@
-"""Diagnostics of chains: energy, cells of interactions, levels or values, and functions of the state, through ArviZ.
-
-Codes of levels have no order that a mean could respect; statistics of them do, and theirs are the diagnostics.
-"""
+"""Diagnostics of chains: energy, cells of interactions, levels or values, and functions of the state, through ArviZ."""
 
 from __future__ import annotations
 
@@ -79,11 +76,7 @@ class ChainDiagnostics:
     num_draws: int
 
     def __getitem__(self, name: str) -> StatisticDiagnostics:
-        """The entry of a statistic.
-
-        Raises:
-            UnknownNameError: there is no such statistic; the closest ones are listed.
-        """
+        """The entry of a statistic."""
         names = [row.name for row in self.rows]
         check_names([name], names, "name", noun="statistic")
         return self.rows[names.index(name)]

@@ -42,9 +42,6 @@ def theta_coords(
         Three lists of equal length: ``"interaction"`` ("smoke:mental"), ``"level"`` ("y,n") and
         ``"interaction_level"`` ("smoke:mental[y,n]"), which is unique.
 
-    Raises:
-        InputError: an unknown coding.
-
     Example:
         >>> from pyro_hoim.schema import Domain
         >>> domain = Domain.from_labels({"smoke": ["y", "n"], "age": ["old", "mid", "new"]})
@@ -68,16 +65,7 @@ def theta_coords(
 def table_variables(
     hypergraph: InteractionHypergraph, name: str, tables: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], dict[str, list[str]]]:
-    r"""One variable per interaction with a dimension of labelled levels per member.
-
-    Args:
-        hypergraph: the interactions.
-        name: site name; variables are called ``"theta[smoke:mental]"``.
-        tables: balanced tables (chain, draw, num_terms).
-
-    Returns:
-        Arrays (chain, draw, \*edge shape), their dimension names (``"smoke_level"``), and the coordinates.
-    """
+    """One variable per interaction with a dimension of labelled levels per member."""
     arrays: dict[str, np.ndarray] = {}
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[str]] = {}

@@ -97,11 +97,7 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
 
 
 def _standard_error(of_cells: float, each: np.ndarray, counts: np.ndarray) -> float:
-    """Standard error over the rows, with the divisor that the installed ArviZ uses.
-
-    ArviZ up to 0.23 and arviz-stats 0.8 divide the sum of squares by the number of rows, arviz-stats 1.x by one less;
-    which, is read from the standard error ``of_cells`` that it gave to the cells as if they were rows.
-    """
+    """Standard error over the rows; its divisor, n or (arviz-stats 1.x) n - 1, is read off the error ``of_cells``."""
     size, num_rows = len(each), int(counts.sum())
     plain = float(((each - each.mean()) ** 2).sum())
     is_unbiased = plain > 0 and of_cells**2 / plain > 1 + 0.5 / (size - 1)

@@ -49,21 +49,7 @@ def to_array(value: Any) -> np.ndarray:
 
 
 def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Iterable[str] | None = None) -> Draws:
-    r"""Draws grouped by chain from a Pyro ``MCMC`` object or a mapping.
-
-    Args:
-        source: an object with ``get_samples(group_by_chain=True)`` (it is never imported, only asked), or
-            ``{site: draws}``.
-        num_chains: for a mapping: None if its arrays are (chain, draw, \*shape); a number if they are flat,
-            (chain * draw, \*shape).
-        integer_sites: sites to be returned as int64; None finds them in an ``MCMC`` run as
-            ``restore_integers`` does.
-
-    Raises:
-        InputError: a run that holds no draws, leading dimensions that differ, or a flat array whose length is no
-            multiple of ``num_chains``.
-        InputTypeError: neither of the two kinds.
-    """
+    """Draws grouped by chain from a Pyro ``MCMC`` object or a mapping."""
     if isinstance(source, Mapping):
         arrays = {str(name): to_array(value) for name, value in source.items()}
         arrays = {name: _grouped(name, value, num_chains) for name, value in arrays.items()}
@@ -93,19 +79,6 @@ def restore_integers(arrays: Arrays, sites: Iterable[str] | None = None) -> Arra
     """Give back int64 to sites that Pyro concatenated with floating ones.
 
     Pyro's MCMC joins all sites of a draw in one tensor, so integer sites beside floating ones come back as float32.
-
-    Args:
-        arrays: draws by site.
-        sites: which; None takes every floating site whose draws are all whole numbers with more than one value,
-            which a continuous site never is.
-
-    Raises:
-        InputError: a named site that is unknown or has a draw that is not a whole number.
-
-    Example:
-        >>> out = restore_integers({"k": np.array([[0.0, 2.0, 1.0]]), "x": np.array([[0.5, 1.0, 2.0]])})
-        >>> out["k"].dtype.name, out["x"].dtype.name
-        ('int64', 'float64')
     """
     named = None if sites is None else set(sites)
     if named is not None and (unknown := sorted(named - set(arrays))):
@@ -126,10 +99,6 @@ def constant_sites(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Number of entries of each site that never change over chains and draws; sites without any are left out.
 
     R-hat divides by their variance and is NaN; say so instead of showing it.
-
-    Example:
-        >>> constant_sites({"a": np.zeros((2, 5, 3)), "b": np.arange(10.0).reshape(2, 5)})
-        {'a': 3}
     """
     counts = {}
     for name, value in arrays.items():
@@ -143,19 +112,7 @@ def constant_sites(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
 def read_group(
     group: str, values: Mapping[str, Any] | Callable[..., Any], lead: tuple[int, int] | None, samples: Arrays
 ) -> Arrays:
-    r"""Draws of a group that belongs to the posterior draws, grouped by chain.
-
-    Args:
-        group: name shown in errors.
-        values: ``{name: draws}``, (chain, draw, \*shape) or flat (chain * draw, \*shape) as ``Predictive`` gives
-            them, or a function of the posterior draws that returns such a mapping.
-        lead: numbers of chains and draws of the posterior, None without one.
-        samples: posterior draws, given to the function as tensors (chain, draw, \*shape).
-
-    Raises:
-        InputError: a leading shape that fits neither form.
-        InputTypeError: not a mapping.
-    """
+    """Draws of a group that belongs to the posterior draws, grouped by chain."""
     if callable(values):
         values = values({name: torch.as_tensor(value) for name, value in samples.items()})
     if not isinstance(values, Mapping):
@@ -202,11 +159,8 @@ def _has_save_params_fault() -> bool:
 
 
 def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Values handed back to their own names after ``MCMC(save_params=...)`` with unsorted names.
-
-    Pyro packs each draw in the order of ``save_params`` and unpacks it in sorted order, then maps every site to its
-    constrained space with the transform of the wrong name. Both steps are undone here, exactly up to rounding.
-    """
+    """Values handed back to their own names after ``MCMC(save_params=...)`` with unsorted names."""
+    # Pyro packs in the order of save_params, unpacks in sorted order, and takes the transform of the wrong name.
     order = list(getattr(getattr(source, "kernel", None), "save_params", None) or [])
     if order == sorted(order) or not _has_save_params_fault() or set(order) != set(samples):
         return samples, []
@@ -265,11 +219,8 @@ def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[st
 
 
 def _chain_diagnostics(source: Any, chains: int) -> list[Mapping[str, Any]]:
-    """Kernel diagnostics of each chain, empty where there are none.
-
-    The private list is read first: the public method also computes R-hat, which raises for integer sites and for a
-    kernel whose diagnostics are None.
-    """
+    """Kernel diagnostics of each chain, empty where there are none."""
+    # The public method also computes R-hat, which raises for integer sites and for diagnostics that are None.
     raw = getattr(source, "_diagnostics", None)
     if isinstance(raw, list):
         return [item if isinstance(item, Mapping) else {} for item in raw] if len(raw) == chains else []

@@ -1,9 +1,4 @@
-"""Linear maps between flat vectors of interaction tables that are Kronecker products on every hyperedge.
-
-Private to :mod:`pyro_hoim.log_linear`. A map reads the entries of a hyperedge, multiplies every axis by a small matrix
-that depends on the axis length alone, and adds the result to given places of the output. Hyperedges of equal shape
-share their matrices, so they are handled by one batched product.
-"""
+"""Linear maps between flat vectors of interaction tables that are Kronecker products on every hyperedge."""
 
 from __future__ import annotations
 
@@ -33,11 +28,7 @@ _ENTRIES_PER_BLOCK = 12_000
 
 
 def level_contrasts(n: int) -> Array:
-    r"""Orthonormal contrasts of n levels as columns, shape (n, n - 1); column l - 1 is that of level l.
-
-    It is :math:`1 - 1/(n + \sqrt n)` at level l, :math:`-1/\sqrt n` at level 0 and :math:`-1/(n + \sqrt n)` at all
-    others; for two levels (-1, 1) / sqrt(2). Every column sums to zero and is largest in magnitude at its own level.
-    """
+    r"""Orthonormal contrasts of n levels as columns, shape (n, n - 1); column l - 1 is that of level l."""
     contrasts = np.vstack([np.full((1, n - 1), -1 / math.sqrt(n)), np.eye(n - 1)])
     contrasts[1:] -= 1 / (n + math.sqrt(n))
     return contrasts
@@ -54,13 +45,7 @@ def corner_difference(n: int) -> Array:
 
 
 class Block(NamedTuple):
-    """Hyperedges of one shape.
-
-    Attributes:
-        shape: the axis lengths.
-        inputs: input positions of every hyperedge, shape (num_edges, num_inputs).
-        outputs: output positions of every hyperedge, shape (num_edges, num_outputs).
-    """
+    """Hyperedges of one shape."""
 
     shape: tuple[int, ...]
     inputs: Array
@@ -68,11 +53,7 @@ class Block(NamedTuple):
 
 
 def edge_blocks(hypergraph: InteractionHypergraph, inputs: Layout, outputs: Layout) -> list[Block]:
-    """All hyperedges grouped by shape, with the positions of their entries in two layouts.
-
-    The layout "terms" is that of tables, "parameters" that of free entries, and "subsets" that of free entries with
-    the constant after them, spread over all subsets of a hyperedge (the collection must be hierarchical).
-    """
+    """All hyperedges grouped by shape, with the positions of their entries in two layouts."""
     groups: dict[tuple[int, ...], list[Edge]] = {}
     for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
         groups.setdefault(shape, []).append(edge)
@@ -117,14 +98,7 @@ class _Placed(NamedTuple):
 
 
 class KroneckerMap:
-    """One structured linear map; see the module's docstring.
-
-    Args:
-        blocks: hyperedges grouped by shape.
-        factor: matrix (num_outputs, num_inputs) of an axis of a given length.
-        num_inputs: length of the input vector.
-        num_outputs: length of the output vector; places that no block writes stay zero.
-    """
+    """One structured linear map; see the module's docstring."""
 
     def __init__(self, blocks: Sequence[Block], factor: Factor, num_inputs: int, num_outputs: int) -> None:
         self.blocks = [b for b in blocks if b.inputs.size and b.outputs.size]
@@ -196,12 +170,7 @@ class KroneckerMap:
 
 
 class LinearMap:
-    """Composition of structured maps, kept as one dense matrix where that is faster.
-
-    Args:
-        maps: applied from left to right.
-        num_outputs: keep this many leading outputs. Between steps, what the next step does not read is dropped.
-    """
+    """Composition of structured maps, kept as one dense matrix where that is faster."""
 
     def __init__(self, *maps: KroneckerMap, num_outputs: int) -> None:
         self.maps = maps

@@ -67,6 +67,11 @@ class Parametrization:
     Args:
         hypergraph: the interaction structure. Prefer :func:`parametrization`, which shares the matrices.
 
+    Raises:
+        InputError: of every method, for a wrong length, shape or code, an unknown coding, ``corner`` or arbitrary
+            tables of a collection that is not hierarchical, or tables that should be balanced and are not.
+        InputTypeError: likewise, for what is no floating-point tensor.
+
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
         Interaction Selection, 2024, appendix A.3, equations (9), (21) and (22).
@@ -95,11 +100,7 @@ class Parametrization:
     # Sizes and checks
 
     def num(self, coding: Coding) -> int:
-        """Length of theta in a coding.
-
-        Raises:
-            InputError: unknown coding, or ``corner`` for a collection that is not hierarchical.
-        """
+        """Length of theta in a coding."""
         self._check_coding(coding)
         return self.hypergraph.num_terms if coding == "balanced" else self.hypergraph.num_parameters
 
@@ -147,10 +148,6 @@ class Parametrization:
 
         Shape:
             theta (*batch, num(coding)); result (*batch, num_terms).
-
-        Raises:
-            InputError: wrong length or coding, tables that are not balanced, ``corner`` without hierarchy.
-            InputTypeError: not a floating-point tensor.
         """
         self._check(theta, self.num(coding), "theta")
         if coding == "free":
@@ -166,10 +163,6 @@ class Parametrization:
 
         Shape:
             tables (*batch, num_terms); result (*batch, num(coding)).
-
-        Raises:
-            InputError: wrong length or coding; the collection is not hierarchical and the tables are not balanced.
-            InputTypeError: not a floating-point tensor.
         """
         self._check_coding(coding)
         self._check(tables, self.hypergraph.num_terms, "tables")
@@ -191,10 +184,6 @@ class Parametrization:
 
         Shape:
             theta (*batch, num(source)); result (*batch, num(target)).
-
-        Raises:
-            InputError: wrong length or coding, tables that are not balanced, ``corner`` without hierarchy.
-            InputTypeError: not a floating-point tensor.
         """
         self._check_coding(target, "target")
         self._check_coding(source, "source")
@@ -220,10 +209,6 @@ class Parametrization:
 
         Shape:
             tables (*batch, num_terms); results (*batch, num_terms) and (*batch,), the constant in nats.
-
-        Raises:
-            InputError: wrong length; the collection is not hierarchical and the tables are not balanced.
-            InputTypeError: not a floating-point tensor.
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         if not self.hypergraph.is_hierarchical:
@@ -239,9 +224,6 @@ class Parametrization:
 
         Shape:
             theta (*batch, num_parameters); result (*batch, num_terms).
-
-        Raises:
-            InputError: wrong length, or the collection is not hierarchical.
         """
         self._check(theta, self.num("corner"), "theta")
         return self._map("corner")(theta)
@@ -258,9 +240,6 @@ class Parametrization:
 
         Shape:
             eta (*batch, num_terms); result (*batch, num_terms).
-
-        Raises:
-            InputError: wrong length.
         """
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("centre")(eta)
@@ -272,9 +251,6 @@ class Parametrization:
 
         Shape:
             pi (*batch, num_terms); result (*batch, num_terms).
-
-        Raises:
-            InputError: wrong length, or the collection is not hierarchical.
         """
         self._check_hierarchical("the inverse of pi")
         self._check(pi, self.hypergraph.num_terms, "pi")
@@ -286,9 +262,6 @@ class Parametrization:
 
         Shape:
             eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
-
-        Raises:
-            InputError: wrong length.
         """
         self._check(eta, self.hypergraph.num_terms, "eta")
         return self._map("pure")(eta)
@@ -300,9 +273,6 @@ class Parametrization:
 
         Shape:
             eta (*batch, num_terms), probabilities or counts; result (*batch, num_parameters).
-
-        Raises:
-            InputError: wrong length, or the collection is not hierarchical.
         """
         self._check_hierarchical("the corner coding")
         self._check(eta, self.hypergraph.num_terms, "eta")
@@ -315,9 +285,6 @@ class Parametrization:
 
         Shape:
             eta_data, eta_model (*batch, num_terms), broadcast; result (*batch, num_terms).
-
-        Raises:
-            InputError: wrong length.
         """
         self._check(eta_data, self.hypergraph.num_terms, "eta_data")
         self._check(eta_model, self.hypergraph.num_terms, "eta_model")
@@ -328,9 +295,6 @@ class Parametrization:
 
         Shape:
             states (*sample, d) codes; result (*sample, num_terms).
-
-        Raises:
-            InputError: wrong shape, or a code that is no level of its variable.
         """
         index = cell_index(self.hypergraph).flat(check_codes(states, self.hypergraph.domain, "states"))
         zeros = torch.zeros(*index.shape[:-1], self.hypergraph.num_terms, dtype=dtype, device=index.device)
@@ -343,20 +307,13 @@ class Parametrization:
 
         Shape:
             tables (*batch, num_terms); values (*batch, *cardinalities of the hyperedge).
-
-        Raises:
-            InputError: wrong length.
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         pieces = zip(self.hypergraph.term_slices.items(), self.hypergraph.edge_shapes, strict=True)
         return {edge: tables[..., where].reshape(*tables.shape[:-1], *shape) for (edge, where), shape in pieces}
 
     def join(self, tables: Mapping[Edge, torch.Tensor]) -> torch.Tensor:
-        """Inverse of :meth:`split`; the tables are broadcast to a common batch shape.
-
-        Raises:
-            InputError: a hyperedge is missing, unknown or of the wrong shape.
-        """
+        """Inverse of :meth:`split`; the tables are broadcast to a common batch shape."""
         graph = self.hypergraph
         if set(tables) != set(graph.edges):
             odd = min(set(tables) ^ set(graph.edges))
@@ -384,9 +341,6 @@ class Parametrization:
 
         Shape:
             tables (*batch, num_terms); result (*batch, hypergraph.num_terms).
-
-        Raises:
-            InputError: wrong length, another domain, or a hyperedge that the larger collection lacks.
         """
         self._check(tables, self.hypergraph.num_terms, "tables")
         if hypergraph.domain != self.hypergraph.domain:
@@ -407,9 +361,6 @@ class Parametrization:
 
         Shape:
             result (num(target), num(source)).
-
-        Raises:
-            InputError: unknown coding, or ``corner`` for a collection that is not hierarchical.
         """
         self._check_coding(source, "source")
         self._check_coding(target, "target")

@@ -38,7 +38,8 @@ class LogLinearEnergy:
         tables (*batch, num_terms).
 
     Raises:
-        InputError: wrong length, or NaN or infinite entries.
+        InputError: wrong length, or NaN or infinite entries; of its methods a wrong shape, or a code that is read and
+            is no level of its variable.
         InputTypeError: not a hypergraph or not a floating-point tensor.
 
     References:
@@ -72,10 +73,6 @@ class LogLinearEnergy:
 
         Shape:
             theta (*batch, num(coding)).
-
-        Raises:
-            InputError: wrong length or coding, NaN or infinite entries, or balanced tables that are not balanced.
-            InputTypeError: not a floating-point tensor.
         """
         tables = parametrization(hypergraph).to_tables(theta, coding, validate=validate)
         return cls(hypergraph, tables, validate=validate)
@@ -104,11 +101,7 @@ class LogLinearEnergy:
         return self.tables.device
 
     def expand(self, batch_shape: Sequence[int]) -> LogLinearEnergy:
-        """The model with its batch dimensions broadcast to a larger shape, without copying.
-
-        Raises:
-            InputError: the batch shape does not broadcast to the new one.
-        """
+        """The model with its batch dimensions broadcast to a larger shape, without copying."""
         try:
             fits = torch.broadcast_shapes(self.batch_shape, batch_shape) == torch.Size(batch_shape)
         except RuntimeError:
@@ -125,10 +118,7 @@ class LogLinearEnergy:
         return LogLinearEnergy(self.hypergraph, self.tables.to(device=device, dtype=dtype), validate=False)
 
     def _look_up(self, index: torch.Tensor, num_trailing: int) -> torch.Tensor:
-        """Entries at flat positions; the leading dimensions of ``index`` are broadcast with the batch shape.
-
-        ``index`` is (*sample, *trailing) with ``num_trailing`` trailing dimensions; so is the result, broadcast.
-        """
+        """Entries at flat positions; the leading dimensions of ``index`` are broadcast with the batch shape."""
         sample, trailing = index.shape[: index.ndim - num_trailing], index.shape[index.ndim - num_trailing :]
         batch, tables = self.batch_shape, self.tables
         shape = torch.broadcast_shapes(sample, batch)
@@ -141,15 +131,8 @@ class LogLinearEnergy:
     def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         """Minus the log of the unnormalised probability, in nats.
 
-        Args:
-            x: codes of joint states, integers or whole-number floats.
-            validate: check the codes; leave it out only for codes that were checked before.
-
         Shape:
             x (*sample, d); result: sample broadcast with the batch shape.
-
-        Raises:
-            InputError: wrong shape, or a code that is no level of its variable.
         """
         codes = check_codes(x, self.domain) if validate else x.long()
         self._shape(codes)
@@ -192,9 +175,6 @@ class LogLinearEnergy:
 
         Shape:
             x (*sample, d); result: sample broadcast with the batch shape, in nats.
-
-        Raises:
-            InputError: wrong shape, or a code that is no level of its variable.
         """
         codes = check_codes(x, self.domain)
         shape = self._shape(codes)

@@ -81,11 +81,7 @@ class ModelFile:
 
     @property
     def log_partition(self) -> LogPartition | None:
-        """Log Z of the balanced tables as it was found when the model was learned, ``info["log_partition"]``, if kept.
-
-        Raises:
-            InputError: the entry is not one of :meth:`LogPartition.to_json <pyro_hoim.core.LogPartition.to_json>`.
-        """
+        """Log Z of the balanced tables as found when the model was learned, ``info["log_partition"]``, if kept."""
         kept = self.info.get("log_partition")
         return None if kept is None else LogPartition.from_json(kept)
 

@@ -1,9 +1,4 @@
-r"""Rows of which some cells are known, under one model: one conditional model per row, or Gibbs chains that hold them.
-
-What prediction and imputation share. Rows that miss the same variables are treated together: their conditional models
-are one batch over the missing variables, and their chains are one :class:`~pyro_hoim.log_linear.GibbsChains` with the
-known cells clamped to other values in every chain.
-"""
+"""Rows of which some cells are known, under one model: those that miss the same variables are treated as one batch."""
 
 from __future__ import annotations
 
@@ -66,30 +61,14 @@ def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
 def condition_rows(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor
 ) -> tuple[LogLinearEnergy, torch.Tensor]:
-    r"""The laws of the missing variables of many rows as one batch of models.
+    """The laws of the missing variables of many rows as one batch of models.
 
     .. math:: -E(x_{r, O}, x_M) = c_r - E'_r(x_M)
 
     :meth:`~pyro_hoim.log_linear.LogLinearEnergy.condition` for many rows at once.
 
-    Args:
-        model: one model.
-        missing: the variables that stay.
-        codes: the rows; entries of missing variables are not read.
-
     Shape:
         codes (R, d); the batch of the result is (R,), and so is the constant.
-
-    Returns:
-        Models over the missing variables in schema order, and the constants c in nats.
-
-    Example:
-        >>> from pyro_hoim.structure import InteractionHypergraph
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy(graph, torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]))
-        >>> batch, constant = condition_rows(model, ["b"], torch.tensor([[0, -1], [1, -1]]))
-        >>> batch.tables.tolist(), constant.tolist()
-        ([[1.0, 3.0], [3.0, 5.0]], [0.0, 0.0])
     """
     graph = model.hypergraph
     rest = _left(graph, tuple(missing))
@@ -163,16 +142,6 @@ def is_exactly_feasible(
     ``auto`` allows exact work where a backend accepts it and a row needs at most 2e7 operations (about as long as
     chains would take), or all ``num_rows`` of the call together at most 2e9; ``exact`` allows it wherever a backend
     accepts it.
-
-    Args:
-        model: one model.
-        missing: variables that the rows miss.
-        num_rows: rows of the whole call with missing cells.
-        method: ``auto``, ``exact`` or ``gibbs``.
-        keep: variables whose joint law is wanted.
-
-    Raises:
-        IntractableError: ``exact`` is asked for and no backend accepts it.
     """
     if method == "gibbs":
         return False
@@ -258,9 +227,6 @@ def row_chains(
 
     Shape:
         codes (R, d); the chains' states are (R * num_chains, d).
-
-    Randomness:
-        From ``seed`` only.
     """
     gone = set(missing)
     clamped = {

@@ -60,9 +60,6 @@ def impute(
         gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.rows.ClampedGibbs`.
         seed: seed of everything random.
 
-    Returns:
-        Completed rows.
-
     Raises:
         InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
             completions.
@@ -141,11 +138,7 @@ def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibb
 
 
 def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:
-    """Set one variable after the other to its most probable level until nothing changes, (R, d).
-
-    In double precision: sums of single precision differ from variable to variable by more than a gain may be, so that
-    ties would send states around in circles.
-    """
+    """Set variables to their most probable level in turn until nothing changes, (R, d); float64 avoids circles."""
     model = model.to(dtype=torch.float64)
     states = states.clone()
     moving = torch.arange(len(states))

@@ -54,19 +54,7 @@ class FiniteContrast:
 
 
 def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of :func:`interaction_table` with what an infinite estimate leaves of them, infinite ones first.
-
-    Args:
-        result: a fit.
-        rows: its interactions, the strongest first.
-
-    Returns:
-        The rows with ``is_infinite``, ``num_parameters`` of the interaction, ``num_identified`` of its directions in
-        which the data identify it (None where that was not computed) and ``finite_contrasts``, the twenty largest as
-        mappings (see :class:`FiniteContrast`). An
-        infinite interaction has an infinite ``value``, and as ``coefficient`` and ``levels`` the entry that falls
-        fastest towards minus infinity. Infinite ones are sorted by the share of their directions that are infinite.
-    """
+    """Rows of :func:`interaction_table` with what an infinite estimate leaves of them, infinite ones first."""
     slices = result.hypergraph.parameter_slices
     sizes = [slices[tuple(row["edge"])].stop - slices[tuple(row["edge"])].start for row in rows]
     marked = [
@@ -88,12 +76,7 @@ def infinite_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_infinite(rows: Sequence[dict[str, Any]], infinite: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of :func:`interaction_table` of a stored model, its infinite interactions marked and first.
-
-    Args:
-        rows: interactions, the strongest first.
-        infinite: what :func:`infinite_to_json` has kept, in the order of the fit.
-    """
+    """Rows of :func:`interaction_table` of a stored model, its infinite interactions marked and first."""
     found = {tuple(row["edge"]): row for row in rows}
     first = [
         {

@@ -19,28 +19,15 @@ def margin_tolerance(dtype: torch.dtype) -> float:
 
 
 def check_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor, argument: str) -> None:
-    r"""Refuse marginal tables that differ in their sum or in a margin they share.
+    """Refuse marginal tables that differ in their sum or in a margin they share.
 
     Two tables agree when each sums to the same table of the variables they have in common. The tables are summed down
     one axis at a time, and every result is compared with the first one found for its variables; for decomposable
     collections that suffices for a common table to exist, for others it is necessary. Cost: O(closure of the tables).
 
-    Args:
-        hypergraph: the interaction structure.
-        margins: non-negative counts in the layout of ``hypergraph.term_slices``.
-        argument: name of the argument in error messages.
-
     Shape:
         margins (num_terms,), any floating-point dtype; differences up to :func:`margin_tolerance` of its dtype,
         relative to the largest sum, count as rounding.
-
-    Raises:
-        InputError: two tables disagree; both are named.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
-        >>> check_margins(hypergraph, torch.tensor([4.0, 6.0, 5.0, 5.0, 1.0, 3.0, 4.0, 2.0]), "data")
     """
     slices = list(hypergraph.term_slices.items())
     shapes = hypergraph.edge_shapes

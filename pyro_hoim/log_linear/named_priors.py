@@ -68,9 +68,6 @@ class Prior:
         Args:
             text: see the class.
             what: argument or option that is named in the message.
-
-        Raises:
-            InputError: another word, or a number that is missing, not wanted, or not positive and finite.
         """
         kind, colon, digits = text.strip().partition(":")
         refused = out_of_range(what, GRAMMAR, text)
@@ -122,11 +119,7 @@ class Prior:
                 return L2(self.strength)
 
     def strengths(self, domain: Domain, max_order: int, what: str = "prior") -> InteractionRidge:
-        """Strengths of all sets of up to ``max_order`` variables, for :func:`~pyro_hoim.log_linear.learn`.
-
-        Raises:
-            InputError: a prior that is no normal one, or too many sets for ``unit``.
-        """
+        """Strengths of all sets of up to ``max_order`` variables, for :func:`~pyro_hoim.log_linear.learn`."""
         if self.kind in ("none", "conjugate"):
             raise conflict(
                 what,
@@ -144,11 +137,7 @@ class Prior:
         return InteractionRidge(by_edge=_unit_strengths(domain, list(sets)))
 
     def distribution(self, hypergraph: InteractionHypergraph, what: str = "prior") -> Any:
-        """The prior as a distribution over the free coordinates.
-
-        Raises:
-            InputError: ``none``, which is no proper distribution.
-        """
+        """The prior as a distribution over the free coordinates."""
         match self.kind:
             case "none":
                 raise conflict(what, "a posterior needs a proper prior, received none", "use normal:S or another")

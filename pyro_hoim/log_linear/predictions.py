@@ -48,9 +48,6 @@ def predict(
         gibbs: length and number of the chains; defaults of :class:`ClampedGibbs`.
         seed: seed of the chains.
 
-    Returns:
-        Probabilities, their errors, and accuracy, log loss and confusion where the target is known.
-
     Raises:
         InputError: another domain, a batch of models, a seed out of range, or an unknown method.
         InputTypeError: no LogLinearEnergy, no observations, a seed that is no whole number, or ``gibbs`` that is no

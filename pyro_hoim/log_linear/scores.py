@@ -117,14 +117,7 @@ def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) 
 def gain_over_columns(
     energy: LogLinearEnergy, data: Observations, log_z: float, shares: Mapping[str, Sequence[float]]
 ) -> tuple[float | None, float | None]:
-    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`).
-
-    Args:
-        energy: one model.
-        data: rows over its domain with a positive total count; missing cells are summed over.
-        log_z: normalising constant of the energy.
-        shares: probabilities of the levels of every column, in the order of the domain.
-    """
+    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`)."""
     present = data.counts > 0
     codes = data.codes[present]
     alone = torch.zeros(len(codes), dtype=torch.float64)
@@ -194,17 +187,10 @@ def prediction_accuracy(energy: LogLinearEnergy, data: Observations, target: str
 def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
     """Interactions of a model by strength, the strongest first.
 
-    Args:
-        energy: one model with balanced tables.
-
     Returns:
         For every edge of at least one free parameter: ``edge``, ``value`` (root mean square of the balanced table, in
         nats), ``coefficient`` (its entry of largest size), the ``levels`` that entry stands for and its ``position``
         in the flat table.
-
-    Raises:
-        InputError: a batch of models.
-        InputTypeError: no LogLinearEnergy.
     """
     check_energy(energy, "energy")
     if energy.batch_shape:
@@ -308,9 +294,6 @@ def num_impossible(result: FitResult, part: Observations) -> float:
     """Number of rows of a part that have probability zero in the limit that an infinite estimate approaches.
 
     Rows with missing cells are not counted.
-
-    Raises:
-        InputTypeError: no FitResult, or no observations.
     """
     check_type(result, FitResult, "result")
     check_rows(part, "part")

@@ -43,9 +43,6 @@ def synthesise(
         method: ``exact`` (or refused), ``gibbs`` (approximate), or ``auto``: exact where possible.
         burn_in: sweeps of a chain after annealing.
 
-    Returns:
-        The rows.
-
     Raises:
         InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
         InputTypeError: no LogLinearEnergy, or a number of rows, a burn-in or a seed that is no whole number.
@@ -88,19 +85,8 @@ def expected_variation(first: np.ndarray, second: np.ndarray) -> float:
     where the pooled rows are dealt out again at random, so that a cell of K pooled rows gives a hypergeometric C with
     mean :math:`\mu = n_1 K / N`; exact, however rare the cells.
 
-    Args:
-        first: whole counts of the cells in one sample.
-        second: those in the other.
-
     Shape:
         Both of one shape.
-
-    Returns:
-        The expectation, between 0 and 1.
-
-    Example:
-        >>> expected_variation(np.array([1, 0]), np.array([0, 1]))
-        1.0
     """
     from scipy.stats import hypergeom
 
@@ -182,9 +168,6 @@ def synthetic_quality(
         train: the rows the model was fitted to, to count exact copies of.
         max_order: largest number of variables in a margin.
 
-    Returns:
-        The comparison.
-
     Raises:
         InputError: different domains, missing cells, fractional weights, no rows, or an order below 1.
         InputTypeError: no observations.
@@ -237,11 +220,7 @@ def _margins(rows: Observations, edges: Sequence[tuple[str, ...]]) -> list[np.nd
 
 
 def _num_copies(rows: Observations, train: Observations) -> float:
-    """Number of rows (with their counts) that equal a complete row of ``train`` of positive count.
-
-    Raises:
-        InputError: another domain.
-    """
+    """Number of rows (with their counts) that equal a complete row of ``train`` of positive count."""
     if train.domain != rows.domain:
         raise other_domain("train", "the domain of the real rows")
     known = (train.codes >= 0).all(1) & (train.counts > 0)

@@ -1,8 +1,4 @@
-"""What distributions over vectors have in common whose copies of another batch shape share one law.
-
-Whatever is found once, a normalising constant or an enumerated law, is kept by the law, so that a plate over a million
-rows finds it once.
-"""
+"""What distributions over vectors have in common whose copies of another batch shape share one law."""
 
 from __future__ import annotations
 
@@ -47,11 +43,7 @@ class SharedLaw(TorchDistribution):
             self._validate_args = validate_args
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Self:
-        """The same law with a larger batch shape; what was found once, such as log Z, is shared, not found anew.
-
-        Raises:
-            InputError: the present batch shape does not broadcast to the new one.
-        """
+        """The same law with a larger batch shape; what was found once, such as log Z, is shared, not found anew."""
         laws = [cls for cls in type(self).__mro__ if issubclass(cls, SharedLaw) and "__init__" in vars(cls)]
         new = cast("Self", self._get_checked_instance(laws[-1], _instance))
         shape = check_expandable(self.batch_shape, batch_shape)
@@ -163,11 +155,7 @@ class EnergyLaw(SharedLaw):
         return self._law.model if self._is_own_batch else self._law.model.expand(self.batch_shape)
 
     def energy(self, value: torch.Tensor) -> torch.Tensor:
-        """Minus the log-probability without its normalising constant, (*sample, *batch).
-
-        Raises:
-            InputError: a value of the wrong shape or outside the support, when validating.
-        """
+        """Minus the log-probability without its normalising constant, (*sample, *batch)."""
         if self._validate_args:
             self._validate_sample(value)
         return self._energy(value).expand(self._sample_batch(value))
@@ -178,12 +166,7 @@ class EnergyLaw(SharedLaw):
 
     @property
     def log_partition(self) -> LogPartition:
-        """Normalising constant with its kind, error and cost, computed once per law; its tensors are (*batch).
-
-        Raises:
-            InputError: a law without a finite constant; a random estimate inside HMC, NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget.
-        """
+        """Normalising constant with its kind, error and cost, computed once per law; its tensors are (*batch)."""
         result = self._law.log_partition
         return result if self._is_own_batch else expand_result(result, self._law.batch_shape, self.batch_shape)
 
@@ -211,14 +194,8 @@ class FiniteLaw(SharedLaw):
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state once, the last variable fastest.
 
-        Args:
-            expand: repeat the states along the batch dimensions instead of leaving them of size 1.
-
         Shape:
             (num_states, *batch, d), or (num_states, 1, ..., 1, d) when not expanded.
-
-        Raises:
-            IntractableError: more states than the law enumerates.
         """
         self._require_enumerable()
         return enumerated_states(self.domain.cardinalities, self.batch_shape, expand, self._law.device)

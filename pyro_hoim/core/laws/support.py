@@ -1,8 +1,4 @@
-"""Supports of the discrete laws, as PyTorch constraints.
-
-Both are discrete with one event dimension, which is what Pyro asks when it decides how a site may be enumerated,
-transformed or drawn.
-"""
+"""Supports of the discrete laws, as PyTorch constraints."""
 
 from __future__ import annotations
 

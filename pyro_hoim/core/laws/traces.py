@@ -49,11 +49,7 @@ _FUNCTIONS = {
 def check_probabilities(
     log_z: LogPartition, log_probs: torch.Tensor, value: torch.Tensor, domain: Domain
 ) -> torch.Tensor:
-    """Log-probabilities (*sample, *batch) of discrete states (*sample, *batch, d), as they are.
-
-    Raises:
-        IntractableError: an estimated log Z is contradicted by a state, which is named.
-    """
+    """Log-probabilities (*sample, *batch) of discrete states (*sample, *batch, d), as they are."""
 
     def describe(place: int) -> str:
         state = value.expand(*log_probs.shape, value.shape[-1]).reshape(-1, value.shape[-1])[place].long().tolist()
@@ -65,16 +61,7 @@ def check_probabilities(
 
 
 def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
-    """Refuse what is found outside the operations that ``torch.jit.trace`` records.
-
-    Args:
-        what: the method, for the message.
-        frozen: what would be found once for all parameters, for the message.
-        instead: further ways out, for the message.
-
-    Raises:
-        InputError: inside ``torch.jit.trace``, as with ``jit_compile=True`` and ``JitTrace_ELBO``.
-    """
+    """Refuse what is found outside the operations that ``torch.jit.trace`` records."""
     if torch.jit.is_tracing():
         hint = f"use jit_compile=False, Trace_ELBO in the place of JitTrace_ELBO{instead}"
         found = (
@@ -87,18 +74,7 @@ def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
 def check_seed(
     backend: object, exact: str, parameters: str, instead: str, is_exact: Callable[[], bool] = lambda: False
 ) -> None:
-    """Refuse an estimate with fresh randomness inside inference of Pyro that needs one and the same function.
-
-    Args:
-        backend: what would make the estimate.
-        exact: an exact backend, for the message.
-        parameters: what the estimate depends on, for the message.
-        instead: other ways out, for the message.
-        is_exact: asked last, where it takes work to know that there is no estimate after all.
-
-    Raises:
-        InputError: the backend has no seed, and such inference is at work.
-    """
+    """Refuse an estimate with fresh randomness inside inference of Pyro that needs one and the same function."""
     if getattr(backend, "seed", None) is not None or not (caller := _enclosing_inference()) or is_exact():
         return
     hint = (

@@ -75,14 +75,7 @@ def _is_own_check() -> bool:
 
 
 class Dependence(NamedTuple):
-    """Which sites depend on which latent values, in every state.
-
-    Attributes:
-        followers: for every latent site the other sites whose log-probability can depend on its value.
-        log_z: for every log-linear site the latent sites on which its theta, its masks or its scale can depend, and
-            with them what its log Z contributes.
-        loose: latent discrete sites whose support may depend on the values of other sites.
-    """
+    """Which sites depend on which latent values, in every state."""
 
     followers: dict[str, frozenset[str]]
     log_z: dict[str, frozenset[str]]
@@ -92,16 +85,7 @@ class Dependence(NamedTuple):
 def find_dependence(
     run: Callable[[Mapping[str, torch.Tensor]], Trace], values: Mapping[str, torch.Tensor]
 ) -> Dependence | str:
-    """What depends on what in a program, or one clause on why that is not known.
-
-    Values are followed through every operation on tensors. Where one leaves them (into a Python number or a NumPy
-    array, into a branch of the program, into a tensor changed in place) the answer for one state may not hold for
-    another, and nothing is known. No normalising constant of a log-linear law is computed.
-
-    Args:
-        run: runs the program with all latent values given.
-        values: those values, in the constrained space.
-    """
+    """What depends on what in a program, or one clause on why that is not known."""
     followers: dict[str, set[str]] = {name: set() for name in values}
     log_z: dict[str, frozenset[str]] = {}
     loose: set[str] = set()

@@ -39,13 +39,7 @@ Schedules = GibbsSchedule | Mapping[str, GibbsSchedule] | None
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """Entries of a site's value that are drawn together, and the values they can take.
-
-    Attributes:
-        columns: positions in the flattened event.
-        candidates: (num_candidates, number of columns).
-        names: variables of the block of a log-linear law, else empty.
-    """
+    """Entries of a site's value that are drawn together, and the values they can take."""
 
     columns: tuple[int, ...]
     candidates: torch.Tensor
@@ -54,19 +48,7 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class DiscreteSite:
-    """A latent discrete site.
-
-    Attributes:
-        name: its name.
-        dtype: dtype of its values.
-        batch_shape: shape of its rows, plates included.
-        event_shape: shape of one row.
-        plates: (name, dim) of the plates it is in.
-        visits: everything that is drawn in a sweep, row by row.
-        atoms: values of one element, (num_values, *shape), None for a log-linear law.
-        law: an example of the law of the site where that is log-linear, for its structure alone.
-        schedule: blocks and scan of a log-linear law.
-    """
+    """A latent discrete site."""
 
     name: str
     dtype: torch.dtype
@@ -135,11 +117,7 @@ class _UniformFields(Messenger):
 
 
 def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
-    """Run a program once: laws that are log-linear from uniform codes, every other latent site from its prior.
-
-    Raises:
-        InputError: a plate that is subsampled.
-    """
+    """Run a program once: laws that are log-linear from uniform codes, every other latent site from its prior."""
     with torch.no_grad(), poutine.block(), _UniformFields():
         trace = poutine.trace(model).get_trace(*args, **kwargs)
     for name, node in cast(dict[str, Any], trace.nodes).items():
@@ -154,13 +132,7 @@ def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) -> tuple[DiscreteSite, ...]:
-    """The latent discrete sites of a trace, in the order given or else in that of the program.
-
-    Raises:
-        InputError: a name that is no latent discrete site, one left out, a site without finite support, or a schedule
-            for a site that is not log-linear.
-        IntractableError: a site with more than 65,536 values.
-    """
+    """The latent discrete sites of a trace, in the order given or else in that of the program."""
     nodes = {name: node for name, node in sample_nodes(trace).items() if not node["is_observed"]}
     found = [name for name, node in nodes.items() if is_discrete(node["fn"])]
     order = found if names is None else list(names)
@@ -186,11 +158,7 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
 
 
 def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
-    """A given first value in the dtype of the site.
-
-    Raises:
-        InputError: a wrong shape, or a value outside the support.
-    """
+    """A given first value in the dtype of the site."""
     check_exact_shape(value, tuple(site.shape), f"initial_params[{site.name!r}]")
     converted = (value.round() if value.is_floating_point() else value).to(site.dtype)
     rows = site.rows(converted)
@@ -207,11 +175,7 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
 
 
 def check_support(site: DiscreteSite, fn: Any) -> None:
-    """Refuse a law of a site that has other values than the one found at the start.
-
-    Raises:
-        InputError: the support of the site depends on the values of other sites.
-    """
+    """Refuse a law of a site that has other values than the one found at the start."""
     law, _ = split_law(fn)
     if law is not None or site.law is not None:
         is_same = law is not None and site.law is not None and law.domain == site.law.domain

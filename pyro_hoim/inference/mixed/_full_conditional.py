@@ -38,24 +38,14 @@ class _NotVectorised(Exception):  # noqa: N818  never leaves this module
 
 
 class Program:
-    """A program with fixed arguments that is run with all its latent values given.
-
-    Args:
-        model: the program.
-        args: its arguments.
-        kwargs: its keyword arguments.
-    """
+    """A program with fixed arguments that is run with all its latent values given."""
 
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         self._names: frozenset[str] | None = None
 
     def run(self, values: Mapping[str, torch.Tensor]) -> Trace:
-        """Trace with the given values.
-
-        Raises:
-            InputError: the values decide which sites there are.
-        """
+        """Trace with the given values."""
         with poutine.block():
             given = poutine.condition(self.model, data=dict(values))
             trace = poutine.trace(given).get_trace(*self.args, **self.kwargs)
@@ -100,15 +90,6 @@ class DiscreteMoves:
     * "rows together": all candidates of all rows in one run of the program, where plates declare the rows independent.
     * "row by row": all candidates of one row in one run.
     * "one by one": always right.
-
-    Args:
-        program: the program.
-        sites: the discrete sites.
-        values: a state to look at shapes.
-        dependence: which sites depend on which latent values; where it is not known (a string that says why)
-            all is evaluated one by one.
-        is_parallel: False evaluates one by one throughout.
-        seed: of the scans and of the compiled chains; every site derives one of its own.
     """
 
     def __init__(
@@ -324,11 +305,7 @@ class DiscreteMoves:
         return mode
 
     def _estimated(self, site: DiscreteSite, nodes: Mapping[str, Any]) -> str | None:
-        """A site whose log Z depends on the given one and is estimated, None if there is none.
-
-        The random numbers of an estimate with a seed belong to the rows of a batch, so that candidates side by side
-        would be given other estimates than the inner kernel, which sees one state at a time.
-        """
+        """A site whose estimated log Z depends on the given one: rows of a batch have their own random numbers."""
         assert not isinstance(self._dependence, str)
         for name in sorted(self._relevant[site.name]):
             is_law = split_law(nodes[name]["fn"])[0] is not None
@@ -351,10 +328,7 @@ class DiscreteMoves:
         return None
 
     def _disagreement(self, site: DiscreteSite, mode: Mode, values: Values, generator: torch.Generator) -> str | None:
-        """What keeps a mode from giving what candidates one by one give, on all or many visits and rows, in a clause.
-
-        None if nothing does.
-        """
+        """What keeps a mode from giving what candidates one by one give, on all or many visits; or None."""
         visits = [visit for visit in site.visits if len(visit.candidates) > 1]
         if len(visits) > _MOST_CHECKED_VISITS:
             chosen = torch.randperm(len(visits), generator=generator)[:_MOST_CHECKED_VISITS]

@@ -17,11 +17,7 @@ from ._discrete_sites import split_law
 
 
 class GivenDiscrete:
-    """A program with its discrete sites observed at values that may change between runs.
-
-    Args:
-        model: the program.
-    """
+    """A program with its discrete sites observed at values that may change between runs."""
 
     def __init__(self, model: Callable[..., Any]) -> None:
         self.model = model
@@ -35,15 +31,7 @@ class GivenDiscrete:
 
 
 def constant_laws(dependence: Dependence | str, continuous: Collection[str]) -> frozenset[str]:
-    """Log-linear sites whose log Z contributes a constant to the law of the continuous sites given the discrete ones.
-
-    Those are the sites whose theta, masks and scale do not depend on any continuous site. A derivative would not do
-    for that: theta may be a step function.
-
-    Args:
-        dependence: what depends on what; where that is not known, no law is constant.
-        continuous: names of the continuous sites.
-    """
+    """Log-linear sites whose theta, masks and scale depend on no continuous site; a derivative could not tell steps."""
     if isinstance(dependence, str):
         return frozenset()
     return frozenset(name for name, upstream in dependence.log_z.items() if upstream.isdisjoint(continuous))

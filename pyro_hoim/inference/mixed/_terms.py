@@ -16,10 +16,7 @@ Node = Mapping[str, Any]
 
 
 def log_z_factors(node: Node) -> tuple[tuple[Any, int], ...]:
-    """All that decides how much the log Z of a log-linear site contributes, empty for another site.
-
-    Theta decides the number itself, masks and scale its weight. Each comes with its number of event dimensions.
-    """
+    """All that decides how much the log Z of a log-linear site contributes, empty for another site."""
     law, mask = split_law(node["fn"])
     return () if law is None else ((law.theta, 1), (mask, 0), (node["mask"], 0), (node["scale"], 0))
 

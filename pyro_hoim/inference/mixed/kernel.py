@@ -202,13 +202,7 @@ class MixedGibbs(MCMCKernel):
     # The protocol of Pyro's kernels
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        """Start a chain; whatever an earlier one left is forgotten.
-
-        Args:
-            warmup_steps: transitions in which the inner kernel adapts.
-            args: arguments of the program.
-            kwargs: likewise.
-        """
+        """Start a chain; whatever an earlier one left is forgotten."""
         self._clear()
         self._warmup_steps = warmup_steps
         trace = start(self.model, args, kwargs)
@@ -288,11 +282,7 @@ class MixedGibbs(MCMCKernel):
             return {name: self.transforms[name].inv(value) for name, value in position.items()}
 
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """One transition from the given values, which need not be those of the last one.
-
-        Raises:
-            InputError: no chain is set up, or every value of some element has probability zero.
-        """
+        """One transition from the given values, which need not be those of the last one."""
         if self._moves is None or not self._is_set_up:
             raise refused("MixedGibbs", "no chain is set up", "call setup() first", code="missing-part")
         discrete = {site.name: params[site.name].round().to(site.dtype) for site in self._sites}
@@ -368,11 +358,7 @@ class MixedGibbs(MCMCKernel):
         self._is_set_up = False
 
     def decode(self, samples: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Draws with the discrete sites in the dtype of the program, whatever dimensions are in front.
-
-        Raises:
-            InputError: before a run, or a discrete value that is not a whole number.
-        """
+        """Draws with the discrete sites in the dtype of the program, whatever dimensions are in front."""
         if not self._sites:
             raise refused("decode", "the discrete sites are not known before a run")
         result = dict(samples)

@@ -1,9 +1,4 @@
-r"""Statistics of tables drawn under a fitted model, each refitted by proportional fitting.
-
-The fitted table of a drawn one follows from the margins of the maximal interactions by iterative proportional fitting
-that starts at the model's own expected counts, all draws at once. The observed table is refitted with them, so that
-what is compared was computed alike.
-"""
+r"""Statistics of tables drawn under a fitted model, each refitted by proportional fitting."""
 
 from __future__ import annotations
 
@@ -80,23 +75,8 @@ def drawn_statistics(
     step; a table is finished when what further cycles may take from it is below a thousandth of
     :math:`\sqrt{2\,\mathrm{df}}`.
 
-    Args:
-        draw: gives the next tables; the same ones come first however they are asked for.
-        observed: counts of the observed table.
-        expected: positive fitted counts of the cells that are not fitted as zero.
-        margins: for every maximal interaction the number of the marginal cell that each cell belongs to; none where
-            the drawn tables have the observed margins.
-        larger: the same of a larger model, from which the deviance is then counted; None for the saturated model.
-        df: degrees of freedom, positive.
-        num_tables: tables asked for.
-        budget: cell updates after which no further tables are begun; at most twice as many are made.
-        drawing: cost of drawing a table, in cell updates; default that of a multinomial table.
-
     Shape:
         observed, expected (num_cells,); margins, larger (num_cells,) each; drawn tables (num_cells, size).
-
-    Returns:
-        :class:`DrawnStatistics` of at most ``num_tables`` tables and the observed one.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, section 3.5; Anthony

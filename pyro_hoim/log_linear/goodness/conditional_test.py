@@ -1,9 +1,4 @@
-r"""Tables of a decomposable model drawn given the margins that it fits, for exact tests of that model.
-
-Given the margins of its cliques the table does not depend on theta, and every way to pair up the rows' parts is equally
-likely: clique after clique of the junction tree, the levels that a clique adds are dealt out at random among the rows
-with the same levels of its separator. Every drawn table has the fitted table of the observed one.
-"""
+r"""Tables of a decomposable model drawn given the margins that it fits, for exact tests of that model."""
 
 from __future__ import annotations
 
@@ -26,12 +21,6 @@ def conditional_tables(
     hypergraph: InteractionHypergraph, data: Observations, cells: np.ndarray, seed: int
 ) -> Callable[[int], np.ndarray]:
     """Tables drawn given the observed margins of the cliques.
-
-    Args:
-        hypergraph: a decomposable collection.
-        data: complete rows with whole counts.
-        cells: mask of the cells that are not fitted as zero, row-major; drawn tables hold rows in no others.
-        seed: of the draws; the same tables come first however they are asked for.
 
     Shape:
         cells (num_states,); drawn tables (cells in the mask, size).

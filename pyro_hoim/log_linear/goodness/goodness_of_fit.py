@@ -106,17 +106,11 @@ def goodness_of_fit(
             seconds, and gives no p-value below 99.
         seed: of these tables.
 
-    Returns:
-        :class:`GoodnessOfFit`.
-
     Raises:
         InputError: the fit was made from sufficient statistics, or its log Z is not known; ``p_value`` is no method,
             ``num_tables`` or ``seed`` is out of range; or a method was asked for that this fit does not have (no list
             of cells, counts that are not whole, a collection that is not hierarchical or not decomposable).
         MissingDataError: a fit to rows with missing cells.
-
-    Randomness:
-        Of the tables drawn, from ``seed`` only.
 
     References:
         Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate Analysis, 1975, sections 4.2 and 3.8;
@@ -231,16 +225,10 @@ def likelihood_ratio_test(
         num_tables: tables that are drawn, as in :func:`goodness_of_fit`.
         seed: of these tables.
 
-    Returns:
-        :class:`LikelihoodRatioTest`.
-
     Raises:
         InputError: models that are not nested, different data or structural zeros, or fits that are not
             maximum-likelihood estimates; ``p_value``, ``num_tables`` or ``seed`` as in :func:`goodness_of_fit`; or a
             method was asked for that these fits do not have.
-
-    Randomness:
-        Of the tables drawn, from ``seed`` only.
 
     References:
         Gauss Cordeiro, Improved likelihood ratio statistics for generalized linear models, 1983, Journal of the Royal

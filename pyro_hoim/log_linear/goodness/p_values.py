@@ -1,8 +1,4 @@
-"""P-values of tests of log-linear models: by which distribution, and why.
-
-Private to :mod:`pyro_hoim.log_linear.goodness.goodness_of_fit`. The larger model is the saturated one, or that of a
-test of nested models.
-"""
+"""P-values of tests of log-linear models: by which distribution, and why."""
 
 from __future__ import annotations
 
@@ -78,11 +74,7 @@ def _chi_square_tail(statistic: float, df: int) -> float:
 
 
 def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) -> PValue:
-    """P-values by the method asked for, or by the one that the expected counts allow.
-
-    Raises:
-        InputError: an unknown method, numbers out of range, or a method that cannot be had.
-    """
+    """P-values by the method asked for, or by the one that the expected counts allow."""
     check_choice(how, ("auto", "chi-square", "exact", "bootstrap", None), "p_value")
     for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:

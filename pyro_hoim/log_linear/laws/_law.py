@@ -17,10 +17,7 @@ from .backends import acting_backend, check_estimate, is_exact_for
 
 
 class Law(ParameterCache):
-    """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta, estimates where it is not exact.
-
-    A lenient law keeps theta that is not finite, or so large that sums overflow; :attr:`is_finite` is then False.
-    """
+    """Hypergraph, theta, coding and backend, with a cache of tables, log Z and eta, estimates where it is not exact."""
 
     def __init__(
         self,

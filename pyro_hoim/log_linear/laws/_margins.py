@@ -1,7 +1,4 @@
-"""Checks of marginal tables: shapes, sums, agreement, and membership of the interior of the marginal polytope.
-
-Private to the package.
-"""
+"""Checks of marginal tables: shapes, sums, agreement, and membership of the interior of the marginal polytope."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Work on the flat tables of a law: reading them from the user, extending them, summing variables out.
-
-Private to the package.
-"""
+"""Work on the flat tables of a law: reading them from the user, extending them, summing variables out."""
 
 from __future__ import annotations
 
@@ -90,12 +87,7 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
 
 
 def marginal_tables(law: Law, names: Iterable[str], max_terms: int) -> tuple[InteractionHypergraph, torch.Tensor]:
-    """Structure and balanced tables (*law batch, num_terms) of the law of some variables.
-
-    Raises:
-        UnknownNameError: an unknown name.
-        IntractableError: a component, or the tables on the boundaries, exceed the budget.
-    """
+    """Structure and balanced tables (*law batch, num_terms) of the law of some variables."""
     source = law.hypergraph
     kept = source.domain.project(names)
     parts = _eliminated_components(source, kept)

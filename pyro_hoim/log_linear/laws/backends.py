@@ -1,7 +1,4 @@
-"""What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not.
-
-Private to the package.
-"""
+"""What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not."""
 
 from __future__ import annotations
 
@@ -43,10 +40,6 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
     """Refuse a random log Z where it would spoil the answer: inside HMC, importance sampling and their kin, in traces.
 
     Costs nothing when the backend is exact; the stack is looked at only before an estimate.
-
-    Raises:
-        InputError: log Z would be an estimate, and it is wanted inside inference of Pyro that needs one and the
-            same function at every call (unless the backend has a fixed seed), or inside ``torch.jit.trace``.
     """
     if partition.is_exact:
         return

@@ -31,14 +31,6 @@ def log_jacobian(hypergraph: InteractionHypergraph) -> float:
 
     The map is triangular over the hyperedges; the block of S is the product over its axes of (differences from
     level 0) times (orthonormal contrasts), a square matrix of determinant :math:`\pm\sqrt{I_k}`.
-
-    Args:
-        hypergraph: a hierarchical collection.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> log_jacobian(InteractionHypergraph.saturated(Domain.from_cardinalities([2, 2]))) == 2 * math.log(2)
-        True
     """
     total = 0.0
     for shape in hypergraph.edge_shapes:
@@ -60,28 +52,13 @@ def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, tota
     one cell of :math:`n_0`; variables k in no hyperedge are uniform. Given the corner coordinates the
     Jacobian to the logits of the conditional tables is 1, as it is triangular from the leaves of the tree upwards.
 
-    Args:
-        hypergraph: a decomposable collection.
-        counts: pseudo-counts :math:`\alpha = n_0 s` of every hyperedge's cells, positive and consistent.
-        total: the pseudo-count :math:`n_0` of all cells together.
-
     Shape:
         counts ``(*batch, num_terms)``, total ``(*batch)``; returns ``(*batch)``, nats.
-
-    Raises:
-        IntractableError: the collection is not decomposable, so that no closed form is known.
 
     References:
         Hélène Massam, Jinnan Liu and Adrian Dobra, A conjugate prior for discrete hierarchical log-linear models,
         Annals of Statistics 37, 2009, section 4. A. P. Dawid and S. L. Lauritzen, Hyper Markov laws in the
         statistical analysis of decomposable graphical models, Annals of Statistics 21, 1993, section 3.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
-        >>> value = log_normaliser(hypergraph, torch.tensor([1.0, 1.0]), torch.tensor(2.0))
-        >>> bool(abs(value.exp() - 1 / math.sqrt(2)) < 1e-6)  # B(1, 1) = 1, d theta_corner = sqrt(2) d theta_free
-        True
     """
     value = -_log_uncovered(hypergraph) * total - log_jacobian(hypergraph)
     for _, table, residual in _nodes(hypergraph, counts):
@@ -96,22 +73,10 @@ def sample_tables(
 ) -> torch.Tensor:
     r"""Perfect draws of the log conditional tables of a hyper-Dirichlet law.
 
-    Args:
-        hypergraph: a decomposable collection.
-        counts: positive pseudo-counts of every hyperedge's cells.
-        sample_shape: shape of independent draws.
-
     Shape:
         counts ``(*batch, num_terms)``; returns ``(*sample_shape, *batch, num_terms)``: tables
         :math:`\log p(x_R \mid x_S)` at the cliques and zero elsewhere, so that their sum over hyperedges is log p(x)
         up to the constant of the variables in no hyperedge. They are not balanced.
-
-    Raises:
-        IntractableError: the collection is not decomposable.
-
-    Randomness:
-        PyTorch's global generator. Log-gamma draws use :math:`G_a = G_{a+1} U^{1/a}`, so that pseudo-counts far
-        below one do not underflow.
     """
     wide = counts.expand(*sample_shape, *counts.shape)
     tables = torch.zeros_like(wide)
@@ -128,9 +93,6 @@ def mean_tables(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> torc
 
     Shape:
         counts ``(*batch, num_terms)``; returns ``(*batch, num_terms)``, unbalanced tables, nats.
-
-    Raises:
-        IntractableError: the collection is not decomposable.
     """
     return _at_cliques(hypergraph, counts, torch.digamma)
 
@@ -141,9 +103,6 @@ def mode_tables(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> torc
     Shape:
         counts ``(*batch, num_terms)``, positive; returns ``(*batch, num_terms)``:
         :math:`\log \alpha^C - \log \alpha^S` at every clique C, zero elsewhere. Unbalanced tables, nats.
-
-    Raises:
-        IntractableError: the collection is not decomposable.
     """
     return _at_cliques(hypergraph, counts, torch.log)
 

@@ -158,9 +158,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         Shape:
             each table (*batch, *cardinalities of its edge); flat (*batch, num_terms).
 
-        Raises:
-            InputError: an edge that is not in the hypergraph, a wrong shape, or an entry that is not finite.
-
         Example:
             >>> from pyro_hoim.schema import Domain
             >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
@@ -197,9 +194,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
         Shape:
             logits (*batch, *cardinalities).
-
-        Raises:
-            InputError: a wrong shape or an entry that is not finite.
         """
         d = len(domain)
         if logits.dim() < d or logits.shape[logits.dim() - d :] != domain.cardinalities:
@@ -229,11 +223,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         return self._expanded(self._law.theta, 1)
 
     def theta_as(self, coding: Coding) -> torch.Tensor:
-        """Theta in another coding, (*batch, size of that coding).
-
-        Raises:
-            InputError: unknown coding, or the corner coding of a collection that is not hierarchical.
-        """
+        """Theta in another coding, (*batch, size of that coding)."""
         theta = self._law.parametrization.convert(self._law.theta, self.coding, coding)
         return self._expanded(theta, 1)
 
@@ -248,17 +238,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
 
-        Args:
-            value: level codes, integer or floating.
-
         Shape:
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
-
-        Raises:
-            InputError: a value of the wrong shape or outside the support, when validating; a random estimate inside
-                HMC, NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget; or its estimate would give the state, which is named,
-                more than probability one, beyond the error.
         """
         if self._validate_args:
             self._validate_sample(value)
@@ -287,11 +268,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     @property
     def log_prob_table(self) -> torch.Tensor:
-        """Log-probability of every cell, (*batch, *cardinalities); normalised by its own sum when log Z is estimated.
-
-        Raises:
-            IntractableError: more than :attr:`max_table_cells` cells.
-        """
+        """Log-probability of every cell, (*batch, *cardinalities); normalised by its own sum if log Z is estimated."""
         return self._expanded(self._log_prob_table(), len(self.domain))
 
     def _log_prob_table(self) -> torch.Tensor:
@@ -310,9 +287,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
         Shape:
             (*sample_shape, *batch, d).
-
-        Randomness:
-            PyTorch's global generator.
         """
         self._require_finite()
         codes = torch.zeros((), dtype=torch.long, device=self._law.theta.device)
@@ -358,11 +332,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     @property
     def mode(self) -> torch.Tensor:
-        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination; always exact.
-
-        Raises:
-            IntractableError: no exact backend is within its budget.
-        """
+        """A most probable state, (*batch, d) of dtype ``torch.long``, by max-product elimination; always exact."""
         self._require_finite()
         with torch.no_grad():
             states, _ = exact_backend(self.partition).mode(self._law.model)

@@ -1,8 +1,4 @@
-r"""From mean coordinates back to natural ones: which means have a theta, which theta, and how curved log Z is there.
-
-The map :math:`\theta \mapsto \eta(\theta)` is a bijection onto the (relative) interior of the marginal polytope. The
-conjugate prior needs its inverse for the mode and membership of the interior for propriety.
-"""
+r"""From mean coordinates back to natural ones: which means have a theta, which theta, and how curved log Z is there."""
 
 from __future__ import annotations
 
@@ -45,22 +41,6 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
     negative when no law has them. Solved by HiGHS with a feasibility tolerance of 1e-10; values up to 1e-9 cannot be
     told from the boundary. Margins that agree only up to rounding contradict each other for the program: see
     :func:`consistent_margins`.
-
-    Args:
-        hypergraph: the interactions.
-        eta: marginal probabilities of every hyperedge, shape (num_terms,), no batch.
-        max_cells: largest joint table for which the program is solved.
-
-    Returns:
-        The smallest cell of the most interior table with marginals ``eta``: negative when no law has them, and -1.0
-        when no table has them or only one with cells far from probabilities. None when it is not decided: the joint
-        table has more than ``max_cells`` cells, or the solver gave up.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> round(interior_margin(hypergraph, torch.tensor([0.5, 0.5, 0.5, 0.5])), 9)
-        0.25
     """
     domain = hypergraph.domain
     cells = domain.num_states
@@ -101,18 +81,8 @@ def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> 
     are rebuilt from the centred ones, all in double precision. The tables of absent subsets of a collection that is
     not hierarchical are first summed from the largest edge that holds them.
 
-    Args:
-        hypergraph: the interactions.
-        eta: marginal probabilities of every hyperedge.
-
     Shape:
         eta (*batch, num_terms); returns (*batch, num_terms), float64. Consistent margins come back as they are.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> consistent_margins(hypergraph, torch.tensor([0.3001, 0.7, 0.5, 0.5]))
-        tensor([0.3001, 0.6999, 0.5000, 0.5000], dtype=torch.float64)
     """
     closed = hypergraph if hypergraph.is_hierarchical else hypergraph.closure()
     pieces = parametrization(hypergraph).split(eta.double())
@@ -142,33 +112,9 @@ def solve_natural_parameters(
     :math:`\eta \cdot \theta - \log Z(\theta) - \frac12 \sum_i \lambda_i (\theta_i - \mu_i)^2` by damped Newton steps
     in double precision. Each step costs one evaluation and one Fisher information.
 
-    Args:
-        hypergraph: the interactions.
-        eta: marginal probabilities of every hyperedge; in the interior of the marginal polytope unless there is a
-            ``precision``.
-        partition: backend for log Z and eta; in the place of one that is not exact stands ``Auto()``.
-        precision: :math:`\lambda`, for the mode under a normal prior: its inverse variances divided by the number of
-            rows. None leaves the term out.
-        centre: :math:`\mu`, zero when None.
-        tolerance: largest allowed error of a free statistic.
-
     Shape:
         eta (num_terms,), precision and centre (num_parameters,), no batch; returns (num_parameters,) in the dtype of
         eta.
-
-    Raises:
-        InputError: no such theta was found: eta lies on or outside the boundary of the polytope.
-        IntractableError: log Z exceeds the backend's budget, or the collection has more than 2,000 parameters and
-            no closed form.
-        InputError: likewise inside ``torch.jit.trace``, where there is no closed form.
-
-    Example:
-        >>> from pyro_hoim.log_linear import Auto
-        >>> from pyro_hoim.schema import Domain
-        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2]))
-        >>> theta = solve_natural_parameters(hypergraph, torch.tensor([0.75, 0.25]), Auto())
-        >>> parametrization(hypergraph).convert(theta, "free", "corner").exp()  # odds of the second level
-        tensor([0.3333])
     """
     codings = parametrization(hypergraph)
     if hypergraph.is_decomposable and precision is None:
@@ -227,9 +173,6 @@ def fisher_information(
 
     Shape:
         theta (num_parameters,), no batch; returns (num_parameters, num_parameters).
-
-    Raises:
-        IntractableError: more than 2,000 parameters, or log Z exceeds the backend's budget.
     """
     _check_dense(hypergraph, "fisher_information")
     return _statistics_and_information(hypergraph, theta, exact_backend(partition))[1]

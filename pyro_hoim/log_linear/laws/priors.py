@@ -1,8 +1,4 @@
-"""The conjugate prior of Diaconis and Ylvisaker over the free coordinates of a log-linear model.
-
-It is invariant under renaming the levels of a variable; for saturated and decomposable collections it is the
-(hyper-)Dirichlet law.
-"""
+"""The conjugate prior of Diaconis and Ylvisaker over the free coordinates of a log-linear model."""
 
 from __future__ import annotations
 
@@ -73,7 +69,8 @@ class DiaconisYlvisaker(TorchDistribution):
     Raises:
         InputError: the prior is improper, or the margins are inconsistent or of the wrong shape.
         InputTypeError: arguments of the wrong type.
-        IntractableError: on use, when log Z exceeds the backend's budget.
+        IntractableError: on use, when log Z exceeds the backend's budget, a mode has more than 2,000 parameters, or
+            what is asked for has no closed form.
 
     Randomness:
         :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
@@ -241,11 +238,6 @@ class DiaconisYlvisaker(TorchDistribution):
 
         Shape:
             value ``(*sample, *batch, num_parameters)``; returns ``(*sample, *batch)``.
-
-        Raises:
-            InputError: value of the wrong shape, or not finite while validating; a random estimate of log Z inside
-                HMC, NUTS or a traced function. Without validation, as inside Pyro's MCMC, values that are not finite
-                give NaN, which HMC treats as a divergence.
         """
         if value.shape[-1:] != self.event_shape:
             raise wrong_shape("value", f"(..., {self.event_shape[0]})", value)
@@ -262,11 +254,7 @@ class DiaconisYlvisaker(TorchDistribution):
         return kernel if self.unnormalised else kernel - self.log_normaliser
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
-        """Draws of theta ``(*sample, *batch, num_parameters)``: exact, or the proposal (see the class).
-
-        Raises:
-            IntractableError: the proposal needs a mode that exceeds the backend's budget or 2,000 parameters.
-        """
+        """Draws of theta ``(*sample, *batch, num_parameters)``: exact, or the proposal (see the class)."""
         shape = checked_sample_shape(sample_shape)
         with torch.no_grad():
             if self.sample_is_exact:
@@ -300,12 +288,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     @property
     def mode(self) -> torch.Tensor:
-        """The theta of largest density, at which eta(theta) = s; detached, ``(*batch, num_parameters)``.
-
-        Raises:
-            InputError: no such theta exists, which proves the prior improper (possible when ``is_proper`` is None).
-            IntractableError: see :func:`~pyro_hoim.log_linear.laws.natural_parameters.solve_natural_parameters`.
-        """
+        """The theta of largest density, at which eta(theta) = s; detached, ``(*batch, num_parameters)``."""
         return self._keep("mode", DiaconisYlvisaker._find_mode)
 
     def _find_mode(self) -> torch.Tensor:
@@ -321,11 +304,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     @property
     def mean(self) -> torch.Tensor:
-        """Expectation of theta (not of eta, which is ``mean_statistics``), in closed form.
-
-        Raises:
-            IntractableError: the collection is not decomposable.
-        """
+        """Expectation of theta (not of eta, which is ``mean_statistics``), in closed form."""
         return self._codings.from_tables(mean_tables(self.hypergraph, self._counts), "free")
 
     # Conjugacy
@@ -336,11 +315,7 @@ class DiaconisYlvisaker(TorchDistribution):
 
     @property
     def log_normaliser(self) -> torch.Tensor:
-        """Constant log C ``(*batch)``: log-integral of exp(n0 (s . theta - log Z)) over the free coordinates, exact.
-
-        Raises:
-            IntractableError: the collection is not decomposable.
-        """
+        """Constant log C ``(*batch)``: log-integral of exp(n0 (s . theta - log Z)) over the free coordinates, exact."""
         return self._keep(
             "log_normaliser", lambda law: log_normaliser(law.hypergraph, law._counts, law.prior_sample_size)
         )
@@ -348,7 +323,7 @@ class DiaconisYlvisaker(TorchDistribution):
     def posterior(
         self, data: Observations | torch.Tensor, total_count: torch.Tensor | float | None = None
     ) -> DiaconisYlvisaker:
-        r"""The law of theta given observed rows: :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`.
+        """The law of theta given observed rows: :math:`n_0 + N` and :math:`(n_0 s + t) / (n_0 + N)`.
 
         Args:
             data: complete observations of the same domain, or their marginal counts t over every hyperedge.
@@ -356,10 +331,6 @@ class DiaconisYlvisaker(TorchDistribution):
 
         Shape:
             counts ``(*batch, num_terms)``, total_count ``(*batch)``, broadcast with this law.
-
-        Raises:
-            InputError: another domain, counts that are negative or do not add up to ``total_count``.
-            MissingDataError: missing cells, which leave the family.
         """
         counts, total = self._statistics(data, total_count, self.mean_statistics.dtype)
         size = self.prior_sample_size + total
@@ -378,10 +349,6 @@ class DiaconisYlvisaker(TorchDistribution):
         Args:
             data: as in :meth:`posterior`.
             total_count: as in :meth:`posterior`.
-
-        Raises:
-            IntractableError: the collection is not decomposable, so that the constants have no closed form.
-            InputError: as in :meth:`posterior`.
         """
         counts, total = self._statistics(data, total_count, torch.float64)
         s, n0 = self.mean_statistics.double(), self.prior_sample_size.double()

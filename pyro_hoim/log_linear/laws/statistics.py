@@ -186,12 +186,6 @@ class LogLinearStatistics(SharedLaw):
 
         Shape:
             value broadcasts with (*sample, *batch, num_terms); the result is (*sample, *batch).
-
-        Raises:
-            InputError: a wrong shape or inconsistent counts, when validating; a random estimate of log Z inside HMC,
-                NUTS or a traced function.
-            IntractableError: log Z exceeds the backend's budget; or its estimate would give counts more than
-                probability one, beyond the error.
         """
         if self._validate_args:
             self._validate_sample(value)
@@ -338,16 +332,6 @@ def multinomial_counts(total: torch.Tensor, probs: torch.Tensor) -> torch.Tensor
 
     The total is split between the two halves of the cells by one binomial draw, then every half again, in
     :math:`\lceil \log_2 K \rceil` vectorised rounds.
-
-    Args:
-        total: number of trials of each row (B,), whole numbers, float64.
-        probs: cell probabilities (B, K), float64.
-
-    Returns:
-        Counts (B, K), float64.
-
-    Randomness:
-        PyTorch's global generator.
     """
     num_cells = probs.shape[-1]
     depth = max(0, math.ceil(math.log2(num_cells)))
