@@ -73,21 +73,13 @@ class Variable:
 
     @property
     def cardinality(self) -> int:
-        """Number of levels.
-
-        Raises:
-            InputError: the variable is not finite.
-        """
+        """Number of levels; InputError for a variable that is not finite."""
         if not self.is_finite:
             raise InputError(f"variable {self.name!r} is of kind {self.kind!r} and has no cardinality")
         return len(self.labels)
 
     def code(self, label: str) -> int:
-        """Code of a label.
-
-        Raises:
-            UnknownNameError: the label is not a level; the closest labels are listed.
-        """
+        """Code of a label; UnknownNameError lists the closest labels."""
         check_names([label], self.labels, f"variable {self.name!r}", noun="label")
         return self.labels.index(label)
 
@@ -97,11 +89,7 @@ class Variable:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Variable:
-        """Rebuild a variable from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description.
-        """
+        """Rebuild a variable from :meth:`to_json`; InputError for anything else."""
         try:
             return cls(value["name"], tuple(value["labels"]), value.get("kind", "nominal"), value.get("unit"))
         except (KeyError, TypeError, AttributeError) as error:
@@ -135,12 +123,7 @@ class Domain:
 
     @classmethod
     def from_cardinalities(cls, cardinalities: Mapping[str, int] | Sequence[int]) -> Domain:
-        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ...
-
-        Raises:
-            InputTypeError: a cardinality that is not a whole number.
-            InputError: a cardinality below 1.
-        """
+        """Domain of nominal variables with labels ``"0"``, ``"1"``, ...; a bare sequence is named x0, x1, ..."""
         items = (
             cardinalities.items()
             if isinstance(cardinalities, Mapping)
@@ -192,22 +175,13 @@ class Domain:
         return self.variables[self.index(name)]
 
     def index(self, name: str) -> int:
-        """Schema position of a variable.
-
-        Raises:
-            UnknownNameError: no such variable; the closest names are listed.
-        """
+        """Schema position of a variable; UnknownNameError lists the closest names."""
         if name not in self._positions:
             check_names([name], self.names, "domain")
         return self._positions[name]
 
     def indices(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Schema positions of several variables, in the order given.
-
-        Raises:
-            UnknownNameError: a name is unknown.
-            InputError: a name is repeated.
-        """
+        """Schema positions of several variables, in the order given; unknown and repeated names are refused."""
         wanted = tuple(names)
         positions = tuple(self.index(name) for name in wanted)
         check_unique(wanted, "variable names")
@@ -218,13 +192,9 @@ class Domain:
         return Domain(self.variables[i] for i in sorted(self.indices(names)))
 
     def encode_state(self, state: Mapping[str, str | SupportsIndex]) -> dict[str, int]:
-        """Codes of a partial state given as ``{name: label or code}``.
+        """Codes of a partial state given as ``{name: label or code}``; anything else is refused.
 
         A code is anything that stands for a whole number: an int, a NumPy integer, an integer tensor of one element.
-
-        Raises:
-            UnknownNameError: unknown variable or label.
-            InputError: a code outside 0 ... cardinality - 1, or something else.
         """
         codes: dict[str, int] = {}
         for name, value in state.items():
@@ -248,11 +218,7 @@ class Domain:
 
     @classmethod
     def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Domain:
-        """Rebuild a domain from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description.
-        """
+        """Rebuild a domain from :meth:`to_json`; InputError for anything else."""
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise unexpected("domain", "a list of variables", value)
         return cls(Variable.from_json(v) for v in value)

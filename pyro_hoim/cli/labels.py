@@ -18,7 +18,7 @@ from ..core.words import listed
 from ..data.csv_file import read_csv, read_text
 from ..data.encoding import label_of, level_order
 from ..data.observations import Observations
-from ..data.readers import encode_columns
+from ..data.readers import Source, encode_columns
 from ..errors import check_names, check_unique, other_domain, refused, unexpected
 from ..schema import Domain, Variable
 
@@ -100,20 +100,9 @@ def read_known(
             cells = np.where(is_new, "", cells)
         return cells
 
-    rows = Observations(
-        *encode_columns(
-            table.header,
-            column,
-            source=table.path,
-            where=table.where,
-            num_rows=len(table.lines),
-            domain=present,
-            count="count" if "count" in table.header else None,
-            weights=None,
-            columns=None,
-            missing_values=("", *missing),
-        )
-    )
+    held = Source(table.header, column, table.path, table.where, len(table.lines))
+    counting = "count" if "count" in table.header else None
+    rows = Observations(*encode_columns(held, present, counting, None, None, ("", *missing)))
     if is_unseen.all():
         Observations.from_csv(file, domain=present, missing_values=("", *missing))  # names the first label
     kept = torch.from_numpy(~is_unseen)

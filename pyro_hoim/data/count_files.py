@@ -29,11 +29,7 @@ _DAMAGED = (
 
 
 def read_matrix(file: str | os.PathLike[str]) -> Any:
-    """The sparse matrix in a file of ``scipy.sparse.save_npz``; arrays that hold Python objects are refused unread.
-
-    Raises:
-        InputError: no such file, a damaged one, pickled arrays, no csr, csc or coo matrix, or indices out of range.
-    """
+    """The sparse matrix in a file of ``scipy.sparse.save_npz``; arrays that hold Python objects are refused unread."""
     path = Path(file)
     if path.is_dir():
         raise unexpected(file, "a .npz file", received="a folder", code="no-file")
@@ -100,11 +96,7 @@ def vocabulary_of(file: str | os.PathLike[str]) -> Path:
 
 
 def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | None, num_columns: int) -> tuple[str, ...]:
-    """Column names of a matrix, one a line; blanks around them are removed, and empty lines at the end do not count.
-
-    Raises:
-        InputError: no such file, not UTF-8, an empty line, a repeated name, or another number of names than columns.
-    """
+    """Column names of a matrix, one a line; blanks around them are removed, and empty lines at the end do not count."""
     path = vocabulary_of(file) if vocab is None else Path(vocab)
     if vocab is None and not path.exists():
         problem = f"its column names are missing; expected them in {path}, one a line, or another vocab"
@@ -120,11 +112,7 @@ def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | Non
 
 
 def repeated_rows(times: np.ndarray, matrix: Any, source: str) -> np.ndarray:
-    """Positions of rows, each as often as its count says.
-
-    Raises:
-        IntractableError: the repeated rows would hold too many values.
-    """
+    """Positions of rows, each as often as its count says, refused where they would hold too many values."""
     width = np.diff(matrix.indptr) if sparse.issparse(matrix) else np.full(len(times), matrix.shape[1])
     needed = float(times @ (width + 1.0))
     if needed > _MOST_CELLS:

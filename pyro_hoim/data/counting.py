@@ -16,11 +16,7 @@ _LARGEST_KEY = 2**62
 
 
 def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows in lexicographic order with their counts added; rows of count zero are dropped.
-
-    Shape:
-        codes (N, d) with -1 for missing; counts (N,); returned (U, d) and (U,).
-    """
+    """Distinct rows (U, d) of codes in lexicographic order, with their counts added (U,); count zero is dropped."""
     kept = counts > 0
     codes, counts = codes[kept], counts[kept]
     if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
@@ -36,11 +32,7 @@ def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[in
 def marginal_tables(
     codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], edges: Sequence[Sequence[int]]
 ) -> np.ndarray:
-    """Marginal counts of complete rows, edge after edge, each table row-major in the edge's own axis order.
-
-    Shape:
-        codes (U, d); counts (U,); edges hold schema positions; returned (sum of table sizes,) float64.
-    """
+    """Marginal counts of complete rows (U, d), edge after edge of schema positions, each table row-major."""
     columns = np.ascontiguousarray(codes.T)
     sizes = [math.prod(cardinalities[i] for i in edge) for edge in edges]
     flat = np.zeros(sum(sizes))
@@ -55,12 +47,7 @@ def marginal_tables(
 
 
 def check_split(fractions: Sequence[float], seed: int) -> list[float]:
-    """Fractions of a split as floats, after a look at them and at the seed.
-
-    Raises:
-        InputError: fractions that are negative, NaN, or do not sum to 1 (tolerance 1e-9), or a negative seed.
-        InputTypeError: a seed that is not an integer.
-    """
+    """Fractions of a split as floats, refused unless they sum to 1 (to 1e-9) and the seed is a whole number from 0."""
     shares = [float(f) for f in fractions]
     if not shares or any(not (0 <= f <= 1) for f in shares) or abs(math.fsum(shares) - 1) > 1e-9:
         raise out_of_range("split fractions", "numbers from 0 to 1 that sum to 1", received=shares)
@@ -76,9 +63,6 @@ def split_rows(counts: np.ndarray, fractions: Sequence[float], seed: int) -> lis
 
     Whole counts are expanded to single observations before shuffling; a row of fractional weight stays whole. Where
     every count is one, rows of a part come in shuffled order, else in the order of the table.
-
-    Shape:
-        counts (N,); per fraction positions (M,) and counts (M,).
     """
     single = bool((counts == 1).all())
     whole = bool((counts == np.floor(counts)).all())

@@ -15,7 +15,6 @@ import torch
 from scipy import sparse
 
 from ..errors import (
-    check_type,
     check_unique,
     none_received,
     out_of_range,
@@ -31,7 +30,7 @@ from .count_files import read_matrix, read_names, repeated_rows
 from .counting import check_split, split_rows
 from .csv_file import CsvColumns, read_csv
 from .encoding import parse_counts, parse_numbers, select_columns
-from .readers import row_position
+from .readers import Source, row_position
 
 __all__ = ["LARGEST_COUNT", "CountTable"]
 
@@ -119,7 +118,7 @@ class CountTable:
         columns: Sequence[str] | int | None = None,
         source: str = "the matrix",
     ) -> CountTable:
-        """Rows from a SciPy sparse matrix, an array or a tensor.
+        """Rows from a SciPy sparse matrix, an array or a tensor (N, d).
 
         Args:
             matrix: the numbers.
@@ -127,9 +126,6 @@ class CountTable:
             kind: ``count``, ``positive`` or ``real``.
             columns: names to keep, or how many from the left; default all.
             source: what is read, for messages.
-
-        Shape:
-            matrix (N, d).
 
         Raises:
             InputError: as the constructor, and names that are repeated or of the wrong number.
@@ -207,9 +203,8 @@ class CountTable:
             [[1.0, 0.0], [1.0, 0.0], [0.0, 7.0]]
         """
         read = path if isinstance(path, CsvColumns) else read_csv(path, delimiter=delimiter)
-        if count == "count" and count not in read.header:
-            count = None
-        return cls._from_columns(read.header, read.column, read.where, kind, count, columns, read.path, read.lines)
+        held = Source(read.header, read.column, read.path, read.where, len(read.lines))
+        return cls._from_columns(held, kind, count, columns, read.lines)
 
     @classmethod
     def from_pandas(
@@ -220,36 +215,21 @@ class CountTable:
         count: str | None = "count",
         columns: Sequence[str] | int | None = None,
     ) -> CountTable:
-        """Rows from a data frame of numbers; arguments and errors as :meth:`from_csv`.
-
-        Example:
-            >>> import pandas as pd
-            >>> CountTable.from_pandas(pd.DataFrame({"a": [1, 0], "b": [3, 3]})).constant_columns
-            ('b',)
-        """
-        check_type(frame, pd.DataFrame, "from_pandas frame")
-        header = [str(name) for name in frame.columns]
-        check_unique(header, "from_pandas columns")
-        if count == "count" and count not in header:
-            count = None
-
-        def column(name: str) -> pd.Series:
-            return frame.iloc[:, header.index(name)]
-
-        return cls._from_columns(header, column, row_position, kind, count, columns, "the frame", None)
+        """Rows from a data frame of numbers; arguments and errors as :meth:`from_csv`."""
+        return cls._from_columns(Source.of_frame(frame), kind, count, columns)
 
     @classmethod
     def _from_columns(
         cls,
-        header: Sequence[str],
-        column: Any,
-        where: Any,
+        table: Source,
         kind: NumberKind,
         count: str | None,
         columns: Sequence[str] | int | None,
-        source: str,
-        lines: tuple[int, ...] | None,
+        lines: tuple[int, ...] | None = None,
     ) -> CountTable:
+        header, column, source, where, _ = table
+        if count == "count" and count not in header:
+            count = None
         names = select_columns(header, columns, exclude=() if count is None else (count,), source=source)
         if not names:
             raise none_received(source, "at least one variable besides the counts")
@@ -306,11 +286,7 @@ class CountTable:
         return f"CountTable({len(self.domain)} variables of kind {self.kind}, {self.num_rows} rows{held})"
 
     def columns(self, chosen: Iterable[str] | int) -> CountTable:
-        """Some variables only: names, or how many from the left.
-
-        Raises:
-            UnknownNameError: an unknown name; InputError: one repeated, or a number outside 1 to d.
-        """
+        """Some variables only: names, or how many from the left."""
         wanted: Any = chosen if isinstance(chosen, (int, np.integer, str)) else list(chosen)
         names = select_columns(self.domain.names, wanted, exclude=(), source=self.source)
         positions = list(self.domain.indices(names))
@@ -319,11 +295,7 @@ class CountTable:
         )
 
     def rows(self, index: Any) -> CountTable:
-        """Rows at the given positions, which may repeat, or where a mask is true.
-
-        Shape:
-            index (M,) of whole numbers or (N,) of bool.
-        """
+        """Rows at the given positions (M,), which may repeat, or where a mask (N,) is true."""
         positions = np.asarray(index)
         if positions.dtype == bool:
             positions = np.flatnonzero(positions)
@@ -331,38 +303,12 @@ class CountTable:
         return CountTable(self.domain, self.matrix[positions], self.source, lines)
 
     def split(self, fractions: Sequence[float], seed: int) -> tuple[CountTable, ...]:
-        """Random disjoint parts of the rows, as :meth:`Observations.split` makes them.
-
-        Args:
-            fractions: non-negative, summing to 1.
-            seed: non-negative integer.
-
-        Raises:
-            InputError: bad fractions, or a negative seed.
-            InputTypeError: a seed that is not an integer.
-
-        Randomness:
-            A NumPy PCG64 generator made from ``seed``; global random state is not touched.
-
-        Example:
-            >>> table = CountTable.from_matrix([[i] for i in range(10)])
-            >>> [part.to_array().reshape(-1).astype(int).tolist() for part in table.split([0.8, 0.2], seed=0)]
-            [[4, 6, 2, 7, 3, 5, 9, 0], [8, 1]]
-        """
+        """Random disjoint parts of the rows; arguments, errors and randomness as :meth:`Observations.split`."""
         shares = check_split(fractions, seed)
         return tuple(self.rows(positions) for positions, _ in split_rows(np.ones(self.num_rows), shares, int(seed)))
 
     def check_range(self, low: float, high: float, reason: str) -> None:
-        """Refuse a value outside a range, by its place.
-
-        Args:
-            low: smallest value.
-            high: largest value.
-            reason: what asks for it, for the message.
-
-        Raises:
-            InputError: a value outside.
-        """
+        """Raise :class:`InputError` for a value below ``low`` or above ``high``, which ``reason`` asks for."""
         least, most = self._extremes
         outside = np.flatnonzero((least < low) | (most > high))
         if self.num_rows and len(outside):
@@ -380,14 +326,7 @@ class CountTable:
         return self.matrix[:, position].copy()
 
     def to_array(self, *, max_cells: int = 2**28) -> np.ndarray:
-        """All values as a dense array.
-
-        Shape:
-            returned (N, d), float64.
-
-        Raises:
-            IntractableError: more than ``max_cells`` cells.
-        """
+        """All values as a dense array (N, d) float64; IntractableError for more than ``max_cells`` cells."""
         needed = self.num_rows * len(self.domain)
         if needed > max_cells:
             problem = f"{size_text(needed, 'cells')} are needed, more than max_cells={max_cells}"

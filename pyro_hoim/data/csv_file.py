@@ -16,14 +16,7 @@ __all__ = ["CsvColumns", "read_csv", "read_text"]
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """Columns of a CSV file.
-
-    Args:
-        path: the file.
-        header: column names.
-        columns: one tuple of text cells per column.
-        lines: line number of each row's last line, counted from 1.
-    """
+    """Columns of a CSV file: path, column names, a tuple of text cells per column, and the last line of each row."""
 
     path: str
     header: tuple[str, ...]
@@ -40,11 +33,7 @@ class CsvColumns:
 
 
 def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str:
-    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be.
-
-    Raises:
-        InputError: no such file, a folder, empty, not UTF-8, or with zero bytes.
-    """
+    """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
     file = Path(path)
     if file.is_dir():
         raise out_of_range(path, expected, received="a folder")
@@ -70,25 +59,13 @@ def read_text(path: str | os.PathLike[str], expected: str = "a CSV file") -> str
 
 
 def read_csv(path: str | os.PathLike[str], *, delimiter: str = ",") -> CsvColumns:
-    r"""Columns of a UTF-8 CSV file with one header line.
+    """Columns of a UTF-8 CSV file with one header line.
 
     Blanks around a cell are removed and lines without any character are skipped; cells may be quoted with ``"``.
-
-    Args:
-        path: the file.
-        delimiter: the character between cells.
 
     Raises:
         InputError: no such file, a folder, not UTF-8, empty, a header without rows, an unnamed or repeated column, a
             row whose number of cells differs from the header's (with its line number), or broken quotes.
-
-    Example:
-        >>> import tempfile, pathlib
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "t.csv")
-        ...     _ = path.write_text("a,b\n1,x\n2,y\n")
-        ...     read_csv(path).columns
-        (('1', '2'), ('x', 'y'))
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     header: tuple[str, ...] = ()

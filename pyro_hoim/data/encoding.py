@@ -31,15 +31,7 @@ _LARGEST_PLAIN_INTEGER = 1e15
 
 
 def label_of(value: Any) -> str:
-    """Label of one value: text as it is, a whole number without decimals, everything else by ``str``.
-
-    Raises:
-        InputError: an infinite number.
-
-    Example:
-        >>> label_of("old"), label_of(3.0), label_of(2.5), label_of(True)
-        ('old', '3', '2.5', 'True')
-    """
+    """Label of one value: text as it is, a whole number without decimals, else by ``str``; infinities are refused."""
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -87,7 +79,7 @@ def encode_column(
     missing_values: Collection[str] = ("",),
     where: Callable[[int], str],
 ) -> tuple[Variable, np.ndarray]:
-    """Variable and codes of one column.
+    """Variable and codes (N,) int64, -1 where missing, of one column of values (N,).
 
     Args:
         name: column name, which becomes the variable's name.
@@ -96,9 +88,6 @@ def encode_column(
             order (kind ``ordinal`` when that is an ordered one), else the labels present, in :func:`level_order`.
         missing_values: labels that mean "missing", besides None and NaN.
         where: words for the position of row ``i``, used in messages.
-
-    Shape:
-        values (N,); returned codes (N,) int64, -1 where missing.
 
     Raises:
         UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.
@@ -139,20 +128,7 @@ def encode_column(
 
 
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:
-    """Counts or weights of one column, float64.
-
-    Args:
-        values: numbers or their text, one per row.
-        name: name of the column or argument, for messages.
-        where: words for the position of row ``i``, used in messages.
-        fractional: whether weights are asked for; counts are whole numbers.
-
-    Shape:
-        values (N,); returned (N,).
-
-    Raises:
-        InputError: an entry that is no number, NaN, infinite, negative, or fractional without being asked for.
-    """
+    """Counts, or weights where they may be ``fractional``, of one column (N,) of numbers or their text, float64."""
     given = pd.Series(values)
     numbers = pd.Series(pd.to_numeric(given, errors="coerce")).to_numpy(dtype=float, na_value=np.nan)
     with np.errstate(invalid="ignore"):
@@ -171,20 +147,7 @@ def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractio
 
 
 def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[int], str]) -> np.ndarray:
-    """Columns of numbers as an array; infinities are kept, for the caller to judge with everything else.
-
-    Args:
-        columns: numbers or their text, one sequence a column.
-        source: what is read, for messages.
-        where: words for the position of row ``i``, used in messages.
-
-    Shape:
-        columns d times (N,); returned (N, d) float64.
-
-    Raises:
-        MissingDataError: empty cells, with their number and columns.
-        InputError: a cell that is no number.
-    """
+    """Columns of numbers or their text as an array (N, d) float64; empty cells and text are refused."""
     parsed: list[np.ndarray] = []
     gaps: dict[str, int] = {}
     for name, values in columns.items():
@@ -213,19 +176,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
 def select_columns(
     header: Sequence[str], columns: Sequence[str] | int | None, *, exclude: Collection[str], source: str
 ) -> list[str]:
-    """Names of the variables to read: those asked for in the order asked, else all but the excluded ones.
-
-    Args:
-        header: all column names.
-        columns: names, or the number of leading columns, or None for all.
-        exclude: names of the count and weight columns.
-        source: what is read, for messages.
-
-    Raises:
-        UnknownNameError: a name that is not in the header; the closest ones are listed.
-        InputError: a name asked for twice, the count column asked for, or a number outside 1 ... number of columns.
-        InputTypeError: ``columns`` is a single string or no integer.
-    """
+    """Names of the variables to read: those asked for, or as many from the left, never those to ``exclude``."""
     available = [name for name in header if name not in exclude]
     if columns is None:
         return available

@@ -59,8 +59,7 @@ class InformationTable:
         InputTypeError: ``data`` is not of class :class:`Observations`.
 
     References:
-        James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
-        Interaction Selection, 2024, equations (1) to (3); George Miller, Note on the bias of information estimates,
+        Paper 1, equations (1) to (3); George Miller, Note on the bias of information estimates,
         1955; Peter Grassberger, Entropy estimates from insufficient samplings, 2003; Jean
         Hausser and Korbinian Strimmer, Entropy inference and the James-Stein estimator, 2009.
 
@@ -104,51 +103,20 @@ class InformationTable:
     # ------------------------------------------------------------------------------------------------ results
 
     def entropy(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
-        """Entropy H of each set (paper 1, equation 1), in nats.
-
-        Args:
-            edges: sets of variable names in any order; the empty set has entropy 0.
-
-        Shape:
-            returned (number of sets,), float64.
-
-        Raises:
-            UnknownNameError: an unknown variable; InputError: one repeated inside a set.
-        """
+        """Entropy H of each set of names (paper 1, equation 1), in nats (number of sets,); 0 for the empty set."""
         return self._by_order(edges, self._entropies)
 
     def divergence(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
-        r"""Divergence :math:`D(p_S; u_S) = \sum_{k \in S} \log I_k - H(p_S)` from the uniform law, in nats.
-
-        Args:
-            edges: sets of variable names in any order.
-
-        Shape:
-            returned (number of sets,), float64.
-        """
+        r"""Divergence :math:`D(p_S; u_S) = \sum_{k \in S} \log I_k - H(p_S)` from the uniform law, in nats."""
         logs = np.log(self._cardinalities)
         return self._by_order(edges, lambda sets: logs[sets].sum(1) - self._entropies(sets))
 
     def mutual_information(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
-        """Multiple mutual information I of each set (paper 1, equation 2), in nats; entropy for one variable.
-
-        Args:
-            edges: sets of variable names in any order.
-
-        Shape:
-            returned (number of sets,), float64.
-        """
+        """Multiple mutual information I of each set (paper 1, equation 2), in nats; entropy for one variable."""
         return self._by_order(edges, lambda sets: -self._alternating(sets, 0))
 
     def interaction_information(self, edges: Iterable[Sequence[str]]) -> torch.Tensor:
-        """J of each set (paper 1, equation 3), in nats; its absolute value is the paper's score of a candidate.
-
-        Args:
-            edges: sets of variable names in any order.
-
-        Shape:
-            returned (number of sets,), float64.
-        """
+        """J of each set (paper 1, equation 3), in nats; its absolute value is the paper's score of a candidate."""
         logs = np.log(self._cardinalities)
 
         def values(sets: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .csv_file import read_csv
 from .readers import (
+    Source,
     check_complete,
     checked_codes,
     checked_counts,
@@ -54,7 +55,6 @@ class Observations:
         InputTypeError: codes that are not integers.
 
     Example:
-        >>> import torch
         >>> data = Observations(Domain.from_cardinalities({"a": 2, "b": 2}), torch.tensor([[0, 1], [1, 1], [0, 1]]))
         >>> data.num_rows, data.total_count, data.unique().counts.tolist()
         (3, 3.0, [2.0, 1.0])
@@ -88,24 +88,15 @@ class Observations:
         columns: Sequence[str] | int | None = None,
         missing_values: Collection[str] = ("",),
     ) -> Observations:
-        """Observations from a data frame, one row per observation or per cell.
+        """Observations from a data frame, one row per observation or per cell; arguments as those of :meth:`from_csv`.
 
         Levels of a categorical column are its categories in their order (an ordered one gives an ordinal variable).
         Other columns get the labels present, those that read as numbers first and in numeric order, then text by
         code points. A whole number is labelled without decimals. None, NaN and ``missing_values`` are missing.
 
-        Args:
-            frame: the data.
-            domain: known variables. Their columns are read and others are ignored.
-            count: name of the column of whole counts; the default may be absent; None for no such column.
-            weights: name of a column of weights, fractions allowed; not together with ``count``.
-            columns: names of the columns to read, or how many from the left; default all but counts and weights.
-            missing_values: labels that mean "missing".
-
         Raises:
             UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
             InputError: repeated column names, no rows, bad counts, or a column of missing cells only.
-            InputTypeError: ``frame`` is no data frame.
 
         Example:
             >>> import pandas as pd
@@ -114,22 +105,7 @@ class Observations:
             >>> data.domain["age"].labels, data.codes.tolist()
             (('9', '30'), [[1, 0], [0, 1], [1, -1]])
         """
-        check_type(frame, pd.DataFrame, "from_pandas frame")
-        header = [str(name) for name in frame.columns]
-        check_unique(header, "from_pandas columns")
-        encoded = encode_columns(
-            header,
-            lambda name: frame.iloc[:, header.index(name)],
-            source="the frame",
-            where=row_position,
-            num_rows=len(frame),
-            domain=domain,
-            count=count,
-            weights=weights,
-            columns=columns,
-            missing_values=missing_values,
-        )
-        return cls(*encoded)
+        return cls(*encode_columns(Source.of_frame(frame), domain, count, weights, columns, missing_values))
 
     @classmethod
     def from_csv(
@@ -145,9 +121,9 @@ class Observations:
     ) -> Observations:
         r"""Observations from a UTF-8 CSV file with a header, one row per observation or per cell.
 
-        A column named ``count`` holds the counts of cells; without one, every row is one observation. Blanks around
-        cells are removed. An empty cell is missing and ``?`` is an ordinary level, unless ``missing_values`` says
-        otherwise. Levels are ordered as in :meth:`from_pandas`.
+        Without a column of counts every row is one observation. Blanks around cells are removed. An empty cell is
+        missing and ``?`` is an ordinary level, unless ``missing_values`` says otherwise. Levels are ordered as in
+        :meth:`from_pandas`.
 
         Args:
             path: the file.
@@ -173,19 +149,14 @@ class Observations:
             ([[0, 0], [1, -1]], [3.0, 1.0])
         """
         table = read_csv(path, delimiter=delimiter)
-        encoded = encode_columns(
+        held = Source(
             table.header,
             lambda name: np.asarray(table.column(name), dtype=object),
-            source=table.path,
-            where=table.where,
-            num_rows=len(table.lines),
-            domain=domain,
-            count=count,
-            weights=weights,
-            columns=columns,
-            missing_values=missing_values,
+            table.path,
+            table.where,
+            len(table.lines),
         )
-        return cls(*encoded)
+        return cls(*encode_columns(held, domain, count, weights, columns, missing_values))
 
     @classmethod
     def from_numpy(
@@ -198,27 +169,19 @@ class Observations:
         weights: Any = None,
         missing_values: Collection[str] = ("",),
     ) -> Observations:
-        """Observations from an array of *labels* (numbers or text); integer *codes* go through :meth:`from_tensor`.
+        """Observations from an array of *labels*, (N, d); integer *codes* go through :meth:`from_tensor`.
 
         Args:
             values: one column per variable.
             names: variable names; default the domain's, else x0, x1, ...
             domain: known variables, in the order of the columns unless ``names`` says otherwise.
-            counts: whole counts of the rows.
-            weights: weights of the rows, fractions allowed; not together with ``counts``.
+            counts: whole counts of the rows (N,).
+            weights: weights of the rows (N,), fractions allowed; not together with ``counts``.
             missing_values: labels that mean "missing", besides None and NaN.
-
-        Shape:
-            values (N, d); counts and weights (N,).
 
         Raises:
             InputError: wrong shape, wrong number of names, repeated names, no rows, or bad counts.
             UnknownNameError: a name or label that is not in ``domain``; the closest are listed.
-
-        Example:
-            >>> import numpy as np
-            >>> Observations.from_numpy(np.array([[10, 0], [9, 0]]), names=["a", "b"]).codes.tolist()
-            [[1, 0], [0, 0]]
         """
         array = np.asarray(values)
         if array.ndim != 2:
@@ -229,41 +192,20 @@ class Observations:
         if len(header) != array.shape[1]:
             raise unexpected("from_numpy names", f"{array.shape[1]} names", received=len(header), code="wrong-shape")
         check_unique(header, "from_numpy names")
-        domain, codes, _ = encode_columns(
-            header,
-            lambda name: array[:, header.index(name)],
-            source="the array",
-            where=row_position,
-            num_rows=len(array),
-            domain=domain,
-            count=None,
-            weights=None,
-            columns=None,
-            missing_values=missing_values,
-        )
+        held = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
+        domain, codes, _ = encode_columns(held, domain, None, None, None, missing_values)
         return cls(domain, codes, row_counts(counts, weights, len(array)))
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
         """Observations from integer codes in schema order, -1 where missing; the tensor is copied.
 
-        Args:
-            codes: tensor or array of integers.
-            domain: the variables.
-            counts: whole counts of the rows.
-            weights: weights of the rows, fractions allowed; not together with ``counts``.
-
         Shape:
-            codes (N, d); counts and weights (N,).
+            codes (N, d); counts, which are whole, or weights (N,).
 
         Raises:
             InputError: wrong shape, a code out of range, or bad counts.
             InputTypeError: codes that are not integers.
-
-        Example:
-            >>> import torch
-            >>> Observations.from_tensor(torch.tensor([[0], [1]]), Domain.from_cardinalities([2])).num_rows
-            2
         """
         tensor = torch.as_tensor(codes).clone()
         return cls(domain, tensor, row_counts(counts, weights, len(tensor) if tensor.dim() else 0))
@@ -272,13 +214,8 @@ class Observations:
     def from_table(cls, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
         """Observations from a dense table; one row per cell in row-major order, cells of count zero included.
 
-        Args:
-            domain: the variables; axis ``i`` of the table belongs to variable ``i``.
-            counts: table of whole counts.
-            weights: table of weights, fractions allowed, in place of ``counts``.
-
         Shape:
-            counts or weights (*cardinalities).
+            whole counts, or weights in place of them, (*cardinalities): axis ``i`` belongs to variable ``i``.
 
         Raises:
             InputError: wrong shape, bad counts, or not exactly one of ``counts`` and ``weights``.
@@ -332,10 +269,7 @@ class Observations:
     # --------------------------------------------------------------------------------------------- statistics
 
     def unique(self) -> Observations:
-        """Equal rows merged, their counts added, in lexicographic order of the codes; count-zero rows dropped.
-
-        A missing cell differs from every level. The object is cached.
-        """
+        """Equal rows merged and their counts added, in lexicographic order; count-zero rows dropped; made once."""
         return self._merged
 
     @cached_property
@@ -351,20 +285,12 @@ class Observations:
         Args:
             edges: sets of variable names; the axes of each table follow the edge's own order. The empty edge gives
                 the total count.
-            max_cells: largest allowed length of the result.
-
-        Shape:
-            returned (sum over edges of prod of cardinalities,), float64, each table row-major.
+            max_cells: largest allowed length of the result, a float64 vector of tables, each row-major.
 
         Raises:
             UnknownNameError: an unknown variable; InputError: one repeated inside an edge.
             MissingDataError: a variable of some edge has missing cells; their number is given.
             IntractableError: the result would be longer than ``max_cells``.
-
-        Example:
-            >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[3, 1], [0, 2]])
-            >>> data.marginal_counts([("a",), ("b", "a")]).tolist()
-            [4.0, 2.0, 3.0, 0.0, 1.0, 2.0]
         """
         indices = [self.domain.indices((edge,) if isinstance(edge, str) else edge) for edge in edges]
         check_complete(self.codes, self.domain, sorted({i for edge in indices for i in edge}), "marginal_counts")
@@ -377,14 +303,7 @@ class Observations:
         return torch.from_numpy(marginal_tables(codes, counts, cardinalities, indices))
 
     def table(self, *, max_cells: int = 2**28) -> torch.Tensor:
-        """Dense table of counts over the whole domain.
-
-        Shape:
-            returned (*cardinalities), float64.
-
-        Raises:
-            MissingDataError: there are missing cells; IntractableError: more than ``max_cells`` cells.
-        """
+        """Dense table of counts (*cardinalities), float64; errors as :meth:`marginal_counts`."""
         counts = self.marginal_counts([self.domain.names], max_cells=max_cells)
         return counts.reshape(self.domain.cardinalities)
 
@@ -398,9 +317,6 @@ class Observations:
 
         Raises:
             MissingDataError: missing cells among these variables; InputError: the total count is zero.
-
-        References:
-            Paper 1 (refined information, MaHGenTa), equation 1.
         """
         data = self if names is None else self.project(names)
         check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
@@ -412,11 +328,7 @@ class Observations:
     # -------------------------------------------------------------------------------------------- derivations
 
     def project(self, names: Iterable[str]) -> Observations:
-        """The given variables only, in schema order; rows are kept as they are and not merged.
-
-        Raises:
-            UnknownNameError: an unknown variable; InputError: a repeated one.
-        """
+        """The given variables only, in schema order; rows are kept as they are and not merged."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         codes = self.codes[:, sorted(self.domain.indices(wanted))]
         return Observations(self.domain.project(wanted), codes, self.counts)
@@ -427,11 +339,7 @@ class Observations:
         return self if bool(complete.all()) else self.rows(complete)
 
     def rows(self, index: torch.Tensor) -> Observations:
-        """Rows at the given positions (long) or where a mask is true, with their counts.
-
-        Shape:
-            index (M,) long or (N,) bool.
-        """
+        """Rows at the given positions (M,) long, or where a mask (N,) is true, with their counts."""
         return Observations(self.domain, self.codes[index], self.counts[index])
 
     def missing_as_level(self, label: str) -> Observations:
@@ -454,18 +362,11 @@ class Observations:
         is a unit and keeps its weight. Part ``k`` ends at the rounded cumulated fraction of the observations.
 
         Args:
-            fractions: non-negative, summing to 1.
-            seed: non-negative integer.
-
-        Returns:
-            One part per fraction, on the same domain; a part may be empty.
+            fractions: non-negative, summing to 1 (tolerance 1e-9); a part may be empty.
+            seed: non-negative integer, of a NumPy generator; global random state is not touched.
 
         Raises:
-            InputError: fractions that are negative, NaN, or do not sum to 1 (tolerance 1e-9), or a negative seed.
-            InputTypeError: a seed that is not an integer.
-
-        Randomness:
-            A NumPy PCG64 generator made from ``seed``; global random state is not touched.
+            InputError, InputTypeError: fractions or a seed that are not so.
 
         Example:
             >>> data = Observations.from_table(Domain.from_cardinalities([2, 2]), [[30, 10], [0, 20]])
@@ -481,11 +382,7 @@ class Observations:
     def to_pandas(self, *, count: str | None = "count") -> pd.DataFrame:
         """Data frame of labels as categorical columns (ordered for ordinal variables), NaN where missing.
 
-        Args:
-            count: name of the column of counts, put last; None leaves the counts out.
-
-        Raises:
-            InputError: ``count`` is the name of a variable.
+        The column of counts comes last, or not at all with None.
         """
         if count is not None and count in self.domain:
             problem = f"{count!r} is a variable"

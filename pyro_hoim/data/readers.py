@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..checks import check_exact_shape
-from ..errors import MissingDataError, check_names, none_received, out_of_range, unexpected, wrong_shape, wrong_type
+from ..errors import (
+    MissingDataError,
+    check_names,
+    check_type,
+    check_unique,
+    none_received,
+    out_of_range,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ..schema import Domain, Variable
 from .encoding import encode_column, parse_counts, select_columns
 
 __all__ = [
+    "Source",
     "check_complete",
     "checked_codes",
     "checked_counts",
@@ -35,14 +46,7 @@ def row_position(row: int) -> str:
 
 
 def row_counts(counts: Any, weights: Any, num_rows: int) -> torch.Tensor:
-    """Validated counts from at most one of whole counts and weights; ones from neither.
-
-    Shape:
-        counts and weights (num_rows,); returned (num_rows,), float64.
-
-    Raises:
-        InputError: both are given, wrong shape, or an entry that :func:`parse_counts` refuses.
-    """
+    """Validated counts (num_rows,) float64 from at most one of whole counts and weights; ones from neither."""
     if counts is not None and weights is not None:
         raise unexpected("counts, weights", "at most one of them", received="both", code="conflict")
     if counts is None and weights is None:
@@ -52,41 +56,34 @@ def row_counts(counts: Any, weights: Any, num_rows: int) -> torch.Tensor:
     return torch.from_numpy(parse_counts(given, name=name, where=row_position, fractional=weights is not None))
 
 
+class Source(NamedTuple):
+    """A table to read: unique column names, a column by its name, and words for messages."""
+
+    header: Sequence[str]
+    column: Callable[[str], Any]
+    name: str
+    where: Callable[[int], str]
+    num_rows: int
+
+    @classmethod
+    def of_frame(cls, frame: Any) -> Source:
+        """A data frame."""
+        check_type(frame, pd.DataFrame, "from_pandas frame")
+        header = [str(name) for name in frame.columns]
+        check_unique(header, "from_pandas columns")
+        return cls(header, lambda name: frame.iloc[:, header.index(name)], "the frame", row_position, len(frame))
+
+
 def encode_columns(
-    header: Sequence[str],
-    column: Callable[[str], Any],
-    *,
-    source: str,
-    where: Callable[[int], str],
-    num_rows: int,
+    table: Source,
     domain: Domain | None,
     count: str | None,
     weights: str | None,
     columns: Sequence[str] | int | None,
     missing_values: Collection[str],
 ) -> tuple[Domain, torch.Tensor, torch.Tensor]:
-    """Domain, codes and counts of a table given by its column names and a function that returns a column.
-
-    Args:
-        header: names of all columns, unique.
-        column: values of a column by its name.
-        source: what is read, for messages.
-        where: words for the position of row ``i``, for messages.
-        num_rows: number of rows N.
-        domain: known variables; their columns are read and others are ignored.
-        count: name of the column of whole counts, or None; ``count`` may be absent.
-        weights: name of the column of weights, or None.
-        columns: names to read, or how many from the left, or None for all.
-        missing_values: labels that mean "missing".
-
-    Shape:
-        returned codes (N, d) long; counts (N,) float64.
-
-    Raises:
-        UnknownNameError: an unknown column or label.
-        InputError: no rows, no variables, both ``count`` and ``weights``, or bad counts.
-        InputTypeError: ``missing_values`` is a single string.
-    """
+    """Domain, codes (N, d) and counts (N,) of a table; arguments as those of :meth:`Observations.from_csv`."""
+    header, column, source, where, num_rows = table
     if isinstance(missing_values, str):
         raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
     if count == "count" and ("count" not in header or weights == "count"):
@@ -125,12 +122,7 @@ def encode_columns(
 
 
 def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
-    """Codes of whole rows (N, d) on the CPU, dtype long.
-
-    Raises:
-        InputError: wrong shape, or a code outside -1 ... cardinality - 1.
-        InputTypeError: no integers.
-    """
+    """Codes of whole rows (N, d) on the CPU, dtype long, refused unless integers from -1 to cardinality - 1."""
     codes = torch.as_tensor(codes)
     if codes.dtype not in _INTEGER_TYPES:
         raise wrong_type("Observations codes", "integers", received=codes.dtype)

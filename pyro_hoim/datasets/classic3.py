@@ -80,18 +80,7 @@ _MATRICES: Mapping[str, MatrixInfo] = {
 
 
 def classic3_info(which: Literal["published", "rebuilt"] = "published") -> MatrixInfo:
-    """Provenance of a matrix of Classic3.
-
-    Args:
-        which: ``published``, the matrix of the papers on root models, or ``rebuilt`` from the raw collections.
-
-    Raises:
-        UnknownNameError: neither of them.
-
-    Example:
-        >>> classic3_info().num_rows, classic3_info("rebuilt").num_columns
-        (3893, 5891)
-    """
+    """Provenance of a matrix: ``published`` with the papers on root models, or ``rebuilt`` from the raw collections."""
     check_names([which], tuple(_MATRICES), "classic3 which", noun="matrix")
     return _MATRICES[which]
 
@@ -169,12 +158,7 @@ def _from_original(raw: bytes, info: MatrixInfo) -> CountTable:
 
 
 def matrix_checksum(table: CountTable) -> str:
-    """SHA-256 of shape, counts and column names, whatever file they came in.
-
-    Example:
-        >>> matrix_checksum(CountTable.from_matrix([[1, 0]], ["a", "b"]))[:8]
-        '6aa18aad'
-    """
+    """SHA-256 of shape, counts and column names, whatever file they came in."""
     found = hashlib.sha256()
     matrix = table.matrix
     for numbers in (matrix.shape, matrix.indptr, matrix.indices, matrix.data):

@@ -113,12 +113,7 @@ _FILES: Mapping[str, FileInfo] = {
 
 
 def dataset_files() -> tuple[FileInfo, ...]:
-    """The public data files that :func:`data_file` knows.
-
-    Example:
-        >>> [info.name for info in dataset_files()]
-        ['mushroom', 'adult', 'adult_test', 'breast_cancer']
-    """
+    """The public data files that :func:`data_file` knows."""
     return tuple(_FILES.values())
 
 
@@ -130,17 +125,9 @@ def cache_folder() -> Path:
 
 
 def canonical_form(raw: bytes, info: FileInfo) -> bytes:
-    r"""Canonical CSV of a published file or of a clean copy: one header, no blanks, no comments, no final full stops.
+    """Canonical CSV of a published file or of a clean copy: one header, no blanks, no comments, no final full stops.
 
-    The map is idempotent: the canonical form of a canonical file is itself.
-
-    Raises:
-        InputError: not text, or a line with the wrong number of cells.
-
-    Example:
-        >>> info = FileInfo("t", "https://example.org/t.data", "", "", ("a", "b"), 2, "", "")
-        >>> canonical_form(b"|comment\n1, x\n2, y.\n\n", info)
-        b'a,b\n1,x\n2,y\n'
+    The map is idempotent. InputError for bytes that are no text, or a line with the wrong number of cells.
     """
     try:
         text = raw.decode("utf-8-sig")
@@ -177,18 +164,7 @@ def _verified(raw: bytes, info: FileInfo, origin: str) -> bytes:
 
 
 def download(name: str, url: str, sha256: str, held: str, timeout: float) -> Path:
-    """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified.
-
-    Args:
-        name: of the data set, for messages.
-        url: its address.
-        sha256: checksum of the published bytes.
-        held: files that a folder may hold instead, for messages.
-        timeout: seconds without an answer after which a download is given up.
-
-    Raises:
-        InputError: it could not be downloaded or kept, or is another file.
-    """
+    """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified."""
     import pooch
     from requests import RequestException
 

@@ -167,25 +167,12 @@ _TABLES: Mapping[str, _Table] = {
 
 
 def tables() -> tuple[TableInfo, ...]:
-    """Provenance of every table.
-
-    Example:
-        >>> [info.name for info in tables()]
-        ['czech_autoworkers', 'rochdale', 'ucb_admissions', 'titanic', 'hair_eye_color']
-    """
+    """Provenance of every table."""
     return tuple(table_info(name) for name in _TABLES)
 
 
 def table_info(name: str) -> TableInfo:
-    """Provenance of one table.
-
-    Raises:
-        UnknownNameError: no such table; the closest names are listed.
-
-    Example:
-        >>> table_info("titanic").shape
-        (4, 2, 2, 2)
-    """
+    """Provenance of one table; UnknownNameError lists the closest names."""
     check_names([name], tuple(_TABLES), "table", noun="table")
     table = _TABLES[name]
     shape = tuple(len(levels) for levels in table.labels.values())
@@ -194,12 +181,6 @@ def table_info(name: str) -> TableInfo:
 
 def load_table(name: str) -> Observations:
     """Observations of one table: every cell with its count, zero cells included, in row-major order.
-
-    Args:
-        name: one of the names in :func:`tables`.
-
-    Raises:
-        UnknownNameError: no such table; the closest names are listed.
 
     Example:
         >>> data = load_table("hair_eye_color")

@@ -159,18 +159,8 @@ def _discretise_adult(table: CsvColumns, domain: Domain) -> torch.Tensor:
 def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool = False) -> Observations:
     """UCI Adult with the published discretisation: 14 variables, 32,561 rows to train on or 16,281 to test on.
 
-    From https://archive.ics.uci.edu/ml/machine-learning-databases/adult/ (adult.data, adult.test), CC BY 4.0; found,
-    cached and verified by :func:`data_file`. See :func:`adult_domain` for the levels.
-
-    Args:
-        part: which of the two published parts.
-        unused_levels: as in :func:`adult_domain`.
-
-    Raises:
-        InputError: another ``part``, or the file cannot be had (see :func:`data_file`).
-
-    References:
-        B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository (1996). Paper 1, section on data sets.
+    B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository (1996), CC BY 4.0; found, cached and verified by
+    :func:`data_file`, with its errors. See :func:`adult_domain` for the levels and ``unused_levels``.
     """
     names = {"train": "adult", "test": "adult_test"}
     if part not in names:
@@ -180,32 +170,18 @@ def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool 
 
 
 def load_mushroom() -> Observations:
-    """UCI Mushroom: 8,124 rows, class and 22 attributes; ``?`` in stalk-root is an ordinary level.
+    """UCI Mushroom (1981), CC BY 4.0: 8,124 rows, class and 22 attributes; ``?`` in stalk-root is an ordinary level.
 
-    From https://archive.ics.uci.edu/ml/machine-learning-databases/mushroom/agaricus-lepiota.data, CC BY 4.0; found,
-    cached and verified by :func:`data_file`. The level numbers multiply to 243,799,621,632,000 states.
-
-    Raises:
-        InputError: the file cannot be had (see :func:`data_file`).
-
-    References:
-        Mushroom, UCI Machine Learning Repository (1981).
+    Found, cached and verified by :func:`data_file`, with its errors. There are 243,799,621,632,000 states.
     """
     return Observations.from_csv(data_file("mushroom"), count=None)
 
 
 def load_breast_cancer() -> Observations:
-    """UCI Breast Cancer (Ljubljana): 286 rows, class and 9 attributes; ``?`` is an ordinary level.
+    """UCI Breast Cancer (Ljubljana), CC BY 4.0: 286 rows, class and 9 attributes; ``?`` is an ordinary level.
 
-    From https://archive.ics.uci.edu/ml/machine-learning-databases/breast-cancer/breast-cancer.data, CC BY 4.0; found,
-    cached and verified by :func:`data_file`. Age, tumor-size, inv-nodes and deg-malig are ordinal; levels are those
-    that occur.
-
-    Raises:
-        InputError: the file cannot be had (see :func:`data_file`).
-
-    References:
-        M. Zwitter and M. Soklic, Breast Cancer, UCI Machine Learning Repository (1988).
+    M. Zwitter and M. Soklic (1988); found, cached and verified by :func:`data_file`, with its errors. Age, tumor-size,
+    inv-nodes and deg-malig are ordinal; levels are those that occur.
     """
     path = data_file("breast_cancer")
     found = Observations.from_csv(path, count=None)

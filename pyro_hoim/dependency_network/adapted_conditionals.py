@@ -16,12 +16,7 @@ __all__ = ["ClampedConditional", "ModelConditional"]
 
 
 def over_levels(model: ConditionalModel) -> ConditionalModel:
-    """A model of variables with levels: one of counts over its levels, any other as it is.
-
-    Raises:
-        InputTypeError: no conditional model.
-        InputError: a model of infinitely many values.
-    """
+    """A model of variables with levels: one of counts over its levels, any other as it is; others are refused."""
     check_type(model, ConditionalModel, "model", "a conditional model")
     return model.over_levels() if isinstance(model, CountModel) else model
 
@@ -77,22 +72,11 @@ class ModelConditional:
         return not isinstance(self.model, EnergyModel)
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels given the others, in nats, as the model gives them.
-
-        Shape:
-            x (*sample, d) codes; result (*sample, cardinality).
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
-        """
+        """Log-probabilities (*sample, cardinality) at codes x (*sample, d), in nats, as the model gives them."""
         return self.model.block_conditional([self._variable], x)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> ModelConditional:
-        """The conditional of the model in another precision or on another device, where the model can be moved.
-
-        Raises:
-            InputTypeError: the model has no method ``to``.
-        """
+        """The conditional of the model elsewhere; InputTypeError where the model has no method ``to``."""
         if not hasattr(self.model, "to"):
             raise wrong_type("model", "one with a method 'to'", self.model)
         return ModelConditional(self.model.to(dtype=dtype, device=device), self._variable)  # type: ignore[attr-defined]
@@ -106,9 +90,7 @@ class ClampedConditional:
         evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
 
     Raises:
-        UnknownNameError: unknown variable or label.
-        InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose shapes do
-            not broadcast.
+        UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
     """
 
     def __init__(self, node: NodeConditional, evidence: Mapping[str, int | str | torch.Tensor]) -> None:
@@ -141,14 +123,7 @@ class ClampedConditional:
         return may_be_zero(self.node)
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels given the others and the evidence, in nats.
-
-        Shape:
-            x (*sample, number of remaining variables) codes; result (*sample broadcast with batch, cardinality).
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
-        """
+        """Log-probabilities (*sample broadcast with batch, cardinality) at codes x (*sample, remaining d), in nats."""
         codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
         whole = self.node.domain
         fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]

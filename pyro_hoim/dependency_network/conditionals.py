@@ -38,8 +38,8 @@ class DependencyConditionals:
         InputError: conditionals over different domains, two of one variable, or a variable without one.
 
     References:
-        Paper 5, section 2. David Heckerman, David Maxwell Chickering, Christopher Meek, Robert Rounthwaite and Carl
-        Kadie, Dependency Networks for Inference, Collaborative Filtering, and Data Visualization, 2000.
+        Paper 5, section 2. Heckerman, Chickering, Meek, Rounthwaite and Kadie, Dependency Networks for Inference,
+        Collaborative Filtering, and Data Visualization, 2000.
 
     Example:
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
@@ -89,8 +89,7 @@ class DependencyConditionals:
                 variables whose codes are the counts.
 
         Raises:
-            InputTypeError: no conditional model.
-            InputError: a model with a batch of parameters, or of infinitely many values.
+            InputError, InputTypeError: as :class:`~pyro_hoim.dependency_network.ModelConditional`.
         """
         model = over_levels(model)
         return cls(ModelConditional(model, name) for name in model.domain.names)
@@ -106,11 +105,7 @@ class DependencyConditionals:
         return self._batch_shape
 
     def require_single(self, what: str) -> None:
-        """Refuse a batch of networks where one is needed.
-
-        Raises:
-            InputError: some conditional has a batch of tables.
-        """
+        """Raise :class:`InputError` for a batch of networks where one is needed."""
         if self._batch_shape:
             hint = "build one network from the tables of one element"
             found = (
@@ -130,11 +125,7 @@ class DependencyConditionals:
         return self._nodes
 
     def node(self, name: str) -> NodeConditional:
-        """The conditional of one variable.
-
-        Raises:
-            UnknownNameError: no such variable; the closest names are listed.
-        """
+        """The conditional of one variable; UnknownNameError lists the closest names."""
         return self._nodes[self._domain.index(name)]
 
     @property
@@ -179,9 +170,6 @@ class DependencyConditionals:
 
         Shape:
             x (*sample, d); result (*sample broadcast with batch, d).
-
-        Raises:
-            InputError: a wrong shape, or a code that is no level of its variable.
         """
         codes = check_codes(x, self._domain)
         columns: list[torch.Tensor] = []
@@ -198,17 +186,11 @@ class DependencyConditionals:
 
         Shape:
             x (*sample, d); result (*sample broadcast with batch), in nats.
-
-        Raises:
-            InputError: a wrong shape, or a code that is no level of its variable.
         """
         return self.log_conditionals(x).sum(-1)
 
     def full_table(self, name: str) -> torch.Tensor:
         """The conditional law of a variable at every state of the others, in float64 with sums of one.
-
-        Args:
-            name: the variable; the axis of it holds the law.
 
         Shape:
             result (*cardinalities): a view of a table over the variables that are read. Do not write into it.
@@ -233,12 +215,9 @@ class DependencyConditionals:
     # Other networks
 
     def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
-        """The same network with plain tables in place of models where these are small enough.
+        """The same network with plain float64 tables, of up to ``max_cells`` entries, in place of models.
 
-        Compiled samplers read tables only. Tables and leaf tables stay as they are; a new table is in float64.
-
-        Args:
-            max_cells: most entries of a new table; conditionals that need more stay as they are.
+        Compiled samplers read tables only. Tables and leaf tables stay as they are.
         """
         self.require_single("tabulated")
         return DependencyConditionals(
@@ -251,11 +230,7 @@ class DependencyConditionals:
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> DependencyConditionals:
-        """The network with its tables in another precision or on another device.
-
-        Raises:
-            InputTypeError: a conditional without a method ``to``.
-        """
+        """The network in another precision or on another device; InputTypeError for a conditional that cannot move."""
         moved: list[NodeConditional] = []
         for node in self._nodes:
             if not hasattr(node, "to"):
@@ -278,8 +253,7 @@ class DependencyConditionals:
             tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Raises:
-            UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable, or tensors whose shapes do not broadcast.
+            UnknownNameError, InputError: an unknown name or label, a bad code, or shapes that do not broadcast.
         """
         codes, _ = evidence_codes(self._domain, evidence, self._batch_shape)
         single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}

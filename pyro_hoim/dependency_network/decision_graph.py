@@ -20,13 +20,9 @@ __all__ = ["CompiledGraph", "DecisionGraph", "Merge", "Split"]
 
 @dataclass(frozen=True)
 class Split:
-    r"""One leaf is replaced by one leaf per level of a variable (equation 19).
+    r"""One leaf is replaced by one leaf per level of the variable ``on`` (equation 19).
 
     Leaves after it move up by one place, and the new leaves stand at the end in the order of the levels.
-
-    Args:
-        leaf: number of the leaf, counted before the operation.
-        on: name of the variable that is asked.
     """
 
     leaf: int
@@ -35,12 +31,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Merge:
-    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one.
-
-    Args:
-        first: number of a leaf, counted before the operation.
-        second: number of another leaf, greater than ``first``.
-    """
+    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one."""
 
     first: int
     second: int
@@ -67,11 +58,7 @@ class CompiledGraph:
     children: np.ndarray
 
     def leaves(self, codes: torch.Tensor) -> torch.Tensor:
-        """Leaf numbers by walking the graph; the codes are not checked.
-
-        Shape:
-            codes (*sample, d) long; result (*sample,) long.
-        """
+        """Leaf numbers (*sample,) of codes (*sample, d) by walking the graph; the codes are not checked."""
         flat = codes.reshape(-1, codes.shape[-1])
         variables, offsets, children = (
             torch.from_numpy(a.astype(np.int64)).to(codes.device) for a in (self.variables, self.offsets, self.children)
@@ -106,8 +93,8 @@ class DecisionGraph:
         InputTypeError: an operation of another type, or a number of a leaf that is not whole.
 
     References:
-        Paper 5, section 4.5, equations (19, 20). David Maxwell Chickering, David Heckerman and Christopher Meek, A
-        Bayesian Approach to Learning Bayesian Networks with Local Structure, 1997.
+        Paper 5, section 4.5, equations (19, 20). Chickering, Heckerman and Meek, A Bayesian Approach to Learning
+        Bayesian Networks with Local Structure, 1997.
 
     Example:
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -167,28 +154,11 @@ class DecisionGraph:
         return self._domain.cardinalities
 
     def split(self, leaf: int, on: str) -> DecisionGraph:
-        """The graph with one more split; leaves after ``leaf`` move up, new leaves stand at the end.
-
-        Args:
-            leaf: number of a leaf.
-            on: name of another variable.
-
-        Raises:
-            UnknownNameError: an unknown variable.
-            InputError: no such leaf, or the variable of the graph itself.
-        """
+        """The graph with one more split of ``leaf`` on another variable; errors as those of the class."""
         return self._with(Split(leaf, on))
 
     def merge(self, first: int, second: int) -> DecisionGraph:
-        """The graph with two leaves united under the number ``first``; leaves after ``second`` move up.
-
-        Args:
-            first: number of a leaf.
-            second: number of another leaf, greater than ``first``.
-
-        Raises:
-            InputError: no such leaf, or numbers that are equal or not in order.
-        """
+        """The graph with leaf ``second`` united into ``first``, which is smaller; errors as those of the class."""
         return self._with(Merge(first, second))
 
     def _with(self, operation: Split | Merge) -> DecisionGraph:
@@ -234,14 +204,8 @@ class DecisionGraph:
     def leaves(self, x: torch.Tensor) -> torch.Tensor:
         """The number of the leaf of every state, by replaying the operations; O(operations) per state.
 
-        Args:
-            x: codes; only the variables in :attr:`reads` are read, the others may hold anything.
-
         Shape:
-            x (*sample, d); result (*sample,) long.
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
+            x (*sample, d) codes, of which only the variables in :attr:`reads` are read; result (*sample,) long.
         """
         codes = check_codes(x, self._domain, columns=list(self._domain.indices(self.reads)))
         leaf = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
@@ -307,8 +271,7 @@ class DecisionGraph:
             The graph, and for each of its leaves the number of the leaf of this graph with the same states.
 
         Raises:
-            UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable, or the variable of the graph itself.
+            UnknownNameError, InputError: an unknown name or label, a bad code, or the variable of the graph itself.
         """
         codes = self._domain.encode_state(evidence)
         if self._variable in codes:
@@ -364,11 +327,7 @@ class DecisionGraph:
 
     @classmethod
     def from_json(cls, domain: Domain, value: Mapping[str, Any]) -> DecisionGraph:
-        """Rebuild a graph from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description, or operations that do not fit together.
-        """
+        """Rebuild a graph from :meth:`to_json`; InputError for anything else."""
         try:
             variable, operations = value["variable"], [tuple(entry) for entry in value["operations"]]
         except (KeyError, TypeError) as error:

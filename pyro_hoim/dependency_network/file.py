@@ -1,9 +1,7 @@
 """Model files of dependency networks: the tables as tensors, decision graphs and domain as JSON.
 
-The file holds one tensor ``probs.0``, ``probs.1``, ... per variable in schema order, in the precision of the tables,
-and one metadata entry, ``pyro-hoim``, as other model files do: the domain, for every variable the sequence of splits
-and merges or the parents, and free-form information. Reading never executes code from the file. Equal networks give
-equal bytes.
+Tensors ``probs.0``, ``probs.1``, ... in schema order and one metadata entry, ``pyro-hoim``, as in other model files.
+Reading never executes code from the file. Equal networks give equal bytes.
 """
 
 from __future__ import annotations
@@ -47,15 +45,8 @@ class NetworkFile:
         tensors: further tensors by name, stored as they are.
 
     Raises:
-        InputTypeError: no network, a conditional that is neither (the variable is named), or a further tensor that is
-            none.
-        InputError: information that is not JSON, or a further tensor with a name that begins with "probs.".
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2})
-        >>> network = DependencyConditionals([TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))])
-        >>> NetworkFile(network, info={"rows": 12}).info
-        {'rows': 12}
+        InputTypeError, InputError: no network, a conditional that is neither (it is named), information that is no
+            JSON, or a further tensor that is none or has a name that begins with "probs.".
     """
 
     conditionals: DependencyConditionals
@@ -88,13 +79,8 @@ class NetworkFile:
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
     """Write the model file of a network, replacing an existing one in a single step.
 
-    Args:
-        path: the file; its folder must exist.
-        file: what to write.
-
     Raises:
-        InputTypeError: ``file`` is no :class:`NetworkFile`.
-        ModelFileError: the folder does not exist, or the file cannot be written.
+        InputTypeError, ModelFileError: no :class:`NetworkFile`, no such folder, or a file that cannot be written.
 
     Example:
         >>> import tempfile
@@ -123,18 +109,9 @@ def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
 def load_network(path: str | os.PathLike[str]) -> NetworkFile:
     """Read the model file of a network; tables and graphs come back exactly as they were written.
 
-    Args:
-        path: the file.
-
     Raises:
         ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
             program, of another format version, of another kind of model, or with contents that do not fit together.
-
-    Example:
-        >>> load_network("absent.safetensors")
-        Traceback (most recent call last):
-        ...
-        pyro_hoim.errors.ModelFileError: absent.safetensors: no such file
     """
     target = Path(path)
     header, tensors = read_container(target, DEPENDENCY_NETWORK)

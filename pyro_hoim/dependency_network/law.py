@@ -66,19 +66,16 @@ class DependencyNetwork(FiniteLaw):
     Raises:
         InputTypeError: no network, or arguments of the wrong type.
         InputError: an option that is out of range, a selection or order that does not name every variable. On use, a
-            network with more than one limiting law; the states are named.
+            value of a wrong shape or outside the support, or a network with more than one limiting law (the states are
+            named).
         UnknownNameError: an unknown name.
 
     Warns:
         ConvergenceWarning: on use, where zero probabilities leave it open whether chains forget their start, or the
             enumerated law did not settle.
 
-    Randomness:
-        :meth:`sample` uses PyTorch's global generator, so ``pyro.set_rng_seed`` makes it reproducible.
-
     References:
         Paper 5, sections 2, 3 and 5. David Heckerman, David Maxwell Chickering, Christopher Meek, Robert Rounthwaite
-        and Carl Kadie, Dependency Networks for Inference, Collaborative Filtering, and Data Visualization, 2000.
 
     Example:
         >>> from pyro_hoim.dependency_network import TableConditional
@@ -147,15 +144,7 @@ class DependencyNetwork(FiniteLaw):
         conditionals: DependencyConditionals,
         **other: Any,  # noqa: ARG003
     ) -> tuple[torch.Size, torch.Size]:
-        """Batch and event shape.
-
-        Args:
-            conditionals: the network, whose variables fix the event shape.
-            other: further arguments of the constructor, ignored.
-
-        Returns:
-            The pair (batch_shape, event_shape).
-        """
+        """Pair of batch and event shape; further arguments are ignored."""
         return conditionals.batch_shape, torch.Size((len(conditionals.domain),))
 
     def __repr__(self) -> str:
@@ -168,9 +157,6 @@ class DependencyNetwork(FiniteLaw):
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats from the enumerated law; minus infinity for states that chains leave for good.
-
-        Args:
-            value: level codes, integer or floating.
 
         Shape:
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
@@ -198,9 +184,6 @@ class DependencyNetwork(FiniteLaw):
         Shape:
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch), in nats.
 
-        Raises:
-            InputError: a wrong shape, or a code that is no level of its variable.
-
         Example:
             >>> import pyro
             >>> from pyro_hoim.dependency_network import TableConditional
@@ -221,16 +204,9 @@ class DependencyNetwork(FiniteLaw):
     def conditional_log_probs(self, name: str, value: torch.Tensor) -> torch.Tensor:
         r"""Log-probabilities of the levels of one variable given all others, :math:`\log \theta_i(\cdot \mid x_{-i})`.
 
-        Args:
-            name: the variable.
-            value: codes; the entries of the variable are not read.
-
         Shape:
-            value (*sample, d); result (*sample broadcast with the batch of the conditionals, cardinality), in nats.
-
-        Raises:
-            UnknownNameError: no such variable.
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
+            value (*sample, d), whose entries of the variable are not read; result (*sample broadcast with the batch of
+            the conditionals, cardinality), in nats.
         """
         return self.conditionals.node(name).log_probs(value)
 
@@ -239,8 +215,7 @@ class DependencyNetwork(FiniteLaw):
         """The enumerated law with the way it was found; found once.
 
         Raises:
-            IntractableError: more than :attr:`max_states` joint states.
-            InputError: the network has more than one limiting law.
+            IntractableError, InputError: as :meth:`log_prob`.
         """
         self._law.require("stationary_law")
         return self._law.stationary
@@ -267,9 +242,6 @@ class DependencyNetwork(FiniteLaw):
         Raises:
             InputError: the network has more than one limiting law, as far as that is known; the states are named.
             IntractableError: ``sampler="exact"`` and more than :attr:`max_states` joint states.
-
-        Randomness:
-            PyTorch's global generator.
         """
         codes = torch.zeros((), dtype=torch.long, device=self._law.device)
         return self._drawn(sample_shape, self._law.draw, codes)
@@ -281,9 +253,6 @@ class DependencyNetwork(FiniteLaw):
 
     def marginal(self, names: Iterable[str]) -> Law:
         """The law of some variables, in schema order: their table under the enumerated law.
-
-        Args:
-            names: distinct variables.
 
         Raises:
             UnknownNameError: an unknown name.
@@ -332,8 +301,5 @@ class DependencyNetwork(FiniteLaw):
             UnknownNameError: an unknown name or label; the closest ones are listed.
             InputError: a code out of range, tensors whose shapes do not broadcast, or (for a single network) evidence
                 that the network is known to give probability zero.
-
-        References:
-            Paper 5, section 5, algorithm 3 and equation 21.
         """
         return self._in_batch(type(self)(**self._law.clamped(evidence), validate_args=self._own_validation))

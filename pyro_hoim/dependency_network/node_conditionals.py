@@ -122,9 +122,6 @@ class LeafConditional:
         InputError: a wrong shape, an entry that is negative or not finite, or a row that does not sum to one (to 1e-6
             in float32, 1e-9 in float64); the row is named.
 
-    References:
-        Paper 5, section 4.2.
-
     Example:
         >>> domain = Domain.from_cardinalities({"rain": 2, "wet": 2})
         >>> probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
@@ -166,14 +163,7 @@ class LeafConditional:
         return bool((self.probs == 0).any())
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels given the others, in nats, in the precision of the table.
-
-        Shape:
-            x (*sample, d) codes; result (*sample, cardinality).
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
-        """
+        """Log-probabilities (*sample, cardinality) at codes x (*sample, d), in nats, in the precision of the table."""
         return safe_log(self._probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
 
     def _probs(self, codes: torch.Tensor) -> torch.Tensor:
@@ -252,14 +242,7 @@ class TableConditional:
         return bool((self.probs == 0).any())
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the levels given the others, in nats, in the precision of the table.
-
-        Shape:
-            x (*sample, d) codes; result (*sample broadcast with batch, cardinality).
-
-        Raises:
-            InputError: a wrong shape, or a code that is read and is no level of its variable.
-        """
+        """Log-probabilities (*sample broadcast with batch, cardinality) at codes x (*sample, d), in nats."""
         return safe_log(self._probs(check_codes(x, self._domain, columns=list(self._domain.indices(self.parents)))))
 
     def _probs(self, codes: torch.Tensor) -> torch.Tensor:
@@ -288,9 +271,8 @@ class TableConditional:
             evidence: ``{name: code or label}``, or a tensor of codes: one for every row or batch element.
 
         Raises:
-            UnknownNameError: unknown variable or label.
-            InputError: a code that is no level of its variable, the variable whose law this is, or tensors whose
-                shapes do not broadcast with each other and the batch.
+            UnknownNameError, InputError: an unknown name or label, a bad code, the variable itself, or shapes that
+                do not broadcast.
         """
         codes, rest, _ = remaining(self._domain, self._variable, evidence, self.batch_shape)
         num_batch, device = len(self.batch_shape), self.probs.device

@@ -1,4 +1,4 @@
-"""Positions of table entries selected by joint states. Private to :mod:`pyro_hoim.structure`."""
+"""Positions of table entries selected by joint states."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ __all__ = ["CellIndex", "cell_index", "check_codes", "evidence_codes", "gather_s
 def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: list[int] | None = None) -> torch.Tensor:
     """Codes as a long tensor (*sample, d), refused unless every one is a level of its variable, where that can be seen.
 
-    Args:
-        x: codes, integers or floats that are whole numbers.
-        domain: the domain whose variables are the last dimension, in order.
-        argument: name of the argument in error messages.
-        columns: positions that are read; the others may hold anything and come back as they are (truncated).
+    ``columns`` are the positions that are read; the others may hold anything and come back as they are (truncated).
     """
     check_type(x, torch.Tensor, argument, "a tensor of codes")
     if x.dtype == torch.bool or x.is_complex():
@@ -52,13 +48,7 @@ def evidence_codes(
 ) -> tuple[dict[str, int | torch.Tensor], torch.Size]:
     """Codes of fixed variables, and the shape of them all and the batch together.
 
-    Args:
-        domain: the variables.
-        evidence: ``{name: label or code, or a tensor of codes}``.
-        batch_shape: batch of the model that the tensors broadcast with.
-
-    Returns:
-        A number for every label or code, a long tensor for every tensor with dimensions.
+    A label or code gives a number, a tensor with dimensions a long tensor, which must broadcast with the batch.
     """
     tensors = {name: value for name, value in evidence.items() if isinstance(value, torch.Tensor) and value.ndim}
     codes: dict[str, int | torch.Tensor] = dict(
@@ -78,16 +68,7 @@ def evidence_codes(
 
 
 def gather_slices(table: torch.Tensor, num_batch: int, codes: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Slices of tables (*batch, *axes) at tensors of codes, which broadcast with the batch.
-
-    Args:
-        table: the tables.
-        num_batch: number of batch dimensions.
-        codes: of every axis its codes, None for an axis that stays.
-
-    Returns:
-        Tables (*batch broadcast with the codes, entries of the axes that stay).
-    """
+    """Slices of tables (*batch, *axes) at codes of some axes, broadcast with the batch; None for an axis that stays."""
     batch, sizes = table.shape[:num_batch], table.shape[num_batch:]
     fixed = {axis: code.to(table.device) for axis, code in enumerate(codes) if code is not None}
     free = [axis for axis, code in enumerate(codes) if code is None]
@@ -121,11 +102,7 @@ class _Layout(NamedTuple):
 
 
 class CellIndex:
-    """Flat position, in the layout of tables, of the cell that a state selects in every hyperedge.
-
-    Args:
-        hypergraph: the interaction structure.
-    """
+    """Flat position, in the layout of tables, of the cell that a state selects in every hyperedge."""
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         self._cardinalities = hypergraph.domain.cardinalities
@@ -165,9 +142,8 @@ class CellIndex:
     def block(self, codes: torch.Tensor, positions: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions of the cells of the hyperedges that meet a block, for every state of the block.
 
-        Returns:
-            The part set by the variables outside the block, (*sample, edges), and the part added by every state of
-            the block in row-major order, (states, edges).
+        The part set by the variables outside the block, (*sample, edges), and the part added by every state of the
+        block in row-major order, (states, edges).
         """
         key = (positions, codes.device)
         found = self._blocks.get(key)

@@ -69,9 +69,7 @@ def _fill(graph: list[int], v: int, clique: int = 0) -> int:
 
 
 def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score: _Score) -> list[int]:
-    """Eliminate, one by one, the variable of the lowest score (fill-in count, cells of the table formed).
-
-    Of variables that score alike the one of the most levels goes first, which leaves the smallest message.
+    """Eliminate, one by one, the variable of the lowest score; ties go to the one of the most levels.
 
     A heap holds a score for every variable and, after each step, new ones for those whose score may have changed;
     entries that are no longer true are passed over. Fill-in is counted anew for the neighbours of the variable that
@@ -160,20 +158,9 @@ def elimination_order(
         order: measure this order instead of searching for one.
         first: variables to sum out first, in this order; the others follow in a good one.
 
-    Returns:
-        The order, the table of every step and the cost.
-
     Raises:
-        UnknownNameError: a name is not in the domain.
-        InputError: ``order`` is not a permutation of the variables to eliminate, ``first`` repeats a name or names a
-            variable that is kept, or both are given.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> domain = Domain.from_cardinalities([2] * 5)
-        >>> chain = InteractionHypergraph(domain, zip(domain.names, domain.names[1:]), closure=True)
-        >>> elimination_order(chain).largest_cells
-        4
+        UnknownNameError, InputError: an unknown or repeated name, an ``order`` that is no permutation of the variables
+            to eliminate, a ``first`` that is kept, or both given.
     """
     kept = frozenset(hypergraph.domain.indices(keep))
     leading = list(hypergraph.domain.indices(first))

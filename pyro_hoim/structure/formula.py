@@ -138,22 +138,10 @@ def _products(first: _Terms, second: _Terms) -> _Terms:
 
 
 def parse_formula(text: str, names: Sequence[str]) -> frozenset[frozenset[str]]:
-    """Set of variable sets that a formula stands for.
-
-    Args:
-        text: the formula; see the module's description.
-        names: the variables that may occur.
-
-    Returns:
-        The sets written out, without closure: ``a:b`` alone gives only the pair.
+    """Set of variable sets that a formula (see the module) stands for, without closure.
 
     Raises:
-        InputError: the text does not follow the grammar.
-        UnknownNameError: a name is not among ``names``; the closest names are listed.
+        InputError, UnknownNameError: text that does not follow the grammar, or a name that is not among ``names``.
         IntractableError: a power would give more than 2^20 sets.
-
-    Example:
-        >>> sorted(sorted(term) for term in parse_formula("a*b + c", ["a", "b", "c"]))
-        [['a'], ['a', 'b'], ['b'], ['c']]
     """
     return _Parser(text, names).parse()

@@ -161,11 +161,7 @@ class InteractionHypergraph:
 
     @classmethod
     def from_order(cls, domain: Domain, order: int) -> InteractionHypergraph:
-        """All sets of one to ``order`` variables (the "k-body" model).
-
-        Raises:
-            InputError: ``order`` is not a whole number from 1 to the number of variables.
-        """
+        """All sets of one to ``order`` variables (the "k-body" model); InputError for an order out of range."""
         check_whole(order, "order", 1, len(domain))
         return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
 
@@ -186,11 +182,6 @@ class InteractionHypergraph:
         Raises:
             InputError: the text cannot be read, or the collection is not closed under subsets (see the class).
             UnknownNameError: a name is not in the domain.
-
-        Example:
-            >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-            >>> InteractionHypergraph.from_formula(domain, "a*b + c").edges
-            (('a',), ('b',), ('c',), ('a', 'b'))
         """
         return cls(domain, parse_formula(formula, domain.names), closure=closure, hierarchical=hierarchical)
 
@@ -243,16 +234,7 @@ class InteractionHypergraph:
         """Values of the edges, each repeated over its free parameters: scales of a prior, weights of a penalty.
 
         Shape:
-            per_edge (*batch, len(self)); result (*batch, num_parameters), of the same dtype and device.
-
-        Raises:
-            InputError: the last dimension is not one entry per edge.
-            InputTypeError: not a tensor.
-
-        Example:
-            >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-            >>> hypergraph.spread(torch.tensor([0.1, 0.2, 0.3]))
-            tensor([0.1000, 0.2000, 0.2000, 0.3000, 0.3000])
+            per_edge (*batch, len(self)), refused otherwise; result (*batch, num_parameters), same dtype and device.
         """
         check_type(per_edge, torch.Tensor, "per_edge", "a tensor")
         check_shape(per_edge, (len(self),), "per_edge")
@@ -286,20 +268,14 @@ class InteractionHypergraph:
         return InteractionHypergraph(self.domain, self.edges, closure=True)
 
     def heredity_score(self, names: Iterable[str]) -> float:
-        r"""Share of the facets of a set that are edges, :math:`\omega(S) / |S|` (paper 1, equation 8).
-
-        The empty set counts as present, so a single variable scores 1.
-        """
+        r"""Share of facets that are edges, :math:`\omega(S) / |S|` (paper 1, equation 8); 1 for a single variable."""
         edge = tuple(sorted(self.domain.indices(names)))
         if not edge:
             raise unexpected("names", "at least one variable", code="empty")
         return sum(s in self._index_set or not s for s in itertools.combinations(edge, len(edge) - 1)) / len(edge)
 
     def chain(self) -> tuple[InteractionHypergraph, ...]:
-        """Maximally refined chain from no edge to this collection, adding one edge at a time in edge order.
-
-        Every member is hierarchical when this collection is (paper 1, section 3.3).
-        """
+        """Chain from no edge to this collection, adding one edge at a time in edge order (paper 1, section 3.3)."""
         hierarchical = self.is_hierarchical
         return tuple(
             InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical)
@@ -314,11 +290,7 @@ class InteractionHypergraph:
         return InteractionHypergraph(self.domain, added, closure=closure, hierarchical=hierarchical)
 
     def remove_edges(self, edges: Iterable[Iterable[str]], *, hierarchical: bool = True) -> InteractionHypergraph:
-        """This collection without the given edges and, when ``hierarchical``, without their supersets.
-
-        Raises:
-            InputError: a given edge is not an edge.
-        """
+        """This collection without the given edges and, when ``hierarchical``, without their supersets."""
         gone = [frozenset(self.domain.indices(e)) for e in edges]
         for edge in gone:
             if tuple(sorted(edge)) not in self._index_set:
@@ -368,11 +340,7 @@ class InteractionHypergraph:
         )
 
     def junction_tree(self) -> tuple[JunctionTreeNode, ...]:
-        """Cliques of a decomposable collection in an order with the running-intersection property; built once.
-
-        Raises:
-            InputError: the collection is not decomposable.
-        """
+        """Cliques of a decomposable collection in an order with the running-intersection property; built once."""
         if not self.is_decomposable:
             problem = "the collection is not decomposable"
             raise refused("junction_tree", problem, "see is_graphical and is_decomposable", code="missing-part")
@@ -413,10 +381,7 @@ class InteractionHypergraph:
         return self.maximal_edges + tuple((n,) for i, n in enumerate(self.domain.names) if i not in covered)
 
     def colouring(self) -> tuple[Edge, ...]:
-        """Classes of variables no two of which share an edge (greedy, largest degree first).
-
-        The variables of a class are independent given all others, so they may be updated at once.
-        """
+        """Classes of variables no two of which share an edge (greedy, largest degree first)."""
         colours = nx.greedy_color(self._graph, strategy="largest_first")
         classes: dict[int, list[int]] = {}
         for index in range(len(self.domain)):
@@ -424,12 +389,7 @@ class InteractionHypergraph:
         return tuple(self._names(classes[c]) for c in sorted(classes))
 
     def conditional_independences(self) -> tuple[tuple[str, str, Edge], ...]:
-        """Pairs of variables that no edge joins, each with a smallest set that separates them.
-
-        Returns:
-            Triples (a, b, given): under every law of the family a and b are independent given that set. The set is
-            empty when they lie in different components.
-        """
+        """Triples (a, b, given) of variables that no edge joins, with a smallest set that separates them."""
         found: list[tuple[str, str, Edge]] = []
         for a, b in itertools.combinations(range(len(self.domain)), 2):
             if not self._graph.has_edge(a, b):
@@ -461,11 +421,7 @@ class InteractionHypergraph:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:
-        """Rebuild a collection from :meth:`to_json`.
-
-        Raises:
-            InputError: not such a description.
-        """
+        """Rebuild a collection from :meth:`to_json`; InputError for anything else."""
         if not isinstance(value, Mapping):
             raise unexpected("hypergraph", "an object with domain and edges", value)
         for key in ("domain", "edges"):

@@ -2,7 +2,7 @@
 
 An assertion raises :class:`AssertionError` with the numbers that decided it, and otherwise returns them. Under the
 null hypothesis it raises with probability at most about :data:`FALSE_ALARM_RATE` per criterion. Seeds are the
-caller's; nothing here draws random numbers.
+caller's; nothing here draws random numbers. Shapes and numbers that do not fit are refused with InputError.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy import optimize, stats
 
 from ..checks import check_exact_shape
 from ..errors import out_of_range, unexpected, wrong_shape
+from .oracles import as_array
 
 __all__ = [
     "FALSE_ALARM_RATE",
@@ -79,31 +80,13 @@ class RankCheck:
     threshold: float
 
 
-def _array(values: Any) -> np.ndarray:
-    detach = getattr(values, "detach", None)
-    return np.asarray(detach().cpu().numpy() if detach is not None else values)
-
-
 def assert_close(actual: Any, expected: Any, *, relative: float = 1e-10, absolute: float = 0.0, what: str = "") -> None:
-    """Raise unless every entry differs by at most ``absolute + relative * max(1, |expected|)``.
+    """Raise unless every entry differs by at most ``absolute + relative * max(1, |expected|)``; ``what`` names them.
 
     The floor of one makes the tolerance usable for probabilities and log-probabilities near zero. Infinities must
     agree exactly and NaN never passes.
-
-    Args:
-        actual: tensor or array to be tested.
-        expected: the oracle, of the same shape.
-        relative: relative tolerance, 1e-10 for float64 identities.
-        absolute: extra absolute tolerance.
-        what: name shown in the message.
-
-    Raises:
-        AssertionError: shapes differ or an entry is out of tolerance; the worst entry is shown.
-
-    Example:
-        >>> assert_close([1.0, 2.0], [1.0, 2.0 + 1e-12])
     """
-    left, right = np.asarray(_array(actual), dtype=np.float64), np.asarray(_array(expected), dtype=np.float64)
+    left, right = as_array(actual), as_array(expected)
     if left.shape != right.shape:
         raise AssertionError(f"{what or 'values'}: shape {left.shape}, expected {right.shape}")
     with np.errstate(invalid="ignore"):
@@ -119,43 +102,23 @@ def assert_close(actual: Any, expected: Any, *, relative: float = 1e-10, absolut
 
 
 def total_variation_bound(num_cells: int, num_draws: int, alpha: float = FALSE_ALARM_RATE) -> float:
-    r"""Total-variation distance that i.i.d. draws exceed with probability at most ``alpha``.
+    r"""Total-variation distance that R i.i.d. draws in K cells exceed with probability at most ``alpha``.
 
     .. math:: \tfrac12 \sqrt{(K-1)/R} + \sqrt{\ln(1/\alpha) / (2R)}
 
     The first term bounds the mean (Cauchy-Schwarz over the cells), the second is McDiarmid's inequality; both hold
     for any law on K cells.
-
-    Args:
-        num_cells: K, the number of cells.
-        num_draws: R, the number of independent draws.
-        alpha: false-alarm rate.
-
-    Example:
-        >>> round(total_variation_bound(16, 10_000), 4)
-        0.0456
     """
     return 0.5 * math.sqrt(max(num_cells - 1, 0) / num_draws) + math.sqrt(math.log(1 / alpha) / (2 * num_draws))
 
 
 def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: float = FALSE_ALARM_RATE) -> int:
-    r"""Number of draws with which the chi-square test finds a given total-variation error.
+    r"""Number of draws with which the chi-square test finds a given total-variation error with probability ``power``.
 
     The error is taken to be spread evenly over K equally probable cells (half of them up, half down by the same
     factor), so the statistic is non-central chi-square with K - 1 degrees of freedom and non-centrality
-    :math:`4 R\,\mathrm{tv}^2`. A concentrated error is easier to find.
-
-    Args:
-        num_cells: K, at least 2.
-        tv: total variation to be detected, in (0, 1/2).
-        power: probability of detection.
-        alpha: false-alarm rate.
-
-    Returns:
-        R, rounded up; at least enough that each equal cell expects :data:`MINIMUM_EXPECTATION` draws.
-
-    Raises:
-        InputError: fewer than 2 cells, or tv or power out of range.
+    :math:`4 R\,\mathrm{tv}^2`. A concentrated error is easier to find. At least enough that each equal cell expects
+    :data:`MINIMUM_EXPECTATION` draws.
 
     Example:
         >>> [round(required_draws(k, 0.05), -2) for k in (16, 64)]
@@ -177,28 +140,13 @@ def required_draws(num_cells: int, tv: float, power: float = POWER, *, alpha: fl
 
 
 def chi_square_p_value(counts: Any, probs: Any, *, minimum: float = MINIMUM_EXPECTATION) -> tuple[float, int]:
-    """P value of Pearson's chi-square against a known law, after pooling the cells that expect too little.
+    """P value of Pearson's chi-square of counts (K,) against a law (K,), and the number of cells after pooling.
 
     All cells whose expectation is below ``minimum`` become one; if that one still expects less, it joins the
-    smallest of the others.
-
-    Args:
-        counts: number of independent draws in each cell.
-        probs: probability of each cell.
-        minimum: smallest expectation of a cell that is kept on its own.
-
-    Shape:
-        ``counts`` and ``probs`` (K,).
-
-    Returns:
-        ``(p_value, num_cells after pooling)``; the p value is 1.0 when one cell is left.
-
-    Example:
-        >>> chi_square_p_value([500, 500], [0.5, 0.5])
-        (1.0, 2)
+    smallest of the others. The p value is 1.0 when one cell is left.
     """
-    observed = np.asarray(_array(counts), dtype=np.float64).reshape(-1)
-    law = np.asarray(_array(probs), dtype=np.float64).reshape(-1)
+    observed = as_array(counts).reshape(-1)
+    law = as_array(probs).reshape(-1)
     expected = observed.sum() * law / law.sum()
     small = expected < minimum
     groups_o, groups_e = list(observed[~small]), list(expected[~small])
@@ -225,34 +173,17 @@ def assert_exact_law(
     minimum: float = MINIMUM_EXPECTATION,
     what: str = "draws",
 ) -> LawCheck:
-    """Raise unless independent draws look like the exact law.
+    """Raise unless independent draws look like the exact law; counts and probs have one common shape.
 
     Three criteria: no draw in a cell of probability zero; the chi-square p value on pooled cells is at least
     ``alpha``; the total variation is below :func:`total_variation_bound`. The draws must be independent: start
-    chains from the exact law and keep one state of each.
-
-    Args:
-        counts: number of draws in each cell (:func:`pyro_hoim.testing.count_states` makes them from states).
-        probs: exact probability of each cell, summing to one.
-        alpha: false-alarm rate of each random criterion.
-        minimum: see :func:`chi_square_p_value`.
-        what: name shown in the message.
-
-    Shape:
-        ``counts`` and ``probs`` of one common shape, any number of axes.
-
-    Returns:
-        The measured figures, for printing.
-
-    Raises:
-        AssertionError: a criterion fails; the message states which, with its numbers.
-        InputError: shapes differ, no draws, or ``probs`` is not a law.
+    chains from the exact law and keep one state of each. ``minimum``: see :func:`chi_square_p_value`.
 
     Example:
         >>> assert_exact_law([2480, 2520, 5000, 0], [0.25, 0.25, 0.5, 0.0]).num_cells
         3
     """
-    observed, law = _array(counts), np.asarray(_array(probs), dtype=np.float64)
+    observed, law = as_array(counts, None), as_array(probs)
     if observed.shape != law.shape:
         raise unexpected("counts", f"the shape {law.shape} of probs", received=observed.shape, code="wrong-shape")
     observed, law = observed.reshape(-1).astype(np.float64), law.reshape(-1)
@@ -298,30 +229,16 @@ def assert_uniform_ranks(
     replications in 20 bins the exact rate of the chi-square test at 1e-6 is 1.23e-6 (2e-6 at 20 per bin).
 
     Args:
-        ranks: integer ranks, one row per replication.
+        ranks: integer ranks, one row per replication, (replications,) or (replications, quantities).
         num_draws: posterior draws per replication; ``num_draws + 1`` must be a multiple of ``num_bins``.
         num_bins: equal bins; each must expect at least 20 replications.
         alpha: false-alarm rate of the call.
         names: names of the quantities, for the message.
 
-    Shape:
-        ``ranks`` (replications,) or (replications, quantities).
-
-    Returns:
-        The p values and the threshold they were held to.
-
-    Raises:
-        AssertionError: a quantity's ranks are not uniform; each such quantity is listed with its p value.
-        InputError: ranks out of range or not integers, bins that do not divide the ranks, too few replications.
-
     References:
         Talts et al., Validating Bayesian inference algorithms with simulation-based calibration, 2018, section 4.
-
-    Example:
-        >>> assert_uniform_ranks(list(range(100)) * 10, 99).p_values
-        (1.0,)
     """
-    values = _array(ranks)
+    values = as_array(ranks, None)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2:
         raise wrong_shape("ranks", "(replications,) or (replications, quantities)", values)
@@ -353,33 +270,14 @@ def assert_uniform_ranks(
 
 
 def assert_stationary(transition: Any, probs: Any, *, tolerance: float = 1e-12, gap: float = 1e-9) -> float:
-    r"""Raise unless a transition matrix leaves a law unchanged and has no second eigenvalue of modulus one.
+    r"""Raise unless a transition matrix (K, K) leaves a law unchanged and has no second eigenvalue of modulus one.
 
     :math:`\pi P = \pi` alone also holds for the identity and for a deterministic flip; both have more than one
-    eigenvalue on the unit circle and are refused.
-
-    Args:
-        transition: row-stochastic matrix of one sweep, states in the order of ``probs``.
-        probs: the law that must be stationary.
-        tolerance: largest allowed difference in a row sum or in an entry of :math:`\pi P`.
-        gap: an eigenvalue of modulus above ``1 - gap`` counts as one.
-
-    Shape:
-        ``transition`` (K, K), ``probs`` (K,) or any shape with K entries.
-
-    Returns:
-        The modulus of the second eigenvalue (0.0 for a single state), exact up to rounding.
-
-    Raises:
-        AssertionError: a row does not sum to one, an entry is negative, the law moves, or the chain does not mix.
-        InputError: shapes do not fit.
-
-    Example:
-        >>> round(assert_stationary([[0.7, 0.3], [0.3, 0.7]], [0.5, 0.5]), 9)
-        0.4
+    eigenvalue on the unit circle and are refused. Row sums and entries of :math:`\pi P` may be off by ``tolerance``; a
+    modulus above ``1 - gap`` counts as one. Returns the modulus of the second eigenvalue (0.0 for a single state).
     """
-    matrix = np.asarray(_array(transition), dtype=np.float64)
-    law = np.asarray(_array(probs), dtype=np.float64).reshape(-1)
+    matrix = as_array(transition)
+    law = as_array(probs).reshape(-1)
     check_exact_shape(matrix, (law.size, law.size), "transition")
     if not np.isfinite(matrix).all() or (matrix < -tolerance).any():
         raise AssertionError("transition: entries must be finite and non-negative")

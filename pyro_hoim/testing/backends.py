@@ -14,7 +14,7 @@ from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .assertions import assert_close, assert_exact_law, required_draws
-from .conformance import run_checks
+from .conformance import run_cases
 from .oracles import (
     count_states,
     enumerate_codes,
@@ -249,12 +249,10 @@ def check_backend(
         AssertionError: one or more checks failed; the structure, scale and every failure are listed.
         InputError: an unknown name in ``skip``.
     """
-    failures = []
-    for name, hypergraph in (standard_hypergraphs() if hypergraphs is None else hypergraphs).items():
-        for scale in scales:
-            try:
-                run_checks(BACKEND_CHECKS, BackendCase(backend, hypergraph, scale, relative=relative), skip)
-            except AssertionError as error:
-                failures.append(f"{name}, scale {scale:g}: {error}")
-    if failures:
-        raise AssertionError(f"{len(failures)} cases failed:\n" + "\n".join(failures))
+    structures = (standard_hypergraphs() if hypergraphs is None else hypergraphs).items()
+    cases = (
+        (f"{name}, scale {scale:g}", BackendCase(backend, hypergraph, scale, relative=relative))
+        for name, hypergraph in structures
+        for scale in scales
+    )
+    run_cases(BACKEND_CHECKS, cases, skip)

@@ -20,17 +20,13 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .assertions import FALSE_ALARM_RATE, assert_close, assert_exact_law, required_draws
 from .backends import standard_hypergraphs
-from .conformance import run_checks
-from .oracles import count_states, enumerate_codes, exact_table, random_tables
+from .conformance import run_cases
+from .oracles import as_array, count_states, enumerate_codes, exact_table, random_tables
 from .transitions import recompute_counts, recompute_energy, sweep_matrix, tempered_law
 
 __all__ = ["ENGINE_CHECKS", "EngineCase", "binary_hypergraphs", "check_engine"]
 
 Blocks = tuple[tuple[int, ...], ...]
-
-
-def _codes(codes: torch.Tensor) -> np.ndarray:
-    return codes.cpu().numpy().astype(np.int64)
 
 
 def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
@@ -156,7 +152,7 @@ def _assert_energies(case: EngineCase, engine: Any, what: str, tables: Any = Non
         row, weights = tables[g % len(tables)], reference[g % len(reference)].numpy()
         energy = recompute_energy(case.hypergraph, row, codes[g])
         assert_close(cached[g], energy, relative=1e-9, what=f"cached energy after {what}")
-        energy = -weights[_codes(codes[g]) + starts].sum(-1)
+        energy = -weights[as_array(codes[g], np.int64) + starts].sum(-1)
         assert_close(cached_reference[g], energy, relative=1e-9, what=f"cached reference energy after {what}")
 
 
@@ -202,7 +198,7 @@ def check_independence(case: EngineCase) -> None:
     size, where = 128 * -(-required_draws(16, case.tv) // 64), len(case.states) // 3
     order = _forward(case.blocks("sites"))
     engine = case.engine("sites", 6, size, same=True, start=case.states[where])
-    codes = _codes(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).codes)
+    codes = as_array(engine.sweep(order, 2, np.ones(6), thin=1, codes=True).codes, np.int64)
     cell = np.arange(len(case.states)) % 4  # four cells are enough to show dependence
     first, second = cell[np.ravel_multi_index(tuple(np.moveaxis(codes, -1, 0)), case.cardinalities)]
     folded = [first[g].reshape(-1, 2, lag) for g, lag in enumerate((1, 16, 64))]
@@ -438,12 +434,8 @@ def check_engine(
         >>> one = {"one variable": standard_hypergraphs()["one variable"]}
         >>> check_engine(TorchEngine, hypergraphs=one, separate_streams=False)
     """
-    failures = []
-    for name, hypergraph in (standard_hypergraphs() if hypergraphs is None else hypergraphs).items():
-        case = EngineCase(factory, hypergraph, scale, dtype=dtype, separate_streams=separate_streams)
-        try:
-            run_checks(ENGINE_CHECKS, case, skip)
-        except AssertionError as error:
-            failures.append(f"{name}, scale {scale:g}: {error}")
-    if failures:
-        raise AssertionError(f"{len(failures)} structures failed:\n" + "\n".join(failures))
+    cases = (
+        (f"{name}, scale {scale:g}", EngineCase(factory, graph, scale, dtype=dtype, separate_streams=separate_streams))
+        for name, graph in (standard_hypergraphs() if hypergraphs is None else hypergraphs).items()
+    )
+    run_cases(ENGINE_CHECKS, cases, skip)

@@ -341,6 +341,18 @@ def run_checks(checks: Sequence[Callable[[Any], None]], case: Any, skip: Iterabl
         raise AssertionError(f"{len(failures)} of {len(checks)} checks failed:\n" + "\n".join(failures))
 
 
+def run_cases(checks: Sequence[Callable[[Any], None]], cases: Iterable[tuple[str, Any]], skip: Iterable[str]) -> None:
+    """Run each check on named cases and raise one :class:`AssertionError` that lists every failure."""
+    failures: list[str] = []
+    for name, case in cases:
+        try:
+            run_checks(checks, case, skip)
+        except AssertionError as error:
+            failures.append(f"{name}: {error}")
+    if failures:
+        raise AssertionError(f"{len(failures)} cases failed:\n" + "\n".join(failures))
+
+
 def _equal(actual: Any, expected: Any, what: str) -> None:
     if actual != expected:
         raise AssertionError(f"{what}: received {actual!r}, expected {expected!r}")

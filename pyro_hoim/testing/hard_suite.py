@@ -151,16 +151,7 @@ def is_false_claim(result: LogPartition, log_z: float) -> bool:
 
 
 def hard_models(name: str) -> Iterator[HardModel]:
-    """Models of one class of ``HARD_CLASSES``, in a fixed order, made as they are asked for.
-
-    Raises:
-        InputError: no such class.
-
-    Example:
-        >>> first = next(hard_models("XOR-SAT"))
-        >>> dict(first.parameters), round(first.log_z, 4)
-        ({'size': 12, 'weight': 0.7, 'seed': 0}, 11.045)
-    """
+    """Models of one class of ``HARD_CLASSES``, in a fixed order, made as they are asked for."""
     check_choice(name, HARD_CLASSES, "hard_models name")
     return HARD_CLASSES[name]()
 
@@ -169,10 +160,6 @@ def easy_models(number: int = 200) -> Iterator[HardModel]:
     """Random models of weak to moderate interactions, in which Gibbs sampling mixes well; log Z by enumeration.
 
     Spins or mixed variables with 2 to 4 levels, chains, sparse and dense pairs, and triples; at most 2^16 states.
-
-    Example:
-        >>> [model.energy.hypergraph.domain.cardinalities[:3] for model in easy_models(2)]
-        [(2, 2, 2), (3, 4, 4)]
     """
     for case in range(number):
         rng = np.random.default_rng(case)

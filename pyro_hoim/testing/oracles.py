@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
+    "as_array",
     "count_states",
     "enumerate_codes",
     "exact_covariance",
@@ -27,6 +28,7 @@ __all__ = [
     "exact_statistics",
     "exact_table",
     "join_tables",
+    "log_sum_exp",
     "random_tables",
     "split_tables",
 ]
@@ -34,48 +36,22 @@ __all__ = [
 Tables = Mapping[tuple[str, ...], Any]
 
 
-def _array(values: Any) -> np.ndarray:
-    """Float64 NumPy copy of a tensor or array."""
+def as_array(values: Any, dtype: Any = np.float64) -> np.ndarray:
+    """NumPy array of a tensor or array."""
     detach = getattr(values, "detach", None)
-    return np.asarray(detach().cpu().numpy() if detach is not None else values, dtype=np.float64)
+    return np.asarray(detach().cpu().numpy() if detach is not None else values, dtype=dtype)
 
 
 def enumerate_codes(cardinalities: Sequence[int]) -> np.ndarray:
-    """All joint states in row-major order (the last variable varies fastest).
-
-    Args:
-        cardinalities: number of levels of each variable; may be empty (one state without coordinates).
-
-    Shape:
-        Returns an int64 array (num_states, d).
-
-    Example:
-        >>> enumerate_codes([2, 2]).tolist()
-        [[0, 0], [0, 1], [1, 0], [1, 1]]
-    """
+    """All joint states (num_states, d) int64 in row-major order (the last variable varies fastest)."""
     sizes = tuple(int(n) for n in cardinalities)
     return np.indices(sizes, dtype=np.int64).reshape(len(sizes), math.prod(sizes)).T.copy()
 
 
 def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
-    """Number of draws in each joint state.
-
-    Args:
-        states: codes of the draws, integer-valued.
-        cardinalities: number of levels of each variable.
-
-    Shape:
-        ``states`` (..., d); returns int64 counts (num_states,), in the order of :func:`enumerate_codes`.
-
-    Raises:
-        InputError: the last dimension is not d, or a code lies outside its variable's levels.
-
-    Example:
-        >>> count_states([[0, 1], [0, 1], [1, 0]], [2, 2]).tolist()
-        [0, 2, 1, 0]
-    """
+    """Number of draws (num_states,) in each joint state, of states (..., d); others are refused."""
     sizes = tuple(int(n) for n in cardinalities)
-    codes = _array(states)
+    codes = as_array(states)
     check_shape(codes, (len(sizes),), "states")
     rows = codes.reshape(math.prod(codes.shape[:-1]), len(sizes))
     flat = rows.astype(np.int64)
@@ -88,37 +64,19 @@ def count_states(states: Any, cardinalities: Sequence[int]) -> np.ndarray:
 
 
 def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[str, ...], np.ndarray]:
-    r"""Interaction tables by hyperedge, from the flat layout or from a mapping.
-
-    Args:
-        hypergraph: the interactions, whose order is the layout's.
-        tables: flat vector of the raveled tables, edge after edge, or ``{edge: table}`` with every edge present.
-
-    Shape:
-        ``tables`` (\*batch, num_terms), or each (\*batch, \*edge shape); returns tables (\*batch, \*edge shape).
-
-    Raises:
-        InputError: wrong length, shape, or set of edges.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 3]), [["x0"], ["x1"]])
-        >>> split_tables(graph, [1.0, -1.0, 0.0, 2.0, -2.0])[("x1",)].tolist()
-        [0.0, 2.0, -2.0]
-    """
+    r"""Interaction tables (\*batch, \*edge shape) by hyperedge, from the flat layout or a mapping."""
     edges = [tuple(edge) for edge in hypergraph.edges]
     shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
     if isinstance(tables, Mapping):
         if set(map(tuple, tables)) != set(edges):
             raise unexpected("tables", f"one table for each of {edges}", received=list(tables))
-        result = {edge: _array(tables[edge]) for edge in edges}
+        result = {edge: as_array(tables[edge]) for edge in edges}
         for edge, shape in zip(edges, shapes, strict=True):
             received = result[edge].shape
             if received[len(received) - len(shape) :] != shape:
                 raise unexpected(f"tables[{edge}]", f"shape (..., {shape})", received=received, code="wrong-shape")
         return result
-    flat = _array(tables)
+    flat = as_array(tables)
     sizes = [math.prod(shape) for shape in shapes]
     check_shape(flat, (sum(sizes),), "tables")
     starts = np.cumsum([0, *sizes])
@@ -129,11 +87,7 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
 
 
 def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
-    r"""Flat layout of tables given by hyperedge, inverse of :func:`split_tables`.
-
-    Shape:
-        Returns (\*batch, num_terms); a hypergraph without edges gives shape (0,).
-    """
+    r"""Flat layout (\*batch, num_terms) of tables given by hyperedge, inverse of :func:`split_tables`."""
     parts = split_tables(hypergraph, tables)
     flat = [
         part.reshape((*part.shape[: part.ndim - len(shape)], -1))
@@ -150,25 +104,9 @@ def random_tables(
     batch_shape: Sequence[int] = (),
     balanced: bool = True,
 ) -> np.ndarray:
-    r"""Normal interaction tables, each centred along every axis when ``balanced`` (paper 1, eq. 21).
+    r"""Normal interaction tables (\*batch_shape, num_terms), centred along every axis when ``balanced`` (paper 1, 21).
 
-    Args:
-        hypergraph: the interactions.
-        rng: source of randomness; nothing else is touched.
-        scale: standard deviation before centring, in nats.
-        batch_shape: leading shape of independent tables.
-        balanced: centre every fibre; False leaves arbitrary tables.
-
-    Shape:
-        Returns (\*batch_shape, num_terms), float64.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 3]), [["x0"], ["x1"]])
-        >>> tables = random_tables(graph, np.random.default_rng(0))
-        >>> bool(abs(tables[:2].sum()) < 1e-12), bool(abs(tables[2:].sum()) < 1e-12)
-        (True, True)
+    ``scale`` is the standard deviation before centring, in nats.
     """
     tables: dict[tuple[str, ...], np.ndarray] = {}
     for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
@@ -181,24 +119,11 @@ def random_tables(
 
 
 def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: bool = True) -> np.ndarray:
-    r"""Log-probability of every joint state, by broadcasting each table over the full array.
+    r"""Log-probability of every joint state (\*batch, \*cardinalities), by broadcasting each table over the full array.
 
     .. math:: \log q(x) = \sum_S \theta^S[x_S] - \log \sum_{x'} \exp \sum_S \theta^S[x'_S]
 
-    Args:
-        hypergraph: the interactions.
-        tables: interaction tables in nats, flat or by hyperedge (see :func:`split_tables`); any tables, balanced
-            or not.
-        normalised: subtract log Z; False leaves minus the energy.
-
-    Shape:
-        ``tables`` (\*batch, num_terms); returns (\*batch, \*cardinalities), nats.
-
-    Returns:
-        Exact up to rounding; the cost is the number of joint states times the number of interactions.
-
-    References:
-        Paper 1, section 3 (log-linear models).
+    Of any tables in nats, flat or by hyperedge, balanced or not; not ``normalised`` it is minus the energy.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -218,7 +143,7 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
             )
         )
     else:
-        batch = () if isinstance(tables, Mapping) else _array(tables).shape[:-1]
+        batch = () if isinstance(tables, Mapping) else as_array(tables).shape[:-1]
     total = np.zeros(batch + cardinalities)
     for part, positions in zip(parts.values(), hypergraph.edge_indices, strict=True):
         lead = part.shape[: part.ndim - len(positions)]
@@ -228,33 +153,17 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
         total = total + part.reshape(lead + tuple(shape))
     if not normalised:
         return total
-    return total - _log_sum_exp(total, d).reshape(batch + (1,) * d)
+    return total - log_sum_exp(total, d).reshape(batch + (1,) * d)
 
 
 def exact_log_partition(hypergraph: InteractionHypergraph, tables: Any) -> np.ndarray:
-    r"""Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\*batch).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2, 4]), [])
-        >>> round(float(np.exp(exact_log_partition(graph, {}))), 9)
-        8.0
-    """
-    return _log_sum_exp(exact_table(hypergraph, tables, normalised=False), len(hypergraph.domain.cardinalities))
+    r"""Log of the sum over all joint states of exp(sum of the tables), in nats; shape (\*batch)."""
+    return log_sum_exp(exact_table(hypergraph, tables, normalised=False), len(hypergraph.domain.cardinalities))
 
 
 def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    r"""Mean coordinates eta: the marginal probability table of every hyperedge, in the flat layout.
-
-    Args:
-        hypergraph: the interactions.
-        log_probs: normalised log-probabilities of all joint states, as :func:`exact_table` returns them.
-
-    Shape:
-        ``log_probs`` (\*batch, \*cardinalities); returns (\*batch, num_terms).
-    """
-    values = np.exp(_array(log_probs))
+    r"""Mean coordinates eta (\*batch, num_terms) of normalised log-probabilities (\*batch, \*cardinalities)."""
+    values = np.exp(as_array(log_probs))
     d = len(hypergraph.domain.cardinalities)
     batch = values.shape[: values.ndim - d]
     parts = []
@@ -265,13 +174,9 @@ def exact_statistics(hypergraph: InteractionHypergraph, log_probs: Any) -> np.nd
 
 
 def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.ndarray:
-    r"""Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables.
-
-    Shape:
-        ``log_probs`` (\*cardinalities), no batch; returns (num_terms, num_terms).
-    """
+    """Covariance of the one-hot statistics of all interactions: the Hessian of log Z in the tables; no batch."""
     cardinalities = tuple(hypergraph.domain.cardinalities)
-    probs = np.exp(_array(log_probs)).reshape(-1)
+    probs = np.exp(as_array(log_probs)).reshape(-1)
     codes = enumerate_codes(cardinalities)
     columns = []
     for positions, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
@@ -282,7 +187,7 @@ def exact_covariance(hypergraph: InteractionHypergraph, log_probs: Any) -> np.nd
     return (features - mean).T @ (probs[:, None] * (features - mean))
 
 
-def _log_sum_exp(values: np.ndarray, num_axes: int) -> np.ndarray:
+def log_sum_exp(values: np.ndarray, num_axes: int) -> np.ndarray:
     """Log-sum-exp over the last ``num_axes`` axes."""
     if num_axes == 0:
         return values

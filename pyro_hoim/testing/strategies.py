@@ -46,14 +46,7 @@ class RandomModel:
 def domains(
     *, min_variables: int = 1, max_variables: int = 5, max_cardinality: int = 4, max_states: int = 256
 ) -> SearchStrategy[Domain]:
-    """Domains of nominal variables named a, b, c, ...; variables of one state occur.
-
-    Args:
-        min_variables: fewest variables (0 allows the empty domain).
-        max_variables: most variables, at most 26.
-        max_cardinality: most levels of a variable.
-        max_states: most joint states; later variables are cut to fit.
-    """
+    """Domains of nominal variables named a, b, c, ...; later variables are cut to fit ``max_states`` joint states."""
     from hypothesis import strategies as st
 
     def build(sizes: list[int]) -> Domain:
@@ -71,11 +64,7 @@ def hypergraphs(
 ) -> SearchStrategy[InteractionHypergraph]:
     """Hypergraphs of many shapes: empty, main effects, pairs, saturated, disconnected, chain, cycle and arbitrary.
 
-    Args:
-        domain: strategy for the domain; :func:`domains` by default.
-        hierarchical: close the collections; False also gives collections with holes.
-        max_edges: most generating edges of an arbitrary collection.
-        max_order: largest generating edge of an arbitrary collection.
+    Closed if ``hierarchical``, else they may have holes; ``max_edges`` and ``max_order`` bound arbitrary ones.
     """
     from hypothesis import strategies as st
 
@@ -115,16 +104,10 @@ def thetas(
     scales: Sequence[float] = SCALES,
     batch_shape: Sequence[int] = (),
 ) -> SearchStrategy[torch.Tensor]:
-    r"""Parameters of a hypergraph: normal, at one of the scales.
-
-    Args:
-        hypergraph: the interactions.
-        coding: "free" or "corner" coordinates, "balanced" tables, or arbitrary "tables".
-        scales: standard deviations to choose from, in nats.
-        batch_shape: leading shape.
+    r"""Parameters of a hypergraph: normal, at one of the ``scales`` (standard deviations in nats).
 
     Shape:
-        (\*batch_shape, num_parameters) or (\*batch_shape, num_terms), float64.
+        (\*batch_shape, num_parameters) for the codings free and corner, else tables (\*batch_shape, num_terms).
     """
     from hypothesis import strategies as st
 
@@ -146,12 +129,7 @@ def models(
     scales: Sequence[float] = SCALES,
     batch_shape: Sequence[int] = (),
 ) -> SearchStrategy[RandomModel]:
-    """Hypergraphs with balanced tables.
-
-    Args:
-        hypergraph: strategy for the hypergraph; :func:`hypergraphs` by default.
-        scales: standard deviations to choose from, in nats.
-        batch_shape: leading shape of the tables.
+    """Hypergraphs with balanced tables; arguments as those of :func:`thetas`.
 
     Example:
         >>> from hypothesis import given, settings

@@ -1,11 +1,10 @@
 """Transition matrices of Gibbs sweeps by enumeration, in plain NumPy: the oracle that samplers are held to.
 
 Nothing here shares code with :mod:`pyro_hoim.log_linear.chains`; of a hypergraph only the domain and the edges are
-read. A matrix has one row and one column per joint state, in the order of :func:`~pyro_hoim.testing.enumerate_codes`,
-so keep to a few hundred states. Use them with :func:`~pyro_hoim.testing.assert_stationary`, and compare the law of a
-sampler
-after one sweep from a fixed state with a row: a sampler can leave the target invariant and still be another one than
-was asked for.
+read, and tables are in nats, without a batch. A matrix has one row and one column per joint state, in the order of
+:func:`~pyro_hoim.testing.enumerate_codes`, so keep to a few hundred states. Compare the law of a sampler after one
+sweep from a fixed state with a row: a sampler can leave the target invariant and still be another one than was
+asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import check_exact_shape
-from .oracles import enumerate_codes, exact_table, split_tables
+from .oracles import as_array, enumerate_codes, exact_table, split_tables
 
 if TYPE_CHECKING:
     from ..structure.hypergraph import InteractionHypergraph
@@ -38,29 +37,14 @@ def _log_weights(hypergraph: InteractionHypergraph, tables: Any, beta: float, re
     target = exact_table(hypergraph, tables, normalised=False).reshape(-1)
     if reference is None:
         return beta * target
-    detach = getattr(reference, "detach", None)
-    weights = np.asarray(detach().cpu().numpy() if detach is not None else reference, dtype=np.float64)
+    weights = as_array(reference)
     check_exact_shape(weights, (sum(cardinalities),), "reference")
     starts = np.concatenate([[0], np.cumsum(cardinalities)[:-1]]).astype(np.int64)[: len(cardinalities)]
     return beta * target + (1 - beta) * weights[enumerate_codes(cardinalities) + starts].sum(1)
 
 
 def slice_states(hypergraph: InteractionHypergraph, clamped: Mapping[str, int]) -> np.ndarray:
-    """Positions of the joint states in which the clamped variables have the given codes.
-
-    Args:
-        hypergraph: whose domain is meant.
-        clamped: code of every clamped variable, by name; may be empty.
-
-    Shape:
-        Returns int64 (number of states that agree,), rising.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> slice_states(InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2})), {"b": 1}).tolist()
-        [1, 3]
-    """
+    """Positions of the joint states in which the clamped variables, by name, have the given codes; int64, rising."""
     codes = enumerate_codes(hypergraph.domain.cardinalities)
     agree = np.ones(len(codes), dtype=bool)
     for name, code in clamped.items():
@@ -76,26 +60,12 @@ def tempered_law(
     reference: Any = None,
     clamped: Mapping[str, int] | None = None,
 ) -> np.ndarray:
-    r"""Probability of every joint state between a product law and the model, given the clamped variables.
+    r"""Probability of every joint state (num_states,) between a product law and the model, given the clamped variables.
 
     .. math:: \log p_\beta(x) = \beta \sum_S \theta^S[x_S] + (1 - \beta) \sum_v r^v[x_v] - \log Z_\beta
 
-    Args:
-        hypergraph: the interactions.
-        tables: interaction tables in nats, see :func:`~pyro_hoim.testing.split_tables`; no batch.
-        beta: inverse temperature.
-        reference: log weights r of the product law, one variable after the other; zeros when None.
-        clamped: code of every clamped variable, by name. States that disagree have probability zero.
-
-    Shape:
-        reference (sum of cardinalities,); returns (num_states,).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
-        >>> tempered_law(graph, [np.log(3.0), 0.0], clamped={"b": 0}).round(6).tolist()
-        [0.75, 0.0, 0.25, 0.0]
+    ``reference`` holds the log weights r of the product law, one variable after the other; zeros when None. States that
+    disagree with ``clamped``, codes by name, have probability zero.
     """
     weights = _log_weights(hypergraph, tables, beta, reference)
     kept = slice_states(hypergraph, clamped or {})
@@ -112,28 +82,11 @@ def block_update_matrix(
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    r"""Transition matrix of drawing one block from its exact conditional law given all other variables.
+    r"""Transition matrix (num_states, num_states) of drawing one block of names from its exact conditional law.
 
     .. math:: P(x, y) = p_\beta(y) \,/ \sum_{y' : y'_{-B} = x_{-B}} p_\beta(y') \quad \text{if } y_{-B} = x_{-B}
 
-    and 0 otherwise. Memory and time grow with the square of the number of joint states.
-
-    Args:
-        hypergraph: the interactions.
-        tables: interaction tables in nats; no batch.
-        block: names of the variables that are drawn together; may be empty (the identity).
-        beta: inverse temperature.
-        reference: see :func:`tempered_law`.
-
-    Shape:
-        Returns (num_states, num_states); row x is the law of the next state.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
-        >>> block_update_matrix(graph, [np.log(3.0), 0.0], ["a"])[0].round(6).tolist()
-        [0.75, 0.0, 0.25, 0.0]
+    and 0 otherwise. The empty block gives the identity. ``reference``: see :func:`tempered_law`.
     """
     names = hypergraph.domain.names
     weights = _log_weights(hypergraph, tables, beta, reference)
@@ -153,17 +106,7 @@ def sweep_matrix(
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    """Transition matrix of visits to blocks, one after the other: the product of their matrices, first visit first.
-
-    Args:
-        hypergraph: the interactions.
-        tables: interaction tables in nats; no batch.
-        visits: the blocks as names, in the order in which they are drawn; a block may occur several times.
-        beta: inverse temperature.
-        reference: see :func:`tempered_law`.
-
-    Shape:
-        Returns (num_states, num_states).
+    """Transition matrix of visits to blocks of names, one after the other: the product of their matrices, first first.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -192,26 +135,9 @@ def random_scan_matrix(
     beta: float = 1.0,
     reference: Any = None,
 ) -> np.ndarray:
-    """Transition matrix of visits to blocks that are drawn independently, averaged over the draws.
+    """Transition matrix of ``num_visits`` (default: one a block) to blocks drawn independently, averaged over draws.
 
-    Args:
-        hypergraph: the interactions.
-        tables: interaction tables in nats; no batch.
-        blocks: the blocks as names.
-        num_visits: number of visits; as many as there are blocks when None.
-        probabilities: of the blocks at each visit; equal when None.
-        beta: inverse temperature.
-        reference: see :func:`tempered_law`.
-
-    Shape:
-        Returns (num_states, num_states).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)])
-        >>> random_scan_matrix(graph, [0.0, 0.0], [["a"], ["b"]], num_visits=1)[0].tolist()
-        [0.5, 0.25, 0.25, 0.0]
+    ``probabilities`` are those of the blocks at each visit; equal when None.
     """
     shares = np.full(len(blocks), 1 / max(1, len(blocks))) if probabilities is None else np.asarray(probabilities)
     average = np.zeros((1, 1))
@@ -222,25 +148,9 @@ def random_scan_matrix(
     return np.linalg.matrix_power(average, len(blocks) if num_visits is None else num_visits)
 
 
-def _codes(codes: Any) -> np.ndarray:
-    detach = getattr(codes, "detach", None)
-    return np.asarray(detach().cpu().numpy() if detach is not None else codes).astype(np.int64)
-
-
 def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any) -> np.ndarray:
-    r"""Energies of states by looking up every table, in NumPy: what a cached energy must equal.
-
-    Shape:
-        tables (num_terms,), codes (..., d); returns float64 (...,), nats.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [["x0"]])
-        >>> recompute_energy(graph, [1.0, -2.0], [[0], [1]]).tolist()
-        [-1.0, 2.0]
-    """
-    states = _codes(codes)
+    """Energies (...,) in nats of states (..., d) by looking up every table: what a cached energy must equal."""
+    states = as_array(codes, np.int64)
     energy = np.zeros(states.shape[:-1])
     for table, edge in zip(split_tables(hypergraph, tables).values(), hypergraph.edge_indices, strict=True):
         energy -= table[tuple(states[..., i] for i in edge)]
@@ -248,19 +158,8 @@ def recompute_energy(hypergraph: InteractionHypergraph, tables: Any, codes: Any)
 
 
 def recompute_counts(hypergraph: InteractionHypergraph, codes: Any, weights: Any = None) -> np.ndarray:
-    """Sum of the weights (1 when None) of the states in every cell of every edge, in the flat layout.
-
-    Shape:
-        codes (..., d), weights (...,); returns float64 (num_terms,).
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> from pyro_hoim.structure.hypergraph import InteractionHypergraph
-        >>> graph = InteractionHypergraph(Domain.from_cardinalities([3]), [["x0"]])
-        >>> recompute_counts(graph, [[0], [2], [2]]).tolist()
-        [1.0, 0.0, 2.0]
-    """
-    states = _codes(codes)
+    """Sum of the weights (1 when None) of the states (..., d) in every cell of every edge, in the flat layout."""
+    states = as_array(codes, np.int64)
     share = np.ones(states.shape[:-1]) if weights is None else np.asarray(weights, dtype=np.float64)
     total = np.zeros(hypergraph.num_terms)
     start = 0

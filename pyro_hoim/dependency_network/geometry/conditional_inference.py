@@ -54,9 +54,7 @@ class ConditionalInferenceError:
     def to_pandas(self) -> pd.DataFrame:
         """One row per state of the given variables that is possible, the most common first.
 
-        Returns:
-            Data frame with a column of labels for each given variable, ``prob``, ``limit`` and, where they were
-            computed, ``fc`` and ``kl``.
+        Columns: the labels of each given variable, ``prob``, ``limit`` and, where computed, ``fc`` and ``kl``.
         """
         where = self.probs.nonzero()
         columns = {v.name: [v.labels[int(code)] for code in where[:, i]] for i, v in enumerate(self.domain)}
@@ -95,11 +93,6 @@ def conditional_inference_error(
     Raises:
         InputError: another domain, no variable left, weights out of range, or, to compare laws, a clamped network with
             several closed sets of states; the state of the given variables is named.
-        InputTypeError: no dependency network.
-        UnknownNameError: an unknown variable.
-
-    References:
-        Paper 5, section 5, equation 21 and algorithm 3.
 
     Example:
         >>> from pyro_hoim.dependency_network import full_conditionals

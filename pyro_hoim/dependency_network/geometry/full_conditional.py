@@ -34,16 +34,12 @@ Floats = NDArray[Any]
 
 
 def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyConditionals:
-    r"""All full conditionals of a law, :math:`p(x_i \mid x_{-i})`: the network with lossless information sources.
+    r"""All full conditionals of a law, :math:`p(x_i \mid x_{-i})` (paper 5, equation 16): the lossless network.
 
     Plain tables over all other variables. Their manifolds meet in the law, so pseudo-Gibbs sampling is Gibbs sampling
     and settles there. Where the others have probability zero the conditional is uniform. Costs O(cells x variables).
 
-    Args:
-        p: the law; observations stand for their empirical law.
-
-    References:
-        Paper 5, equation 16 and section 2.2.
+    Observations stand for their empirical law here and below.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -66,7 +62,7 @@ def full_conditionals(p: Law | Observations | StationaryLaw) -> DependencyCondit
 
 
 def m_projection(p: Law | Observations | StationaryLaw, node: NodeConditional) -> Law:
-    r"""The law of a full conditional manifold that is closest to a law: what one update of a node makes of it.
+    r"""The law of a full conditional manifold closest to a law (paper 5, theorems 1 and 2): one update of a node.
 
     .. math:: p \Pi_m(E(\theta_i)) = \operatorname{argmin}_{q \in E(\theta_i)} KL(p \| q)
         = p(x_{-i}) \, \theta_i(x_i \mid x_{-i})
@@ -74,23 +70,7 @@ def m_projection(p: Law | Observations | StationaryLaw, node: NodeConditional) -
     Linear in p. E(theta_i), the laws with the node's conditional, is flat in both senses: mixtures and normalised
     geometric means of its members are members. Costs O(cells).
 
-    Args:
-        p: the law; observations stand for their empirical law.
-        node: the conditional of one variable.
-
-    Raises:
-        InputError: another domain.
-        InputTypeError: no conditional of one variable.
-
-    References:
-        Paper 5, theorems 1 and 2.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> fair = TableConditional(law.domain, "b", [], torch.tensor([0.5, 0.5]).double())
-        >>> m_projection(law, fair).probs.tolist()
-        [[0.25, 0.25], [0.25, 0.25]]
+    InputError for a node over another domain, InputTypeError for no conditional of one variable.
     """
     law = as_law(p, "p")
     _check_node(node, law)
@@ -110,23 +90,7 @@ def node_divergence(p: Law | Observations | StationaryLaw, node: NodeConditional
     Infinite where a state of positive probability has the conditional probability zero. Observations are not put in a
     table: the cost is O(distinct rows), whatever the number of joint states.
 
-    Args:
-        p: the law; observations stand for their empirical law.
-        node: the conditional of one variable.
-
-    Raises:
-        InputError: another domain, or no observations; MissingDataError: missing cells.
-        InputTypeError: no conditional of one variable.
-
-    References:
-        Paper 5, section 3.2, before equation 6.
-
-    Example:
-        >>> from pyro_hoim.schema import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> fair = TableConditional(law.domain, "b", [], torch.tensor([0.5, 0.5]).double())
-        >>> round(node_divergence(law, fair), 6)  # log 2
-        0.693147
+    InputError for a node over another domain or no observations, MissingDataError for missing cells.
     """
     codes, mass, domain = _cells(p)
     _check_node(node, domain)
@@ -136,7 +100,7 @@ def node_divergence(p: Law | Observations | StationaryLaw, node: NodeConditional
 def full_conditional_divergence(
     p: Law | Observations | StationaryLaw, q: Law | Observations | StationaryLaw, weights: Weights = None
 ) -> float:
-    r"""Full conditional divergence of two laws, in nats: the pseudo-likelihood's counterpart of KL.
+    r"""Full conditional divergence of two laws (paper 5, equations 6, 7 and 9): the pseudo-likelihood's kind of KL.
 
     .. math:: FC(p \| q) = \sum_i c_i \sum_x p(x) \log \frac{p(x_i \mid x_{-i})}{q(x_i \mid x_{-i})} \le KL(p \| q)
 
@@ -147,15 +111,12 @@ def full_conditional_divergence(
     Costs O(cells x variables).
 
     Args:
-        p: the first law; observations stand for their empirical law.
+        p: the first law.
         q: the second law.
         weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
 
     Raises:
         InputError: different domains, or weights out of range.
-
-    References:
-        Paper 5, equations 6, 7 and 9.
 
     Example:
         >>> from pyro_hoim.schema import Domain
@@ -203,7 +164,7 @@ class FCLimit:
 def fc_limit(
     p: Law | Observations | StationaryLaw, conditionals: DependencyConditionals, weights: Weights = None
 ) -> FCLimit:
-    r"""FC-limit of a law and a dependency network: how far from the law the network can settle at most, in nats.
+    r"""FC-limit (paper 5, theorem 3): how far from a law a dependency network can settle at most, in nats.
 
     .. math:: FC_c(p \| \pi_c) \le FC_{\lim}(p) = \sum_i c_i \, KL(p \| E(\theta_i))
 
@@ -216,16 +177,12 @@ def fc_limit(
     is O(distinct rows x variables).
 
     Args:
-        p: the law; observations stand for their empirical law.
+        p: the law.
         conditionals: the dependency network.
         weights: c_i by name, or in schema order; positive, summing to 1; default all equal.
 
     Raises:
         InputError: another domain, weights out of range, or no observations; MissingDataError: missing cells.
-        InputTypeError: no dependency network.
-
-    References:
-        Paper 5, theorem 3 (equation 10).
 
     Example:
         >>> from pyro_hoim.schema import Domain

@@ -78,11 +78,7 @@ class LearnedNetwork:
         return None if None in found else math.fsum(cast("list[float]", found)) / len(found)
 
     def with_alpha(self, alpha: float) -> LearnedNetwork:
-        """The same graphs with leaf tables under another prior; 0 gives the paper's tables.
-
-        Raises:
-            InputError: an alpha that is negative or not finite.
-        """
+        """The same graphs with leaf tables under another prior; 0 gives the paper's, a negative one InputError."""
         alpha = _checked_alpha(alpha)
         nodes = [
             LeafConditional(cast(LeafConditional, node).graph, leaf_probs(counts, alpha))
@@ -141,22 +137,13 @@ def learn_network(
         resume: continue from ``checkpoint`` if that file exists; rows and arguments must be the same.
         progress: show the nodes that are done on standard error.
 
-    Returns:
-        :class:`~pyro_hoim.dependency_network.LearnedNetwork`.
-
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
-            another run.
-        InputTypeError: arguments of the wrong type.
-        UnknownNameError: an unknown name in ``reads``.
-
-    Randomness:
-        None.
+                another run. InputTypeError, UnknownNameError likewise.
 
     References:
-        Paper 5 (dependency networks), section 4, algorithm 2, equations (15) to (20), theorem 4. David Maxwell
-        Chickering, David Heckerman and Christopher Meek, 1997. J. Ross Quinlan, C4.5: Programs for Machine Learning,
-        1993 (missing cells).
+        Paper 5 (dependency networks), section 4, algorithm 2, equations (15) to (20), theorem 4. J. Ross Quinlan, C4.5:
+        Programs for Machine Learning, 1993 (missing cells).
 
     Example:
         >>> from pyro_hoim.schema import Domain

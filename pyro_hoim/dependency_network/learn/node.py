@@ -30,7 +30,7 @@ class NodeReport:
     r"""How the conditional of one variable was learned; costs and entropies in nats per observation.
 
     Attributes:
-        variable: its name.
+        variable: name of the variable.
         num_observations: weight of the rows in which it is known, N.
         reads: names of the variables that its graph asks, in schema order.
         num_leaves: leaves of the graph.
@@ -114,24 +114,10 @@ def learn_node(
 
     See :func:`~pyro_hoim.dependency_network.learn_network` for the search, its ties and missing cells.
 
-    Args:
-        rows: observations.
-        variable: name of the variable.
-        penalty: ``"mdl"``, ``"aic"`` or a function R(k, N) in nats per observation that does not fall in k.
-        lossless: add the lossless source to the candidates, where it has at most 2^14 leaves.
-        reads: names that the graph may ask; default all others.
-        max_leaves: no split may make more leaves than this.
+    Args and errors as those of :func:`~pyro_hoim.dependency_network.learn_network`, for one name.
 
     Returns:
         The graph; the counts of its leaves (num_leaves, cardinality), float64; and a report.
-
-    Raises:
-        InputError: no observation, a variable that is always missing, a bad penalty or limit.
-        InputTypeError: arguments of the wrong type.
-        UnknownNameError: an unknown name.
-
-    References:
-        Paper 5 (dependency networks), algorithm 2, equations (15, 17, 18).
 
     Example:
         >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 3}), [[30, 28, 2], [3, 2, 35]])
@@ -148,14 +134,7 @@ def learn_node(
 
 
 class NodeTask:
-    """One node: what its search is given, and the graph, tables and report made of what it found.
-
-    Args:
-        prepared: all rows.
-        domain: the variables.
-        index: position of the node's variable.
-        asked: positions of the variables that may be read, None for all others.
-    """
+    """One node and the columns it may ask (None: all): arguments of its search, and what is made of the result."""
 
     def __init__(self, prepared: PreparedRows, domain: Domain, index: int, asked: tuple[int, ...] | None) -> None:
         self.domain, self.index = domain, index
@@ -317,10 +296,6 @@ def leaf_probs(counts: torch.Tensor, alpha: float) -> torch.Tensor:
 
     Shape:
         counts and result (num_leaves, cardinality), float64.
-
-    Example:
-        >>> leaf_probs(torch.tensor([[3.0, 1.0], [0.0, 0.0]], dtype=torch.float64), 1.0).tolist()
-        [[0.7, 0.3], [0.5, 0.5]]
     """
     size = counts.shape[-1]
     sums = counts.sum(-1, keepdim=True)

@@ -33,9 +33,7 @@ class NetworkPart:
     Attributes:
         scores: of the network.
         independent: of independent variables with the same prior, whose pseudo-likelihood is their likelihood.
-        accuracy: of predicting the target: ``target``, ``accuracy``, ``majority_accuracy``,
-            ``majority_p_value``, ``rows``; None without a
-            target, or where it is never known.
+        accuracy: target, accuracy, majority_accuracy, majority_p_value and rows of predicting the target; None without.
     """
 
     scores: NetworkScores
@@ -89,11 +87,7 @@ class NetworkAnalysis(StudyRecord[NetworkPart]):
         return tuple(node for node in self.learned.nodes if node.lossless_wins)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model file; it also holds the information of every edge and the counts of every leaf.
-
-        Args:
-            path: the file; its folder must exist.
-        """
+        """Write the model file, with the information of every edge and the counts of every leaf, into a folder."""
         learned = self.learned
         info = {
             "data": self.title,
@@ -129,10 +123,6 @@ def analyse_network(
 
     Raises:
         InputError: no training rows, an unknown part, different domains, and what the learner refuses.
-        UnknownNameError: the target is no variable.
-
-    Randomness:
-        From ``seed`` only, and only with missing cells.
 
     Example:
         >>> from pyro_hoim.datasets import load_table

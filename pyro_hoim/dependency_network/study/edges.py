@@ -78,9 +78,6 @@ def edge_information(
         rows: the rows it was learned from, or others. A row without a cell that is asked goes to every child with the
             child's share of the rows that have it, as in learning.
 
-    Returns:
-        The edges, and one :class:`GraphInformation` per variable in schema order.
-
     Raises:
         InputTypeError: no network, no observations, or a conditional that is no decision graph.
         InputError: another domain, or no row in which some variable is known.
@@ -109,11 +106,7 @@ def edge_information(
 
 
 def graph_information(graph: DecisionGraph, rows: Observations) -> GraphInformation:
-    """Replay one decision graph on rows; see :func:`edge_information`.
-
-    Raises:
-        InputError: another domain, or no row in which the variable is known.
-    """
+    """Replay one decision graph on rows; InputError for another domain, or where the variable is never known."""
     domain = graph.domain
     if rows.domain != domain:
         raise other_domain("rows", "the variables and labels of the network's domain")

@@ -46,7 +46,7 @@ def predict_network(
     gibbs: ClampedGibbs | None = None,
     seed: int = 0,
 ) -> Prediction:
-    r"""Conditional law of one variable in every row: the node's own, :math:`\theta_t(x_t \mid x_{-t})`.
+    r"""Conditional law of one variable in every row (paper 5, sections 2 and 5): :math:`\theta_t(x_t \mid x_{-t})`.
 
     One walk down the decision graph per row, whatever the size of the network. Missing cells that leave one leaf only
     do not matter. Otherwise conditional pseudo-Gibbs chains move the target and the missing cells with the known ones
@@ -64,20 +64,9 @@ def predict_network(
         gibbs: number and length of the chains; there is no annealing.
         seed: seed of the chains.
 
-    Returns:
-        Probabilities, Monte Carlo errors where there are any, and accuracy and log loss where the target is known.
-
     Raises:
-        InputError: another domain, a seed out of range, or an unknown method.
-        InputTypeError: no network, no observations, or ``gibbs`` that is no :class:`ClampedGibbs`.
+        InputError, InputTypeError, UnknownNameError: another domain, or arguments out of range or of the wrong type.
         IntractableError: ``exact`` and a row whose conditional depends on cells that are missing.
-        UnknownNameError: ``target`` is no variable of the network.
-
-    Randomness:
-        From ``seed`` only.
-
-    References:
-        Paper 5, sections 2 and 5 (algorithm 3).
 
     Example:
         >>> from pyro_hoim.dependency_network import TableConditional
@@ -134,7 +123,7 @@ def impute_network(
     gibbs: ClampedGibbs | None = None,
     seed: int = 0,
 ) -> Imputation:
-    r"""Fill the missing cells of every row by conditional pseudo-Gibbs sampling given its known cells.
+    r"""Fill the missing cells of every row by conditional pseudo-Gibbs sampling given its known cells (algorithm 3).
 
     Every completion is the last state of a chain of its own, after ``burn_in`` sweeps from uniform levels.
 
@@ -145,18 +134,8 @@ def impute_network(
         gibbs: ``burn_in`` is read, nothing else.
         seed: seed of the chains.
 
-    Returns:
-        Completed rows; exact are those without missing cells.
-
     Raises:
-        InputError: another domain, a number below 1, or a seed out of range.
-        InputTypeError: arguments of the wrong type.
-
-    Randomness:
-        From ``seed`` only.
-
-    References:
-        Paper 5, section 5 (algorithm 3).
+        InputError, InputTypeError: another domain, or arguments out of range or of the wrong type.
     """
     data = _checked_rows(conditionals, data)
     check_count(num_imputations, "num_imputations")
@@ -197,7 +176,7 @@ def draw_network(
     seed: int = 0,
     advance: Callable[[int], Any] | None = None,
 ) -> NetworkDraws:
-    r"""Draw rows from the law of the random scan, :math:`\pi`, or with clamped variables :math:`\pi'(x \mid x_C)`.
+    r"""Draw rows from the law of the random scan, :math:`\pi`, or with clamped variables :math:`\pi'(x \mid x_C)` (2).
 
     Up to 65,536 states of the variables that are not clamped the law is enumerated and the draws are exact and
     independent. Otherwise every row is the last state of a pseudo-Gibbs chain of its own: no thinning, independent
@@ -215,18 +194,11 @@ def draw_network(
     Raises:
         InputError: no single limiting law (the states are named), evidence of probability zero, or numbers out of
             range.
-        InputTypeError: arguments of the wrong type.
+        InputTypeError, UnknownNameError: arguments of the wrong type, an unknown variable or label.
         IntractableError: ``exact`` and too many states.
-        UnknownNameError: an unknown variable or label.
 
     Warns:
         ConvergenceWarning: zero probabilities leave it open whether there is a single limiting law.
-
-    Randomness:
-        From ``seed`` only.
-
-    References:
-        Paper 5, equation 2 and algorithm 3.
     """
     _checked_network(conditionals)
     check_count(number, "number")

@@ -40,12 +40,7 @@ class NetworkLawFinding:
 
 
 def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STATES) -> NetworkLawFinding:
-    """The enumerated law of a network where it exists and is within reach.
-
-    Args:
-        conditionals: the network.
-        max_states: most joint states.
-    """
+    """The enumerated law of a network where it exists and has at most ``max_states`` states."""
     found = check_ergodic(conditionals, max_states=max_states)
     if found.has_unique_law is False:
         return NetworkLawFinding(None, found.message, False)
@@ -108,7 +103,7 @@ def score_network(
     gibbs: ClampedGibbs = _GIBBS,
     seed: int = 0,
 ) -> NetworkScores:
-    r"""Score rows under a dependency network.
+    r"""Score rows under a dependency network (paper 5, equations 6 to 10).
 
     A missing cell adds no factor of its own to the pseudo-likelihood. A factor that needs a missing cell is the mean of
     the conditional over conditional pseudo-Gibbs chains, as in :func:`predict_network`.
@@ -123,13 +118,6 @@ def score_network(
 
     Raises:
         InputError: another domain, or no rows.
-        InputTypeError: no network, or no observations.
-
-    Randomness:
-        From ``seed`` only; with complete rows nothing is drawn.
-
-    References:
-        Paper 5, equations 6 to 10.
 
     Example:
         >>> from pyro_hoim.dependency_network import TableConditional
