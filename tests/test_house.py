@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
@@ -78,3 +79,52 @@ def test_control_every_way_to_know_a_family_is_found() -> None:
         assert _family_knowledge(line) == [found]
     assert _family_knowledge("from ..core.family import Family\na = isinstance(b, str)") == []
     assert _family_knowledge((PACKAGE / "cli" / "families.py").read_text(encoding="utf-8"))
+
+
+_EXCEPTIONS = {
+    "InputError",
+    "InputTypeError",
+    "IntractableError",
+    "MissingDataError",
+    "ModelFileError",
+    "UnknownNameError",
+}
+
+
+def _prose(source: str) -> Iterator[int]:
+    """Lines where an exception is made of a text that names its argument, or what was expected and received."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _EXCEPTIONS:
+            text = "".join(piece.value for value in node.args for piece in ast.walk(value) if _is_text(piece))
+            if re.search(r"^\w+: |: expected |expected .*, received ", text):
+                yield node.lineno
+
+
+def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_exceptions_are_raised_with_their_parts() -> None:
+    modules = list(PACKAGE.rglob("*.py"))
+    assert len(modules) > 200
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}:{line}"
+        for path in modules
+        for line in _prose(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+def test_control_exceptions_made_of_prose_are_found() -> None:
+    source = 'InputError(f"{name}: expected {x}, received {y!r}")\nInputError("l1: is given twice")\n'
+    assert list(_prose(source + 'InputError("is given twice", argument="l1")\nf("l1: expected 3")\n')) == [1, 2]
+
+
+def _imports(source: str) -> set[str]:
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return {alias.name for node in nodes for alias in node.names} | {str(getattr(node, "module", "")) for node in nodes}
+
+
+def test_the_command_line_does_not_parse_messages() -> None:
+    assert "re" not in _imports((PACKAGE / "cli" / "wording.py").read_text(encoding="utf-8"))
+    assert "re" in _imports("import re\n") and "re" in _imports("from re import sub\n")

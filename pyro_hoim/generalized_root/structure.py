@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 
 from ..errors import (
-    InputError,
     check_type,
     check_unique,
     check_whole,
@@ -297,7 +296,8 @@ class RootStructure:
         found = [self._places[j, ordered] for j in roots if (j, ordered) in self._places]
         shown = ":".join(ordered)
         if not found:
-            raise InputError(f"names: {shown} is no term of the structure" + (f" for root {root}" if root else ""))
+            where = f" for root {root}" if root else ""
+            raise refused("names", f"{shown} is no term of the structure{where}", code="unknown-name")
         if len(found) > 1:
             every = ", ".join(str(j) for j in roots if (j, ordered) in self._places)
             raise refused("names", f"{shown} has terms for the roots {every}", "say which by root")

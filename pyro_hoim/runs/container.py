@@ -232,15 +232,16 @@ def _read_header(target: Path, metadata: Mapping[str, str], kind: str | None) ->
     found = entries.get("format_version")
     if not isinstance(found, int) or isinstance(found, bool) or found != FORMAT_VERSION:
         newer = isinstance(found, int) and found > FORMAT_VERSION
-        raise ModelFileError(
-            f"{target}: has format version {str(found)[:20]!r} (written by {_FORMAT} "
-            f"{str(entries.get('library_version', 'unknown'))[:20]}), but this library reads version {FORMAT_VERSION}; "
-            + ("a newer release may read it" if newer else "fit the model again")
-        )
+        writer = f"{_FORMAT} {str(entries.get('library_version', 'unknown'))[:20]}"
+        version = f"has format version {str(found)[:20]!r} (written by {writer})"
+        problem = f"{version}, but this library reads version {FORMAT_VERSION}"
+        hint = "a newer release may read it" if newer else "fit the model again"
+        raise ModelFileError(problem, argument=target, hint=hint, code="file-version")
     received = entries.get("kind")
     if not isinstance(received, str) or received != (received if kind is None else kind):
-        hint = f"; read it with {_READERS[received]}" if isinstance(received, str) and received in _READERS else ""
+        is_known = isinstance(received, str) and received in _READERS
+        hint = f"read it with {_READERS[received]}" if is_known else None
         expected = "a name" if kind is None else repr(kind)
-        problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}{hint}"
-        raise ModelFileError(problem, argument=target)
+        problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}"
+        raise ModelFileError(problem, argument=target, hint=hint, code="unknown-choice")
     return entries

@@ -6,7 +6,7 @@ import torch
 from pyro.distributions.util import broadcast_shape
 
 from ...checks import is_hidden
-from ...errors import InputError, refused, unexpected, wrong_type
+from ...errors import refused, unexpected, wrong_type
 from ...schema import Domain
 from .support import StateSpace
 
@@ -55,5 +55,5 @@ def sample_batch(value: torch.Tensor, batch_shape: torch.Size, event_shape: torc
         return torch.Size(broadcast_shape(value.shape[:-1], batch_shape))
     except ValueError:
         expected = (*batch_shape, *event_shape)
-        message = f"value: expected a shape that broadcasts with {expected}, received {tuple(value.shape)}"
-        raise InputError(message) from None
+        wanted = f"a shape that broadcasts with {expected}"
+        raise unexpected("value", wanted, received=tuple(value.shape), code="wrong-shape") from None

@@ -288,7 +288,8 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
         try:
             check_names([name], names, "family", noun="family")
         except UnknownNameError as error:
-            raise UnknownNameError(f"{error} (families: {', '.join(sorted(names))})") from None
+            hint = f"{error.hint} (families: {', '.join(sorted(names))})"
+            raise error.replace(hint=hint) from None
     if name == TruncatedPoissonFamily.name:
         if maximum is None:
             raise conflict("maximum", "family truncated-poisson needs its largest count, received None")

@@ -12,7 +12,7 @@ import torch
 from pyro.distributions import Independent, Normal
 
 from ...checks import is_hidden
-from ...errors import InputError, conflict, out_of_range, unexpected, wrong_type
+from ...errors import conflict, out_of_range, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ._margins import check_hypergraph
 
@@ -125,10 +125,9 @@ def _from_mapping(
     wanted = [len(e) if by_size else e for e in hypergraph.edges]
     missing, unknown = sorted({str(k) for k in wanted if k not in keys}), [k for k in keys if k not in wanted]
     if missing or (unknown and not by_size):
-        raise InputError(
-            f"scale: expected one entry per {'size of hyperedge' if by_size else 'hyperedge'}, "
-            + (f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge")
-        )
+        wrong = f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge"
+        wanted = f"one entry per {'size of hyperedge' if by_size else 'hyperedge'}, {wrong}"
+        raise unexpected("scale", wanted, code="missing-part" if missing else "unknown-name")
     return _values([given[key] for key in wanted])
 
 
